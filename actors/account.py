@@ -1,4 +1,4 @@
-"""The account of what is kept for whoever is slow: for one party, and with all others for the whole. Pure.
+"""The account of the memory that is kept for slow parties: for one party, and with all others for the whole. Pure.
 
 Whatever waits for a server or a client is charged to it, by its kind and by what it really keeps. Where there is no
 room there is one way of saying no for each kind: its sender is not read, waits for room, or is told so;
@@ -9,19 +9,19 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from .json_depth import size_of
+from .json_depth import characters_of, size_of
 
 KEPT_FOR_SERVERS: Final = 512 << 20
 """Bytes that wait, for all servers of a supervisor together."""
 
 ANSWERS: Final = "answers"
-"""What a server or a client was answered or told, and has not read."""
+"""Answers to a server or a client, and messages to it, that it has not read."""
 NEWS: Final = "news"
-"""What a client is to be told that it has not asked for, and has not read."""
+"""Notifications for a client that it has not asked for, and has not read."""
 NOTICES: Final = "notices"
 """Notifications of a server that nobody has taken."""
-PROGRESS: Final = "progress"
-"""What a server says of calls, and their callers have not taken."""
+PROGRESS_KIND: Final = "progress"
+"""Progress of calls that their callers have not taken."""
 QUESTIONS: Final = "questions"
 """Requests of a server, or of a client on standard streams, that are not answered; and what a client over HTTP was
 asked, and has not read."""
@@ -39,8 +39,13 @@ def weight(parsed: object, size: int) -> int:
     return size if size <= _LIGHT else size + VALUE * size_of(parsed)[1]
 
 
+def own_weight(parsed: object) -> int:
+    """Bytes that a JSON value keeps, about, whatever message it came in."""
+    return characters_of(parsed) + VALUE * size_of(parsed)[1]
+
+
 class Account:
-    """What is kept for one party, or for all.
+    """The memory that is kept for one party, or for all.
 
     Args:
         most: Bytes that may be kept, of all kinds.
@@ -64,7 +69,7 @@ class Account:
         return sum(self._kept.get(kind, 0) for kind in kinds)
 
     def fits(self, count: int) -> bool:
-        """Whether there is room for so many bytes, here and in the whole. One party's first always fits into its own:
+        """True if there is room for so many bytes, here and in the whole. One party's first always fits into its own:
         how large it may be is bounded elsewhere."""
         own = not self.total or self.total + count <= self._most
         return own and (self._whole is None or self._whole.fits(count))

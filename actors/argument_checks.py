@@ -50,7 +50,7 @@ def at_least_one(value: object) -> str | None:
 
 
 def number(value: object) -> bool:
-    """Whether it is a whole number of 1 or more."""
+    """True if it is a whole number of 1 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 

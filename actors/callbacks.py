@@ -1,4 +1,4 @@
-"""What a host offers to servers that ask it something in the middle of a call."""
+"""The callbacks of a host for servers that ask it something in the middle of a call."""
 
 import typing
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -32,7 +32,7 @@ _LEVELS = Literal["debug", "info", "notice", "warning", "error", "critical", "al
 
 @frozen
 class ServerMessage(Generic[Params]):
-    """What a server asks or tells the host."""
+    """A question or a message of a server to the host."""
 
     server: str
     """The server's name."""
@@ -68,7 +68,7 @@ class AuthorizationRequest:
     url: str = field(repr=False)
     """The page to show in a browser."""
     redirect_uri: str
-    """Where the issuer sends the browser back to: a port of this machine, on which the supervisor listens."""
+    """The place to which the issuer sends the browser back: a port of this machine, on which the supervisor listens."""
 
 
 Authorize = Callable[[AuthorizationRequest], Awaitable[str | None]]
@@ -110,9 +110,10 @@ class Callbacks:
     or the code in it. A person has ten minutes. Without this callback such a server is `needs_auth` until
     `mcp-nursery login`."""
     capabilities: Mapping[str, Any] | None = field(default=None, validator=choice(mapping_or_none))
-    """How servers are told of `elicit`, `sample` and `roots`: the protocol's `elicitation`, `sampling` and `roots` with
-    what belongs to each, such as `{"elicitation": {"form": {}}}`, where a host answers for a client that can do less.
-    What is left out is told as all that the protocol has of it; of what has no callback nothing is told."""
+    """The capabilities that `elicit`, `sample` and `roots` are declared with: the protocol's `elicitation`, `sampling`
+    and `roots` with what belongs to each, such as `{"elicitation": {"form": {}}}`, where a host answers for a client
+    that can do less. What is left out is declared as all that the protocol has of it; of what has no callback nothing
+    is declared."""
 
 
 def _settled(roots: Roots | None) -> Roots | None:
@@ -159,15 +160,15 @@ class Host:
     """The server's name."""
     callbacks: Callbacks
     limits: Limits = USUAL
-    """What it may cost the host."""
+    """The limits of its cost to the host."""
     protocol: Protocol = "auto"
-    """What the host speaks with it."""
+    """The protocol that the host speaks with it."""
     logger: Logger | None = field(default=None, repr=False)
     """Takes its log messages if the host has no callback for them."""
     overhear: "Overhear | None" = field(default=None, repr=False)
     """Hears what it says that is about no request; None: nobody does."""
     account: Account = field(factory=Account, repr=False)
-    """Where what waits for it, or of what it says, is charged."""
+    """The account that messages to it and from it are charged to while they wait."""
 
 
 NO_CALLBACKS = Callbacks()

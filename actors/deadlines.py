@@ -10,7 +10,7 @@ from attrs import define, field
 
 from .reply import ReplySlot
 
-_FEW = 256
+_EXPIRED_AT_ONCE = 256
 """Calls that are watched before decided ones are removed, and calls that expire in one turn."""
 
 
@@ -23,7 +23,7 @@ class Timer:
     )
     """A heap by deadline; the number keeps the order of equal ones."""
     _numbers: "count[int]" = field(factory=count, init=False)
-    _bound: int = field(default=_FEW, init=False)
+    _bound: int = field(default=_EXPIRED_AT_ONCE, init=False)
     _alarm: trio.CancelScope = field(factory=trio.CancelScope, init=False)
 
     def watch(self, slot: ReplySlot, deadline: float) -> None:
@@ -58,10 +58,10 @@ class Timer:
                     return
                 slot.expire()
             heappop(self._watched)
-            if taken % _FEW == 0:
+            if taken % _EXPIRED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
 
     def _forget_decided(self) -> None:
         self._watched = [one for one in self._watched if (slot := one[2]()) is not None and not slot.decided]
         heapify(self._watched)
-        self._bound = max(_FEW, 2 * len(self._watched))
+        self._bound = max(_EXPIRED_AT_ONCE, 2 * len(self._watched))

@@ -10,7 +10,7 @@ class ServerState(StrEnum):
     DISABLED = "disabled"
     """Switched off in its configuration."""
     BLOCKED = "blocked"
-    """Its configuration is not trusted."""
+    """The state of a server whose configuration is not trusted."""
     IDLE = "idle"
     """Not running, not yet or because nobody used it; started by the next call or list."""
     CONNECTING = "connecting"
@@ -28,7 +28,7 @@ class ServerState(StrEnum):
 
 
 class Delivery(StrEnum):
-    """Whether a server may have acted on a call."""
+    """The delivery of a call: whether a server may have acted on it."""
 
     NOT_SENT = "not_sent"
     """No byte of the call left this process, or its server has said that it refused it before it acted."""
@@ -39,7 +39,7 @@ class Delivery(StrEnum):
 
 
 class Era(StrEnum):
-    """How a server opens a connection."""
+    """The way in which a server opens a connection."""
 
     HANDSHAKE = "handshake"
     """By `initialize`: protocol 2024-11-05 to 2025-11-25."""
@@ -54,11 +54,11 @@ Protocol = Literal[
 only if the server refuses it (`handshake-first`), or one version."""
 
 ANY_PROTOCOL: Final = frozenset(["auto", "handshake-first"])
-"""Those with which no server is out of reach."""
+"""The protocols with which no server is out of reach."""
 
 
 class ExitKind(StrEnum):
-    """Why an incarnation ended."""
+    """The reason of an incarnation's end."""
 
     LOST = "lost"
     """The connection was lost after it had been connected."""
@@ -71,13 +71,13 @@ class ExitKind(StrEnum):
     NEEDS_AUTH = "needs_auth"
     """Authorisation is missing: only a person can help."""
     REFUSED = "refused"
-    """It was not permitted to start."""
+    """The end before the start: it was not permitted."""
     STOPPED = "stopped"
     """Asked to end."""
 
 
 class ListKind(StrEnum):
-    """What a server lists."""
+    """The kinds of a server's lists."""
 
     TOOLS = "tools"
     """`tools/list`: a server is not `connected` without it."""

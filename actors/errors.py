@@ -39,10 +39,10 @@ class NurseryError(Exception):
 
     def __init__(self, fact: str = "", *, advice: str = "") -> None:
         self.fact = fact
-        """What happened, in words for anybody: the beginning of the message."""
+        """The event, in words for anybody: the beginning of the message."""
         self.advice = advice
-        """What a program that uses this library can do about it: the end of the message, and not for others, such as
-        the user of a command or the client of a gateway. May be empty."""
+        """The advice to a program that uses this library: the end of the message, and not for others, such as the user
+        of a command or the client of a gateway. May be empty."""
         super().__init__("; ".join(filter(None, (fact, advice))))
 
 
@@ -53,7 +53,7 @@ class ConfigError(NurseryError):
         self, problem: str, *, file: str | None = None, server: str | None = None, field: str | None = None
     ) -> None:
         self.problem = problem
-        """What is wrong, without the place."""
+        """The fault, without the place."""
         self.file = file
         """The file's path, if it was in one."""
         self.server = server
@@ -183,7 +183,7 @@ class CallError(NurseryError):
         self.tool = tool
         """The server's own name of the tool or prompt, or the URI of the resource; None for any other call."""
         self.incarnation = incarnation
-        """Which connection of the server it was sent to, from 1; None if to none."""
+        """The number of the server's connection that it was sent to, from 1; None if to none."""
         self.delivery = delivery
         """`not_sent`, `unknown` or `answered`."""
         super().__init__(one_line(": ".join(part for part in (server, tool, problem) if part), 1000), advice=advice)
@@ -211,7 +211,7 @@ class ServerDown(CallError):
         self.retry_in = retry_in
         """Seconds until the next restart; None if none is due."""
         self.revived_by_calls = revived_by_calls
-        """Whether the next call of one of its tools starts it again."""
+        """True if the next call of one of its tools starts it again."""
         self.error = error
         """The server's last failure, one line."""
         self.stderr_tail = stderr_tail
@@ -228,10 +228,10 @@ class ServerDown(CallError):
             return ""
         if self.revived_by_calls:
             return "the next call of one of its tools starts it again"
-        return _ADVICE.get(self.state, "")
+        return _ADVICE_BY_STATE.get(self.state, "")
 
 
-_ADVICE = {
+_ADVICE_BY_STATE = {
     ServerState.FAILED: "reconnect starts it again, `revive` in its entry brings it back by itself",
     ServerState.STOPPED: "reconnect starts it again",
     ServerState.NEEDS_AUTH: "reconnect once it is authorised",
@@ -269,7 +269,7 @@ class BreakerOpen(CallError):
 
     def __init__(self, *, server: str, tool: str, failures: int, retry_in: float) -> None:
         self.failures = failures
-        """How many calls in a row have failed."""
+        """The number of calls in a row that have failed."""
         self.retry_in = retry_in
         """Seconds until one call may probe; 0 while one does."""
         problem = f"the circuit breaker is open: {failures} calls in a row failed; "
@@ -368,7 +368,7 @@ class StartFailed(NurseryError):
 
     def __init__(self, problem: str, *, retriable: bool, needs_auth: bool = False) -> None:
         self.retriable = retriable
-        """Whether another try may succeed."""
+        """True if another try may succeed."""
         self.needs_auth = needs_auth
         """Authorisation is missing; then `retriable` does not matter."""
         super().__init__(one_line(problem))

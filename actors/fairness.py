@@ -9,26 +9,47 @@ from .pieces import SMALL, Steps
 
 T = TypeVar("T")
 
-_SLICE: Final = 0.002
+_SLICE_SECONDS: Final = 0.002
 """Seconds of work after which others get their turn; real ones, whatever Trio's clock says."""
 _MESSAGES: Final = 16
 """Messages that are taken in a row."""
 
 
+_SLICES: Final = trio.lowlevel.RunVar[trio.Lock]("_SLICES")
+"""Held by the task whose slice is next."""
+
+
 async def by_turns(work: Steps[T]) -> T:
-    """Do the work; all other tasks get their turn between its pieces, small ones together. Cancellable there."""
+    """Do the work; all other tasks get their turn between its pieces, small ones together. Cancellable there.
+
+    What is small is done at once, in a quarter of a slice. After that a turn of the loop has one slice, however many
+    tasks have long work: their slices would add up otherwise, and others wait for all of them.
+    """
     try:
-        while True:
-            until = time.perf_counter() + _SLICE
+        until = time.perf_counter() + _SLICE_SECONDS / 4
+        next(work)
+        while time.perf_counter() < until:
             next(work)
-            while time.perf_counter() < until:
+        turn = _slices()
+        while True:
+            async with turn:  # the next turn of the loop at the earliest
+                until = time.perf_counter() + _SLICE_SECONDS
                 next(work)
-            await trio.lowlevel.checkpoint()
+                while time.perf_counter() < until:
+                    next(work)
     except StopIteration as done:
         outcome: T = done.value
         return outcome
     finally:
         work.close()
+
+
+def _slices() -> trio.Lock:
+    try:
+        return _SLICES.get()
+    except LookupError:
+        _SLICES.set(trio.Lock())
+        return _SLICES.get()
 
 
 class Pace:

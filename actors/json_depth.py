@@ -8,25 +8,25 @@ MAX_NESTING: Final = 200
 value that was let in could then neither be hashed, shown nor passed on, wherever that is tried."""
 
 _ARRAY: Final = frozenset([list])
-_NESTED: Final = frozenset([dict, list])
+_CONTAINERS: Final = frozenset([dict, list])
 
 TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels"
 """The error for a value that is."""
 
 
 def may_be_nested_too_deep(text: bytes) -> bool:
-    """Whether a JSON text has enough brackets for that. As fast as a copy of the text."""
+    """True if a JSON text has enough brackets for that. As fast as a copy of the text."""
     return len(text) > MAX_NESTING * 2 and text.count(b"[") + text.count(b"{") > MAX_NESTING
 
 
 def nested_too_deep(value: object) -> bool:
-    """Whether there are objects or arrays more than `MAX_NESTING` levels down."""
-    level: list[Any] = [value] if type(value) in _NESTED else []
+    """True if there are objects or arrays more than `MAX_NESTING` levels down."""
+    level: list[Any] = [value] if type(value) in _CONTAINERS else []
     for _ in range(MAX_NESTING):
         below: list[Any] = []
         for item in level:  # every result passes through here: no call and no comprehension for each value
             for child in item if type(item) in _ARRAY else item.values():
-                if type(child) in _NESTED:
+                if type(child) in _CONTAINERS:
                     below.append(child)  # noqa: PERF401
         if not below:
             return False
@@ -43,7 +43,7 @@ def levels_of(value: object) -> Iterator[list[Any]]:
 
 
 def more_values_than(value: object, most: int) -> bool:
-    """Whether there are more values in a JSON value than this."""
+    """True if there are more values in a JSON value than this."""
     for level in levels_of(value):
         most -= len(level)
         if most < 0:
@@ -52,13 +52,13 @@ def more_values_than(value: object, most: int) -> bool:
 
 
 def size_of(value: object) -> tuple[int, int]:
-    """How many levels a JSON value has, and how many values are in it, itself included."""
+    """The number of levels of a JSON value, and the number of values in it, itself included."""
     counts = [len(level) for level in levels_of(value)]
     return len(counts), sum(counts)
 
 
 def characters_of(value: object) -> int:
-    """How many characters the texts and names in a JSON value have."""
+    """The number of characters of the texts and names in a JSON value."""
     return sum(len(text) for level in levels_of(value) for text in texts_in(level))
 
 

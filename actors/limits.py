@@ -1,4 +1,4 @@
-"""What one server may cost its host."""
+"""The limits of one server's cost to its host."""
 
 from typing import Final
 
@@ -9,8 +9,17 @@ MOST_VALUES: Final = 250_000
 one with long numbers every 19 digits of a number count as one more. Reading so many takes about 30 ms, in which nothing
 else runs: the parser holds the interpreter's lock."""
 
+MOST_UNASKED: Final = 10_000
+"""The same, of a message that is no answer to a request that waits: a server may send any number of those. Twice as
+many as the values that a session validates in one go."""
+
 MOST_KEPT: Final = 16 << 20
 """Bytes that a server may make its host keep."""
+
+
+MOST_DEFINITIONS: Final = 5_000
+"""Tools, resources, resource templates and prompts of one server, together. To name them and compare them with what
+they were takes 25 to 35 ms for so many, in which nothing else runs."""
 
 
 @frozen
@@ -19,9 +28,13 @@ class Limits:
 
     values: int = MOST_VALUES
     """JSON values that one message may have: see `MOST_VALUES`."""
+    definitions: int = MOST_DEFINITIONS
+    """Entries of all its lists together: see `MOST_DEFINITIONS`."""
     kept: int = MOST_KEPT
     """Bytes of its definitions, of its notifications that wait, and of its requests without an answer: the limit
     holds for each of the three."""
+    unasked: int = MOST_UNASKED
+    """JSON values of a message that is no answer to a request that waits: see `MOST_UNASKED`."""
 
 
 USUAL: Final = Limits()

@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from attrs import define, evolve, field
 
 from .enums import ListKind
 from .messages import LISTED, Refreshed, Request
-from .session.base import Connection, HandshakeFailed
+from .session.base import HandshakeFailed
+
+if TYPE_CHECKING:
+    from .session.connection import Connection
 
 _SETTLING = 0.1
 """Seconds between the notification that a list changed and its listing: servers change several entries at a time."""
@@ -22,7 +25,7 @@ AWAITED_FOR = 5.0
 """Seconds that somebody who asks for a list waits at most for it to be fetched again: then what is known has to do."""
 
 _ALL: Final = frozenset(ListKind)
-OTHERS: Final = _ALL - {ListKind.TOOLS}
+OTHER_LISTS: Final = _ALL - {ListKind.TOOLS}
 """Lists that a server is connected without."""
 
 
@@ -39,18 +42,18 @@ class ListRefresh:
     """Called with each outcome."""
     _start: Callable[[], None] | None = field(default=None, init=False)
     """Starts the task that lists; None while there is no connection."""
-    _connection: Connection | None = field(default=None, init=False)
+    _connection: "Connection | None" = field(default=None, init=False)
     _running: bool = field(default=False, init=False)
     _wanted: frozenset[ListKind] = field(default=frozenset(), init=False)
     """Lists to fetch whose refresh has not begun."""
     _asked: list[object] = field(factory=list[object], init=False)
     """The requests that wait for these."""
     _due: float = field(default=math.inf, init=False)
-    """When this refresh is to begin at the latest, on Trio's clock."""
+    """The time at which this refresh is to begin at the latest, on Trio's clock."""
     _listing: frozenset[ListKind] = field(default=frozenset(), init=False)
     """Lists that are being fetched."""
     _since: float = field(default=-math.inf, init=False)
-    """When that began."""
+    """The time at which that began."""
     _answers: list[object] = field(factory=list[object], init=False)
     """The requests that this refresh answers."""
     _called: frozenset[ListKind] = field(default=frozenset(), init=False)
@@ -60,13 +63,13 @@ class ListRefresh:
     _in_a_row: int = field(default=0, init=False)
     """Refreshes that the server has caused, in quick succession."""
     _settled_at: float = field(default=-math.inf, init=False)
-    """When the last refresh ended that the server had caused."""
+    """The time at which the last refresh ended that the server had caused."""
     _anew: bool = field(default=False, init=False)
-    """This refresh is no mere look whether something has changed."""
+    """True if this refresh is no mere look whether something has changed."""
     _changed: bool = field(default=False, init=False)
     """The refresh is due only because the server said that lists changed."""
 
-    def open(self, connection: Connection, nursery: trio.Nursery) -> None:
+    def open(self, connection: "Connection", nursery: trio.Nursery) -> None:
         """Begin to list, first what was asked for before. The task runs in this nursery, only while it is needed."""
         self._start = lambda: nursery.start_soon(self._list_all, connection)
         self._connection = connection
@@ -119,7 +122,7 @@ class ListRefresh:
             self._start()
 
     def want_expired(self) -> None:
-        """Those are wanted that are too old."""
+        """Request the lists that are too old."""
         if self._connection is not None and (kinds := self._connection.expired_lists()):
             self.want(kinds)
 
@@ -129,7 +132,12 @@ class ListRefresh:
         self._anew = True
         self._want(kinds, due=math.inf)
 
-    async def _list_all(self, connection: Connection) -> None:
+    def look(self, kinds: Collection[ListKind]) -> None:
+        """Fetch these lists now, which may have changed without a word. A list that is as it was stays as it is."""
+        self._changed = False
+        self._want(kinds, due=-math.inf)
+
+    async def _list_all(self, connection: "Connection") -> None:
         try:
             while self._wanted:
                 changed = self._changed
@@ -147,7 +155,7 @@ class ListRefresh:
             self._running = False
 
     def _settled(self) -> float:
-        """When a server that has changed something has been given its time; more if it has just caused a list."""
+        """The end of the time that a server gets after a change; later if it has just caused a list."""
         now = trio.current_time()
         self._in_a_row = 0 if now - self._settled_at >= _SETTLING_AT_MOST else min(self._in_a_row + 1, 100)
         doubled: int = 2 ** max(0, self._in_a_row - _UNHINDERED)
@@ -158,8 +166,8 @@ class ListRefresh:
             with trio.move_on_at(due) as self._settling:
                 await trio.sleep_forever()
 
-    def _begin(self, connection: Connection) -> frozenset[ListKind]:
-        """What is fetched now, and whom that answers."""
+    def _begin(self, connection: "Connection") -> frozenset[ListKind]:
+        """The lists that are fetched now, and the waiters that they answer."""
         kinds, self._wanted, self._due = self._wanted, frozenset(), math.inf
         self._changed = self._anew = False
         self._answers, self._asked = self._asked, []
@@ -168,7 +176,7 @@ class ListRefresh:
             self._called -= kinds
         return kinds
 
-    async def _list(self, connection: Connection, kinds: frozenset[ListKind], *, anew: bool) -> Refreshed:
+    async def _list(self, connection: "Connection", kinds: frozenset[ListKind], *, anew: bool) -> Refreshed:
         """The outcome of one refresh, which is shown as a unit.
 
         Raises:
@@ -178,7 +186,7 @@ class ListRefresh:
         error, late = None, False
         if ListKind.TOOLS in kinds:
             error, late = await self._list_tools(connection, anew=anew)
-        others = kinds & OTHERS
+        others = kinds & OTHER_LISTS
         if others:
             with trio.move_on_after(self._timeout) as limit:
                 await connection.list_others(others, anew=anew)
@@ -186,8 +194,8 @@ class ListRefresh:
         failed = error is not None and connection.definitions is before
         return Refreshed(self._incarnation, None if failed else connection.definitions, error, timed_out=late)
 
-    async def _list_tools(self, connection: Connection, *, anew: bool) -> tuple[str | None, bool]:
-        """Why they could not be listed; None if they were. And whether that is so because their time was over."""
+    async def _list_tools(self, connection: "Connection", *, anew: bool) -> tuple[str | None, bool]:
+        """The reason why the tools could not be listed, and whether their time was over; None if they were listed."""
         with trio.move_on_after(self._timeout):
             try:
                 await connection.list_tools(anew=anew)

@@ -1,16 +1,20 @@
-"""Whether a connection that is silent still lives: when it is probed, and when silence counts as a loss."""
+"""The liveness of a silent connection: when it is probed, and when silence counts as a loss."""
 
 import math
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 from attrs import field, frozen
 
 from .outcomes import Loss
-from .session.base import Connection, HandshakeFailed
+from .session.base import HandshakeFailed
 
-LOOK = 5.0
+if TYPE_CHECKING:
+    from .session.connection import Connection
+
+CLOCK_INTERVAL = 5.0
 """Seconds between looks at the clocks. While a machine sleeps Trio's clock stands still, so that no timer
 notices it: the clocks have to be compared. A hundred watched servers cost 20 wake-ups a second."""
 
@@ -25,7 +29,7 @@ def _check_seconds(_liveness: object, _field: object, seconds: float) -> None:
 
 @frozen
 class Liveness:
-    """How a silent connection is found to be dead.
+    """The probes by which a silent connection is found to be dead.
 
     A probe is due when nothing was heard for `interval`, or when the machine has slept for longer than that. It is
     missed if nothing at all was heard within `timeout` of it. One miss is a loss when no call is in flight, three in a
@@ -57,11 +61,11 @@ def until_probe(liveness: Liveness, *, now: float, heard_at: float, asked_at: fl
 
 
 def is_lost(misses: int, *, in_flight: int) -> bool:
-    """Whether so many misses in a row are a loss."""
+    """True if so many misses in a row are a loss."""
     return misses >= (_MISSES_IN_FLIGHT if in_flight else 1)
 
 
-async def keep_watch(connection: Connection, liveness: Liveness, *, wall: Callable[[], float] = time.time) -> None:
+async def keep_watch(connection: "Connection", liveness: Liveness, *, wall: Callable[[], float] = time.time) -> None:
     """Probe a connection whenever it was silent for long; return when it counts as lost."""
     asked_at, misses = -math.inf, 0
     ahead = wall() - trio.current_time()
@@ -70,7 +74,7 @@ async def keep_watch(connection: Connection, liveness: Liveness, *, wall: Callab
         before, ahead = ahead, wall() - now
         pause = until_probe(liveness, now=now, heard_at=connection.heard_at, asked_at=asked_at, slept=ahead - before)
         if pause > 0:
-            await trio.sleep(min(pause, LOOK))
+            await trio.sleep(min(pause, CLOCK_INTERVAL))
             continue
         asked_at = now
         loss = await _ask(connection, liveness.timeout)
@@ -80,7 +84,7 @@ async def keep_watch(connection: Connection, liveness: Liveness, *, wall: Callab
             return
 
 
-async def _ask(connection: Connection, timeout: float) -> Loss:
+async def _ask(connection: "Connection", timeout: float) -> Loss:
     """Probe, and wait for any message; the loss to report if none comes."""
     with trio.move_on_after(timeout):
         try:

@@ -1,13 +1,10 @@
-"""How tasks talk: a bounded mailbox over a Trio memory channel."""
+"""The mailbox by which tasks talk: bounded, over a Trio memory channel."""
 
-import logging
 import math
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import trio
 from attrs import frozen
-
-logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -29,6 +26,8 @@ class Mailbox(Generic[T]):
 
     def __init__(self, capacity: float) -> None:
         self._send, self._receive = trio.open_memory_channel[T](capacity)
+        self._untaken = 0
+        """No fewer than the messages that can be taken: to look for one more in the channel costs an exception."""
 
     def put_nowait(self, message: T) -> None:
         """Leave a message.
@@ -38,6 +37,7 @@ class Mailbox(Generic[T]):
             trio.BrokenResourceError: The reader is gone.
         """
         self._send.send_nowait(message)
+        self._untaken += 1
 
     async def put(self, message: T) -> None:
         """Leave a message, waiting for a place.
@@ -45,16 +45,22 @@ class Mailbox(Generic[T]):
         Raises:
             trio.BrokenResourceError: The reader is gone.
         """
-        await self._send.send(message)
+        self._untaken += 1
+        try:
+            await self._send.send(message)
+        except BaseException:
+            self._untaken -= 1
+            raise
 
     async def take(self, limit: float = math.inf) -> list[T]:
         """Wait for a message, then take all that are there, at most `limit`."""
         batch = [await self._receive.receive()]
-        while len(batch) < limit:
+        while len(batch) < limit and len(batch) < self._untaken:
             try:
                 batch.append(self._receive.receive_nowait())
             except (trio.WouldBlock, trio.ClosedResourceError):
-                break  # closed by `close`, which returned what was still there
+                break  # whoever left it is being cancelled; or closed by `close`, which returned what was still there
+        self._untaken -= len(batch)
         return batch
 
     def close(self) -> list[T]:
@@ -65,6 +71,7 @@ class Mailbox(Generic[T]):
                 left.append(self._receive.receive_nowait())
         except (trio.WouldBlock, trio.ClosedResourceError):
             self._receive.close()
+            self._untaken = 0
             return left
 
     def statistics(self) -> MailboxStatistics:

@@ -1,10 +1,10 @@
-"""What crosses a mailbox: reports of an incarnation, calls on their way to it. Values only, no I/O."""
+"""The values that cross a mailbox: reports of an incarnation, calls on their way to it. Values only, no I/O."""
 
 import math
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from .enums import Era, ExitKind
 from .outcomes import Loss
@@ -20,36 +20,26 @@ if TYPE_CHECKING:
 
     from .callbacks import Callbacks
     from .mailbox import Mailbox
-    from .reply import ReplySlot
+    from .reply import Codec, ReplySlot
 
 
 @frozen
 class ExitReason:
-    """How an incarnation ended."""
+    """The end of an incarnation."""
 
     kind: ExitKind
     loss: Loss
     at: float
-    """When the end was noticed, on Trio's clock; the transport is closed some time later."""
+    """The time at which the end was noticed, on Trio's clock; the transport is closed some time later."""
     era: Era | None = None
     """The era found, also when the attempt failed afterwards."""
     era_answered: bool = False
-    """See `Handshake`."""
-
-    @property
-    def clean(self) -> bool:
-        """It ended by itself with exit code 0 and nothing in flight."""
-        return self.loss.exit_code == 0 and self.loss.pending == 0
-
-    @property
-    def retriable(self) -> bool:
-        """Whether another start may help."""
-        return self.kind not in (ExitKind.UNUSABLE, ExitKind.NEEDS_AUTH, ExitKind.REFUSED)
+    """True if the answer to the probe proves that era, as in `Handshake`."""
 
 
 @frozen
 class Handshake:
-    """What a server said of itself when the connection was opened."""
+    """The words of a server about itself when the connection was opened."""
 
     era: Era
     protocol_version: str
@@ -59,26 +49,26 @@ class Handshake:
     """The same."""
     instructions: str | None
     era_answered: bool = True
-    """Whether the server's answer to the probe proves its era: False if it was silent for long, or was not probed."""
+    """True if the server's answer to the probe proves its era: False if it was silent for long, or was not probed."""
     hello: dict[str, Any] | None = field(default=None, repr=False)
     """All that it said of itself, as it came."""
 
 
 @frozen
 class Definitions:
-    """What a server declares: all of its lists, each in the server's own order. Replaced as a unit."""
+    """The definitions that a server declares: all of its lists, each in the server's own order. Replaced as a unit."""
 
     tools: "tuple[Tool, ...]" = ()
     resources: "tuple[Resource, ...]" = ()
     templates: "tuple[ResourceTemplate, ...]" = ()
     prompts: "tuple[Prompt, ...]" = ()
     fresh_until: float = field(default=math.inf, eq=False)
-    """When the first of them is too old to be shown without a look whether it still holds, on Trio's clock."""
+    """The time at which the first of them is too old to be shown without a check, on Trio's clock."""
     old_from: float = field(default=math.inf, eq=False)
     """From when on the first of them may be old although nobody says so, on Trio's clock; `inf`: the server says so."""
 
     def __bool__(self) -> bool:
-        """Whether it declares anything."""
+        """True if it declares anything."""
         return bool(self.tools or self.resources or self.templates or self.prompts)
 
 
@@ -125,9 +115,9 @@ class Refreshed:
     definitions: Definitions | None = field(default=None, repr=False)
     """All of its lists; None if none was fetched."""
     error: str | None = None
-    """Why its tools could not be listed; they stay as they were."""
+    """The reason why its tools could not be listed; they stay as they were."""
     timed_out: bool = False
-    """Whether a list did not come within its time."""
+    """True if a list did not come within its time."""
     answers: Collection[object] = ()
     """The requests for it that it answers."""
 
@@ -148,7 +138,8 @@ class Ended:
 
 
 Report = Opened | Connected | Refreshed | Ending | Ended
-"""What an incarnation tells its keeper, in this order. `Ending` and `Ended` come once, unless it is cancelled."""
+"""The reports of an incarnation to its keeper, in this order. `Ending` and `Ended` come once, unless it is
+cancelled."""
 
 
 CALL_TOOL: Final = "tools/call"
@@ -161,21 +152,34 @@ LISTED: Final[Mapping[str, str]] = {
 """List methods, and the field of their results that has the entries."""
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Request:
-    """One request of a caller on its way to the owning actor: a tool call, or any other. The answer goes to `slot`."""
+    """One request of a caller, a tool call or any other: the one object that travels, from the caller through the
+    router and its owner to the carrier. The answer goes to `slot`, which has its id once it is numbered."""
+
+    bounded: ClassVar[bool] = True
+    """True if it may be refused when too much waits."""
 
     server: str
     method: str
     name: str
-    """What it is about, as the server calls it: a tool, a prompt, a URI; empty for what is about none of these."""
+    """The tool, prompt or URI that it is about, as the server calls it; empty for what is about none of these."""
     params: bytes = field(repr=False)
     """A JSON object without `_meta`, encoded in the caller's task."""
     meta: dict[str, Any] = field(repr=False)
-    """Its `_meta`: the caller's own and its trace context. An actor's task does not have the caller's contextvars."""
+    """The `_meta` of the request: the caller's own and its trace context. An actor's task does not have the caller's
+    contextvars."""
     slot: "ReplySlot"
     limited: bool = False
     """The caller set a time limit: it replaces the transport's own."""
+    codec: "Codec | None" = field(default=None, repr=False)
+    """The codec that writes it and reads its result. Written by its connection."""
+    frame: bytes = field(default=b"", init=False, repr=False)
+    """The whole request as it leaves. Written by the endpoint that numbers it."""
+
+    def headers(self) -> Mapping[str, str]:
+        """The headers of its frame, where frames have headers."""
+        return {} if self.codec is None else self.codec.headers(self.params)
 
 
 @frozen(eq=False)
@@ -186,13 +190,13 @@ class Question:
     """
 
     name: str
-    """What the call is about: see `Request`."""
+    """The object of the call: see `Request`."""
     key: str
     """The server's name for this question."""
     request: "InputRequest" = field(repr=False)
     slot: "ReplySlot"
     callbacks: "Callbacks | None" = field(default=None, repr=False)
-    """Those that are to answer; None: those of the connection."""
+    """The callbacks that are to answer; None: those of the connection."""
 
 
 @frozen(eq=False)
@@ -208,7 +212,7 @@ class Round:
 
     @property
     def slot(self) -> "ReplySlot":
-        """Where the answer goes."""
+        """The slot that gets the answer."""
         return self.call.slot
 
 

@@ -1,4 +1,4 @@
-"""How a call can end, one type each: an actor resolves a reply slot with exactly one of them. Values only."""
+"""The outcomes of a call, one type each: an actor resolves a reply slot with exactly one of them. Values only."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 @frozen
 class Challenge:
-    """What a server said when it refused a request as unauthorised. Its own words: treat them as data."""
+    """The words of a server that refused a request as unauthorised. Its own words: treat them as data."""
 
     error: str | None = None
     """A code of RFC 6750, such as `invalid_token` or `insufficient_scope`."""
@@ -25,7 +25,7 @@ class Challenge:
 
 @frozen
 class Loss:
-    """What is known of a connection that ended."""
+    """The facts about a connection that ended."""
 
     message: str
     """One line: what happened."""
@@ -36,15 +36,13 @@ class Loss:
     stderr_age: float = field(default=0.0, eq=False)
     """Seconds before the end in which it wrote nothing more there; 0 where that is not known."""
     unheard: bool = False
-    """It ended before it read the first frame: nothing that was sent caused it."""
+    """True if it ended before it read the first frame: nothing that was sent caused it."""
     pending: int = 0
     """Calls that were in flight."""
     needs_auth: bool = False
     """The server refuses requests as unauthorised, and no stored token helps."""
     unusable: bool = False
     """Trying again cannot help."""
-    refused: bool = False
-    """The call that gets this outcome was refused before its server acted on it."""
     challenge: Challenge | None = None
     """With `needs_auth`: what the server says is missing."""
 
@@ -81,7 +79,7 @@ class Dropped:
     status: int | None = None
     """The HTTP status that came instead of an answer."""
     again: bool = True
-    """Whether the call may be sent again if its tool may run twice: not after a time limit."""
+    """True if the call may be sent again if its tool may run twice: not after a time limit."""
 
 
 @frozen
@@ -119,4 +117,4 @@ class Unlisted:
 
 
 Outcome = Answered | Rejected | Dropped | Malformed | Unsendable | Busy | Unrouted | Unlisted | Expired | Loss
-"""How a call ended, seen from the actor."""
+"""The outcome of a call, seen from the actor."""

@@ -28,7 +28,7 @@ ERROR_CODE_HTTP_STATUS: Final[Mapping[int, int]] = {
     MISSING_REQUIRED_CLIENT_CAPABILITY: 400,
     UNSUPPORTED_PROTOCOL_VERSION: 400,
 }
-"""What goes over HTTP with an error since 2026-07-28."""
+"""The HTTP status of an error, by its code, since 2026-07-28."""
 
 PROTOCOL_VERSION_META_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 CLIENT_CAPABILITIES_META_KEY: Final = "io.modelcontextprotocol/clientCapabilities"

@@ -1,5 +1,41 @@
-"""The slot a caller waits in for the one outcome of its call, and the progress that comes before it."""
+"""The slot in which a caller waits for the one outcome of its call, and the progress that comes before it.
 
+The life of a slot
+------------------
+
+A call is made in the caller's task and answered in an actor's. Between the two there is one object, the `ReplySlot`.
+The caller makes it and waits in it; all others write to it, and none of them ever waits for the caller:
+
+    made        by the caller, who sends it along in a `Request`
+    routed      by the router, which assigns an incarnation and the mailbox to which giving up is reported
+    begun       by the endpoint, which numbers the request and names the codec that reads the result
+    sent        by the outbox, when the write of its frame begins
+    decided     once, by the first of three: the endpoint with an outcome, the timer, the caller that gives up
+
+Whether the server may have acted is the one fact that nobody can find out afterwards, and calling a tool twice is the
+worst fault there is. So `delivery` is derived from these steps and from nothing else:
+
+    NOT_SENT    no byte of the frame has been handed to the system
+    UNKNOWN     the write has begun: the server may have read it, all of it, before it was lost
+    ANSWERED    the outcome came from the server
+
+It is true at every moment because each field has one method that writes it, and no method waits: between two
+checkpoints of Trio nobody sees half a step. An outbox that drops a frame before its write leaves the slot as
+NOT_SENT; over HTTP a server may refuse a request unread, and `mark_refused` takes the step back.
+
+Giving up is synchronous too. A caller that is cancelled puts its slot into the owner's mailbox for abandoned slots,
+which never refuses, and is gone; the owner withdraws the frame if its write has not begun, and has the server
+notified if it has. A server that does not read therefore never holds up a caller, and teardown goes on inside the
+actor.
+
+An outcome that comes after the decision changes nothing: `resolve` and `abandon` look at `decided` first. The race
+between the answer and the deadline is decided by the order in which the two run, and both sides see the same winner.
+
+Progress and notifications wait in the slot ahead of the outcome, charged to the connection's account, and beyond
+their bounds the oldest are lost. They run in the caller's task, so a slow callback delays its own call alone.
+"""
+
+import logging
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping
@@ -8,13 +44,15 @@ from typing import Any, Final, Protocol
 import trio
 from attrs import define, field, frozen
 
-from .account import PROGRESS as PROGRESS_KEPT
+from .account import PROGRESS_KIND as PROGRESS_KEPT
 from .account import Account
 from .enums import Delivery
 from .limits import MOST_KEPT
-from .mailbox import Mailbox, logger
-from .outcomes import Answered, Expired, Loss, Malformed, Outcome, Rejected
+from .mailbox import Mailbox
+from .outcomes import Answered, Expired, Malformed, Outcome, Rejected
 from .pieces import Steps
+
+logger: Final = logging.getLogger(__name__)
 
 ProgressCallback = Callable[[float, float | None, str | None], Awaitable[None]]
 """Called in the caller's task with (progress, total, message), in the order the server sent them."""
@@ -27,7 +65,7 @@ PROGRESS: Final = "notifications/progress"
 _PROGRESS_BACKLOG = 1024
 """Progress reports that may wait for a slow callback; beyond that, or where they take too many bytes, the oldest are
 dropped."""
-_SAID: Final = 256
+_PROGRESS_OVERHEAD: Final = 256
 """Bytes that one takes besides what is said in it."""
 
 
@@ -49,7 +87,7 @@ class IdleLimit:
 
 
 class Codec(Protocol):
-    """How requests of one kind are written to one incarnation, and how their results are read."""
+    """The writer of requests of one kind to one incarnation, and the reader of their results."""
 
     def frame(
         self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False
@@ -68,7 +106,7 @@ class Codec(Protocol):
         ...
 
 
-Ask = Callable[[str, str, Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]]
+AskPeer = Callable[[str, str, Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]]
 """Answers a question of the server's: `(key, method, params)`, where the key names the question. What it raises as
 `MCPError` is the server's answer."""
 
@@ -78,8 +116,8 @@ class Relay:
     """For whom a request is made."""
 
     principal: Hashable
-    """Whose it is: what is said to one principal is no other's business."""
-    ask: Ask | None = None
+    """The principal of the request: messages to one principal are never another's."""
+    ask: AskPeer | None = None
     """Answers what the server asks; None: it is refused."""
     on_unclear: Callable[[], None] | None = None
     """Called when the server asks and does not say for which request."""
@@ -87,16 +125,14 @@ class Relay:
 
 @define(eq=False, repr=False, kw_only=True)
 class ReplySlot:
-    """Where one caller waits. Decided once: by the outcome, by its time being over, or by the caller giving up.
+    """The slot in which one caller waits. Decided once: by the outcome, by its time being over, or by the caller giving
+    up. The head of this module says by whom, and why.
 
-    The caller makes it and waits in it; the router routes it to an owner; the owner begins its request, marks it as
-    sent when the write begins, and resolves it. Each field has one method that writes it. All of it is synchronous, so
-    that `delivery` is true at every moment. A caller with many calls waits in none of its slots: each tells its
-    `listener` when it is decided.
+    A caller with many calls waits in none of its slots: each calls its `listener` when it is decided.
     """
 
     wants_progress: bool = False
-    """Whether the caller listens for progress."""
+    """True if the caller listens for progress."""
     relay: Relay | None = None
     """For whom it is, if it is made for somebody else: then all that is said of it is kept as it came."""
     _idle: IdleLimit | None = field(default=None, alias="idle")
@@ -108,9 +144,10 @@ class ReplySlot:
     abandoned: bool = field(default=False, init=False)
     """Nobody waits any more. Written by `abandon`."""
     reason: str | None = field(default=None, init=False)
-    """Why somebody else has given it up, in his words: the reason of a `CancelScope.cancel`. Written by `wait`."""
+    """The reason why somebody else has given it up: that of a `CancelScope.cancel`. Written by `wait`."""
     sent: bool = field(default=False, init=False)
-    """Its frame's write has begun. Written by `mark_sent`."""
+    """True once its frame's write has begun, unless the server has refused it since. Written by `mark_sent` and
+    `mark_refused`."""
     waits_since: float | None = field(default=None, init=False)
     """Of a call with a time limit: when it was handed on, and since its frame's write began, when that was. On Trio's
     clock. Written by `limit` and `mark_sent`."""
@@ -121,13 +158,14 @@ class ReplySlot:
     request_id: int | str | None = field(default=None, init=False)
     """Written by `begin`."""
     codec: Codec | None = field(default=None, init=False)
-    """What reads the result. Written by `begin` and `follow`."""
+    """The codec that reads the result. Written by `begin` and `follow`."""
     owner: Mailbox[Any] | None = field(default=None, init=False)
-    """The owner's mailbox for abandoned slots. Written by `route`."""
+    """The owner's mailbox for abandoned slots, which `ServerActor` reads. Written by `route`."""
     _said: deque[tuple[int, tuple[Any, ...]]] | None = field(default=None, init=False)
-    """What the server has said of it, as its caller is told: what it keeps, and the arguments of `wait`'s callback."""
+    """The messages of the server about it that wait for its caller: the bytes that each keeps, and the arguments of
+    `wait`'s callback."""
     _account: Account | None = field(default=None, init=False)
-    """Where that is charged. Written by `begin`."""
+    """The account that they are charged to. Written by `begin`."""
     _task: trio.lowlevel.Task | None = field(default=None, init=False)
 
     def route(self, incarnation: int, owner: Mailbox[Any]) -> None:
@@ -148,21 +186,20 @@ class ReplySlot:
         if self.waits_since is not None:
             self.waits_since = trio.current_time()
 
-    def limit(self) -> None:
+    def mark_refused(self) -> None:
+        """The server has refused the frame before it acted on it: it counts as not sent, until it is sent again."""
+        self.sent = False
+
+    def limit(self, now: float) -> None:
         """The call is being handed on, and has a time limit: how long it waits may count."""
-        self.waits_since = trio.current_time()
+        self.waits_since = now
 
     @property
     def delivery(self) -> Delivery:
-        """Whether the server may have acted, as known now."""
+        """The delivery as known now: whether the server may have acted."""
         if isinstance(self.outcome, (Answered, Rejected, Malformed)):
             return Delivery.ANSWERED
-        return Delivery.UNKNOWN if self.may_have_acted else Delivery.NOT_SENT
-
-    @property
-    def may_have_acted(self) -> bool:
-        """Whether a server may have acted: its frame has left, and was not refused."""
-        return self.sent and not (isinstance(self.outcome, Loss) and self.outcome.refused)
+        return Delivery.UNKNOWN if self.sent else Delivery.NOT_SENT
 
     def resolve(self, outcome: Outcome) -> None:
         """Decide the slot, unless it is decided."""
@@ -204,7 +241,7 @@ class ReplySlot:
         self.heard = True
         if len(self._said) == _PROGRESS_BACKLOG:
             self._take_said()
-        size += _SAID
+        size += _PROGRESS_OVERHEAD
         while self._account is not None and not self._account.take(PROGRESS_KEPT, size, MOST_KEPT):
             if not self._said:
                 return
@@ -258,7 +295,7 @@ class ReplySlot:
             try:
                 self.owner.put_nowait(self)
             except trio.BrokenResourceError:
-                return  # the incarnation is gone, and with it whoever could be told
+                return  # the incarnation is gone, and with it the server that could be notified
 
     def _wake(self) -> None:
         if self._listener is not None:

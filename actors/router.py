@@ -23,7 +23,7 @@ class Route(Protocol):
 
     @property
     def owner(self) -> Owner | None:
-        """Its live incarnation."""
+        """The live incarnation of a server."""
         ...
 
     @property
@@ -71,7 +71,7 @@ class RouterActor:
                     call.slot.resolve(Unrouted())
 
     def statistics(self) -> MailboxStatistics:
-        """How full the router's mailbox is."""
+        """The fill of the router's mailbox."""
         return self._mailbox.statistics()
 
     def _hand_on(self, messages: Sequence[Sequence[Request]]) -> None:
@@ -83,18 +83,16 @@ class RouterActor:
             slot, route = call.slot, self._routes.get(call.server)
             if slot.decided:
                 continue
-            if route is None or route.owner is None or (_needs_tool(call) and call.name not in route.own):
+            owner = None if route is None else route.owner
+            is_listed = route is not None and call.name in route.own
+            # Only tools have to be listed, and not those of a relayed call: its server judges them.
+            if owner is None or not (is_listed or call.method != CALL_TOOL or slot.relay is not None):
                 slot.resolve(Unrouted())
                 continue
-            slot.route(route.owner.incarnation, route.owner.control)
+            slot.route(owner.incarnation, owner.control)
             try:
-                route.owner.mailbox.put_nowait(call)
+                owner.mailbox.put_nowait(call)
             except trio.WouldBlock:
                 slot.resolve(Busy())
             except trio.BrokenResourceError:
                 slot.resolve(Unrouted())
-
-
-def _needs_tool(call: Request) -> bool:
-    """Whether its server must list what it calls. Of a relayed call the server says so itself."""
-    return call.method == CALL_TOOL and call.slot.relay is None

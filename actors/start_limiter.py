@@ -1,4 +1,4 @@
-"""How many first starts may be under way at once: thirty servers that load at the same moment all time out."""
+"""The limit of first starts under way at once: thirty servers that load at the same moment all time out."""
 
 import math
 from bisect import insort
@@ -9,7 +9,7 @@ from typing import Self
 import trio
 from attrs import define, field, frozen
 
-PATIENCE = 2.0
+PLACE_TIMEOUT = 2.0
 """Seconds after which a start without an answer gives up its place: a hung server must not delay the others."""
 
 
@@ -18,33 +18,33 @@ class Turn:
     """One start, where it waits in line."""
 
     number: float = math.inf
-    """Its place among those for whom nobody waits; of several that have the same, the first to come goes first."""
+    """The place among those for whom nobody waits; of several that have the same, the first to come goes first."""
     awaited: float = math.inf
-    """Its place among those for whom somebody waits, who go before all others; `inf`: nobody does."""
+    """The place among those for whom somebody waits, who go before all others; `inf`: nobody does."""
     changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
-    """Where it sleeps until it may be its turn."""
+    """The lot in which it sleeps until it may be its turn."""
 
     @property
     def place(self) -> tuple[float, float]:
-        """Where it stands in line: the least is next."""
+        """The place in line: the least is next."""
         return self.awaited, self.number
 
 
 @define(eq=False)
 class StartLimiter:
-    """Places for starts. One is free again when its holder leaves it, or after `PATIENCE` seconds."""
+    """Places for starts. One is free again when its holder leaves it, or after `PLACE_TIMEOUT` seconds."""
 
     _size: float
-    _places: "dict[Place, None]" = field(factory=dict["Place", None], init=False)
+    _places: "dict[StartPermit, None]" = field(factory=dict["StartPermit", None], init=False)
     """Taken places, in the order in which they become free: each is taken for the same time."""
     _line: list[Turn] = field(factory=list[Turn], init=False)
-    """Those who wait for a place, in order. Only the next has a timer: thousands would wake at once."""
+    """The starts that wait for a place, in order. Only the next has a timer: thousands would wake at once."""
 
-    async def enter(self, turn: Turn | None = None) -> "Place":
+    async def enter(self, turn: Turn | None = None) -> "StartPermit":
         """Wait for a place; `turn`: by what `put_first` knows this start. Of those who come in one turn of the loop,
         which have no order there, the least number goes first."""
         await self._wait_in_line(turn or Turn())
-        place = Place(self, trio.current_time() + PATIENCE)
+        place = StartPermit(self, trio.current_time() + PLACE_TIMEOUT)
         self._places[place] = None
         return place
 
@@ -78,7 +78,7 @@ class StartLimiter:
             insort(self._line, turn, key=attrgetter("place"))
             self._wake_next()
 
-    def leave(self, place: "Place") -> None:
+    def leave(self, place: "StartPermit") -> None:
         """Free the place, unless it is free."""
         if place in self._places:
             del self._places[place]
@@ -96,12 +96,12 @@ class StartLimiter:
 
 
 @frozen(eq=False)
-class Place:
+class StartPermit:
     """A place of a start: free again when it is left, or at the end of its `with` block."""
 
     _limiter: StartLimiter
     until: float
-    """When it is free again at the latest, on Trio's clock."""
+    """The time at which it is free again at the latest, on Trio's clock."""
 
     def leave(self) -> None:
         """Free it, unless it is free."""

@@ -37,11 +37,13 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.callbacks import Callbacks
 
 PEERS = Path(__file__).parent / "peers"
-sys.path.insert(0, str(PEERS))
+sys.path[:0] = [str(PEERS), str(Path(__file__).parents[1])]
 
 from fragments_server import FLOODS  # noqa: E402 - beside this file, and no package
 from hostile_server import ATTACKS, LONG_LIST, SCHEMAS, UNREAD  # noqa: E402
 from hostile_server import FLOODS as LASTING  # noqa: E402
+
+from tests.attack.figures import Turns  # noqa: E402
 
 BOUND = 0.05
 """Seconds that a turn of the loop may take for messages up to 8 MiB, and a deadline be late."""
@@ -54,25 +56,6 @@ BEYOND = 32 << 10
 FROZEN = ", after gc.freeze()"
 """Behind the name of an attack: on a host that has frozen what it has after its start, as the docs advise."""
 LARGE = ("letters", "escapes", "half characters", "{} without end", "a notification, one text", "structure in a text")
-
-
-class Turns(trio.abc.Instrument):
-    """The longest turns of the loop."""
-
-    def __init__(self) -> None:
-        self.wall = self.cpu = 0.0
-        self.slowest = ""
-        self._began = time.perf_counter(), time.thread_time()
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        del task
-        self._began = time.perf_counter(), time.thread_time()
-
-    def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        wall, cpu = time.perf_counter() - self._began[0], time.thread_time() - self._began[1]
-        self.wall = max(self.wall, wall)
-        if cpu > self.cpu:
-            self.cpu, self.slowest = cpu, task.name.rpartition(".")[2]
 
 
 class Neighbour:
@@ -109,7 +92,7 @@ class Neighbour:
 @asynccontextmanager
 async def attacker(attack: str, size: int) -> AsyncGenerator[ServerSpec, None]:
     if attack not in FLOODS:
-        tools = "9999" if attack.startswith("list_changed") else "1"
+        tools = "4998" if attack.startswith("list_changed") else "1"
         given = [str(size), tools, *([attack] if attack in SCHEMAS else [])]
         peer = StdioTransport(sys.executable, ["-I", "-S", str(PEERS / "hostile_server.py"), *given])
         yield ServerSpec("bad", peer)

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor.security.injection import scan
 from mcp_nursery.supervisor.security.untrusted_marks import MAX_RESULT_CHARS
-from mcp_nursery.supervisor.tools.results import tool_result
+from mcp_nursery.supervisor.tools.tool_result import tool_result
 
 SIZE = 1 << 20
 PARSE, PIPELINE, SCAN = "parsing the frame", "from result to text for a model", "of that: scanning"

@@ -1,12 +1,13 @@
 """(j) How far one thing travels through the code: functions entered, files touched, jumps from file to file.
 
-walks.py [--trace call|exit|config|start|reload]
+walks.py [--trace call|exit|config|start|reload|gateway]
 
 One stdio server, everything loaded and done once before, no state file. Between the two marks of a walk each entry
 into a function of the package counts (`sys.setprofile`), in whichever task of the loop's thread. A coroutine that goes
 on after a wait is entered again. Functions and files count once each, and a jump is an entry into another file than
 the entry before. Not counted: what attrs generates, comprehensions and lambdas, other packages, worker threads. The
-round with the fewest jumps counts, since work of other tasks comes between in the others; `--trace` prints it.
+round with the fewest jumps counts, since work of other tasks comes between in the others; `--trace` prints it. An
+object is counted where an `__init__` of one of our classes begins, those that attrs generates included.
 """
 
 import argparse
@@ -39,6 +40,9 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.events import StateChanged
+from mcp_nursery.supervisor.gateway import open_gateway
+from mcp_nursery.supervisor.gateway.http.application import open_http
+from mcp_nursery.supervisor.http_server.connection import HttpConnection
 
 PEER = str(Path(__file__).parent / "peers" / "echo_server.py")
 ROUNDS = 5
@@ -58,7 +62,15 @@ class Entry(NamedTuple):
         return f"{self.file}:{self.function}{' (goes on)' if self.resumed else ''}"
 
 
-Steps = list[Entry]
+class Steps(list[Entry]):
+    """What is entered, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.objects: list[str] = []
+        """The classes of the objects that are made meanwhile."""
+
+
 End = Callable[[FrameType, str, Any], bool]
 
 
@@ -70,12 +82,13 @@ class Walk(NamedTuple):
     functions: int
     files: int
     jumps: int
+    objects: int | None = None
 
 
-def figures(steps: Steps) -> tuple[int, int, int]:
+def figures(steps: Steps) -> tuple[int, int, int, int]:
     files = [entry.file for entry in steps]
     jumps = sum(one != other for one, other in itertools.pairwise(files))
-    return len({(entry.file, entry.function) for entry in steps}), len(set(files)), jumps
+    return len({(entry.file, entry.function) for entry in steps}), len(set(files)), jumps, len(steps.objects)
 
 
 @cache
@@ -87,6 +100,14 @@ def _body(code: CodeType) -> int:
 def _own(code: CodeType, frame: FrameType) -> bool:
     module: str = frame.f_globals.get("__name__", "")
     return module.startswith("mcp_nursery.") and not code.co_filename.startswith("<") and code.co_name[0] != "<"
+
+
+def _made(frame: FrameType) -> str | None:
+    """The class of our own whose object is made; None where a base class goes on with that, or if it is not ours."""
+    made = frame.f_locals.get("self")
+    before = frame.f_back
+    goes_on = before is not None and before.f_code.co_name == "__init__" and before.f_locals.get("self") is made
+    return None if goes_on or not type(made).__module__.startswith("mcp_nursery.") else type(made).__qualname__
 
 
 def at_the_write(_: FrameType, event: str, arg: Any) -> bool:
@@ -108,10 +129,12 @@ def walking(until: End | None = None) -> Iterator[Steps]:
     Raises:
         RuntimeError: That end was not seen.
     """
-    steps: Steps = []
+    steps = Steps()
 
     def enter(frame: FrameType, event: str, arg: Any) -> None:
         code = frame.f_code
+        if event == "call" and code.co_name == "__init__" and (made := _made(frame)):
+            steps.objects.append(made)
         if event == "call" and _own(code, frame):
             file = code.co_filename.rpartition("mcp_nursery/")[2]
             steps.append(Entry(file, code.co_qualname, frame.f_lasti > _body(code)))
@@ -198,12 +221,49 @@ async def reload() -> AsyncGenerator[Steps, None]:
             yield steps
 
 
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "walks", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+CALL = {"name": "echo", "arguments": {"text": "hello"}, "_meta": ENVELOPE}
+
+
+def post() -> bytes:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": CALL}).encode()
+    head = (
+        "POST /mcp/lab HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        "accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\n"
+        f"mcp-method: tools/call\r\nmcp-name: echo\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def gateway() -> AsyncGenerator[Steps, None]:
+    """The client is the other end of a stream in memory."""
+    async with host() as supervisor, open_gateway(supervisor) as served, open_http(served) as application:
+        ours, client = trio.testing.memory_stream_pair()
+        connection = HttpConnection(application, ours, "http", ("127.0.0.1", 1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.serve)
+            for _ in range(ROUNDS):
+                await quiet(supervisor)
+                answer = b""
+                with walking() as steps:
+                    await client.send_all(post())
+                    while b"hello" not in answer:
+                        answer += await client.receive_some()
+                yield steps
+            nursery.cancel_scope.cancel()
+
+
 WALKS = {
-    "call": Walk("`call_tool` to the write on the pipe", call, 30, 12, 20),
-    "exit": Walk("SIGKILL of a server to the restart decision", exit_, 35, 11, 25),
-    "config": Walk("a config file's entry to its spec", config, 35, 9, 25),
-    "start": Walk("a spec to the running process", start, 80, 20, 60),
-    "reload": Walk("`reload` with one changed spec", reload, 100, 20, 80),
+    "call": Walk("`call_tool` to the write on the pipe", call, 40, 16, 26),
+    "exit": Walk("SIGKILL of a server to the restart decision", exit_, 45, 12, 25),
+    "config": Walk("a config file's entry to its spec", config, 40, 9, 19),
+    "start": Walk("a spec to the running process", start, 120, 30, 100),
+    "reload": Walk("`reload` with one changed spec", reload, 150, 35, 140),
+    "gateway": Walk("one gateway call, HTTP, there and back", gateway, 160, 42, 130, objects=13),
 }
 
 
@@ -219,12 +279,13 @@ def main() -> None:
     parser.add_argument("--trace", choices=WALKS, help="print one walk, entry by entry")
     options = parser.parse_args()
     if options.trace:
-        print(*trio.run(shortest, WALKS[options.trace]), sep="\n")
+        steps = trio.run(shortest, WALKS[options.trace])
+        print(*steps, *(f"makes {made}" for made in steps.objects), sep="\n")
         return
-    table = Table("Walks: what there is / what to reach", ["walk", "functions", "files", "jumps"], [], {})
+    table = Table("Walks: what there is / what to reach", ["walk", "functions", "files", "jumps", "objects"], [], {})
     for walk in WALKS.values():
         found = figures(trio.run(shortest, walk))
-        wanted = walk.functions, walk.files, walk.jumps
+        wanted = walk.functions, walk.files, walk.jumps, walk.objects or "-"
         table.rows.append([walk.title, *(f"{one} / {most}" for one, most in zip(found, wanted, strict=True))])
     print(table)
 

@@ -33,7 +33,7 @@ html_static_path = ["_static"]
 html_css_files = ["diagrams.css"]
 html_copy_source = False
 
-myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
 
 default_role = "name"

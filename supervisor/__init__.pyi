@@ -1,6 +1,6 @@
-from .auth import OAuth
 from .calls.call import Call
 from .config import discover_config, load_config
+from .decisions.restart_policy import RestartPolicy
 from .errors import (
     BreakerOpen,
     CallError,
@@ -15,15 +15,15 @@ from .errors import (
     ServerError,
     UnknownTool,
 )
+from .login import OAuth
 from .opening import open_supervisor
-from .restart_policy import RestartPolicy
 from .servers.borrowed import BorrowedServer
 from .spec import ServerSpec
 from .storage.store import MemoryStore
 from .supervisor import Supervisor
-from .tools.approval import Approval
-from .tools.results import ToolResult
+from .tools.approval_rules import Approval
 from .tools.tool import Tool
+from .tools.tool_result import ToolResult
 from .transports import (
     DockerTransport,
     HttpTransport,

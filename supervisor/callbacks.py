@@ -1,4 +1,4 @@
-"""What servers may ask of their host in the middle of a call."""
+"""The callbacks by which servers may ask their host in the middle of a call."""
 
 from mcp_nursery.actors.callbacks import AuthorizationRequest, Callbacks, ServerMessage
 

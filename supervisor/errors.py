@@ -23,7 +23,7 @@ from mcp_nursery.actors.errors import (
     UnknownTool,
 )
 
-from .tools.error_content import error_content
+from .tools.outcome import error_content
 
 __all__ = [
     "AuthorizationFailed",

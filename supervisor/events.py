@@ -1,26 +1,23 @@
-"""What happened, typed: pure functions of the catalogue and snapshots before and after, and streams of them.
+"""The events of servers, typed: pure functions of the catalogue and snapshots before and after, and streams of them.
 
 A change of a server is told by one event of each kind that it is of, however many tools it has: its state, its tools,
 what differs of them from when they were first used. All of them follow the step in which everybody can see the change.
 """
 
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import final
 
-import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.outcomes import Challenge
-from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.queues import BoundedQueue, QueueReader, WhenFull
 
-from .catalogue.server_offers import ServerOffers
-from .catalogue.server_tools import ServerTools
-from .circuit_breaker import BreakerState
+from .catalogue.server_tools import ServerOffers, ServerTools
+from .decisions.circuit_breaker import BreakerState
+from .decisions.state_machine import Snapshot
 from .spec import ServerSpec
-from .state_machine import Snapshot
 from .status import ServerStatus
 from .tools.pins import DefinitionChange
 
@@ -53,7 +50,7 @@ class StateChanged:
     """A server came to another state, or to the same one by another incarnation or attempt, or with another error."""
 
     server: str
-    """Its name."""
+    """The server's name."""
     incarnation: int
     """The connection it is about, from 1; in `connecting` the one that is being made. 0 before the first."""
     old: ServerState | None
@@ -63,79 +60,63 @@ class StateChanged:
     error: str | None
     """The last failure, one line; None once connected."""
     attempt: int
-    """Which start this is, or which one is due, since the ladder began; from 1."""
+    """The number of the current start, or of the one that is due, since the ladder began; from 1."""
     max_attempts: int
     """Starts in a row before it gives up."""
     retry_in: float | None
     """Seconds until the next start; None if none is due."""
     pid: int | None
-    """Its process, where there is one."""
+    """The number of its process, where there is one."""
     at: float
-    """When, on Trio's clock."""
+    """The time, on Trio's clock."""
     challenge: Challenge | None = None
     """In `needs_auth`: what the server said was missing, if it did."""
 
 
 @frozen
-class ToolsChanged:
-    """A server's tools in the catalogue changed. Names are public ones."""
+class CatalogueChanged:
+    """A server's part of one of the catalogue's lists changed."""
 
     server: str
-    """Its name."""
+    """The server's name."""
     added: tuple[str, ...]
-    """Tools that were not there before."""
+    """The entries that were not there before."""
     removed: tuple[str, ...]
-    """Tools that are gone."""
+    """The entries that are gone."""
     changed: tuple[str, ...]
-    """Still there, with another definition."""
+    """The entries that are still there, with another definition."""
     at: float
-    """When, on Trio's clock."""
+    """The time, on Trio's clock."""
 
 
 @frozen
-class ResourcesChanged:
-    """A server's resources in the catalogue changed, or their templates."""
-
-    server: str
-    """Its name."""
-    added: tuple[str, ...]
-    """URIs, and templates, that were not there before."""
-    removed: tuple[str, ...]
-    """URIs, and templates, that are gone."""
-    changed: tuple[str, ...]
-    """Still there, with another definition. Of what they hold, `ResourceUpdated` tells."""
-    at: float
-    """When, on Trio's clock."""
+class ToolsChanged(CatalogueChanged):
+    """A server's tools in the catalogue changed. Entries are public names."""
 
 
 @frozen
-class PromptsChanged:
-    """A server's prompts in the catalogue changed. Names are public ones."""
+class ResourcesChanged(CatalogueChanged):
+    """A server's resources in the catalogue changed, or their templates. Entries are URIs, and templates of them. Of
+    what resources hold, `ResourceUpdated` reports."""
 
-    server: str
-    """Its name."""
-    added: tuple[str, ...]
-    """Prompts that were not there before."""
-    removed: tuple[str, ...]
-    """Prompts that are gone."""
-    changed: tuple[str, ...]
-    """Still there, with another definition."""
-    at: float
-    """When, on Trio's clock."""
+
+@frozen
+class PromptsChanged(CatalogueChanged):
+    """A server's prompts in the catalogue changed. Entries are public names."""
 
 
 @frozen
 class ResourceUpdated:
-    """What a resource holds has changed, or may have: read it again. Only of those that are subscribed."""
+    """A change, or a possible change, of a resource's contents: read it again. Only of those that are subscribed."""
 
     server: str
-    """Its server's name."""
+    """The name of its server."""
     uri: str
-    """What was subscribed: this resource, or one under it."""
+    """The URI that was subscribed: this resource, or one under it."""
     certain: bool
-    """Whether the server said so. False: nobody listened for a while, after a loss for example."""
+    """True if the server reported it. False: notifications may have been missed, after a loss for example."""
     at: float
-    """When, on Trio's clock."""
+    """The time, on Trio's clock."""
 
 
 @frozen
@@ -143,9 +124,9 @@ class ServerRemoved:
     """A server is configured no more."""
 
     server: str
-    """Its name."""
+    """The server's name."""
     at: float
-    """When, on Trio's clock."""
+    """The time, on Trio's clock."""
 
 
 @frozen
@@ -161,7 +142,7 @@ class Reloaded:
     untouched: tuple[str, ...]
     """Servers that go on as they are."""
     at: float
-    """When, on Trio's clock."""
+    """The time, on Trio's clock."""
 
 
 @frozen
@@ -169,9 +150,9 @@ class ReloadFailed:
     """Servers were to be configured anew, and what was given cannot be used. Nothing has changed."""
 
     error: str
-    """Why, one line."""
+    """The reason, one line."""
     at: float
-    """When, on Trio's clock."""
+    """The time, on Trio's clock."""
 
 
 @frozen
@@ -179,28 +160,28 @@ class InjectionSuspected:
     """A server said something that looks as if it was to instruct the model. Nothing was held back or changed."""
 
     server: str
-    """Its name."""
+    """The server's name."""
     tool: str
     """The server's own name of the tool that was called."""
     signals: tuple[str, ...]
     """Names of the injection signals found."""
     at: float
-    """When, on Trio's clock."""
+    """The time, on Trio's clock."""
 
 
 @frozen
 class DefinitionsChanged:
     """Tools are not what they were when they were first used. One event for all new differences that a server shows at
-    once, however many tools it has; behind a `SnapshotEvent`, for all that nobody has accepted yet."""
+    once, however many tools it has; behind a `SnapshotEvent`, for all that were not accepted yet."""
 
     server: str
-    """Its name."""
+    """The server's name."""
     changes: tuple[DefinitionChange, ...]
     """The tools, and how each differs: `change.tool`, `change.fields`, `change.diff`."""
     held: bool
-    """Whether they are held back until a person accepts them."""
+    """True if they are held back until a person accepts them."""
     at: float
-    """When, on Trio's clock."""
+    """The time, on Trio's clock."""
 
 
 @frozen
@@ -208,7 +189,7 @@ class BreakerChanged:
     """The circuit breaker of a server has opened, lets a call probe, or is closed again."""
 
     server: str
-    """Its name."""
+    """The server's name."""
     state: BreakerState
     """`open`: calls fail at once. `half_open`: one call probes. `closed`: calls are sent."""
     failures: int
@@ -216,7 +197,7 @@ class BreakerChanged:
     retry_in: float | None
     """Seconds until a call may probe; None while it is closed."""
     at: float
-    """When, on Trio's clock."""
+    """The time, on Trio's clock."""
 
 
 @frozen
@@ -226,16 +207,16 @@ class Lagged:
     truth again."""
 
     missed: int
-    """How many."""
+    """The number of events."""
 
 
 @frozen
 class SnapshotEvent:
-    """Where a server stands, at the beginning and after a lag. Where its tools are not what they were when they were
-    first used, and nobody has accepted that, `DefinitionsChanged` follows."""
+    """The state of a server, at the beginning and after a lag. If its tools are not what they were when they were first
+    used, and that was not accepted, `DefinitionsChanged` follows."""
 
     status: ServerStatus
-    """Its status now."""
+    """The status now."""
 
 
 Event = (
@@ -255,16 +236,16 @@ Event = (
 )
 
 StandingEvent = SnapshotEvent | DefinitionsChanged
-"""What a stream begins with."""
+"""The events that a stream begins with."""
 
 
-def _standing(snapshot: Snapshot) -> tuple[object, ...]:
+def _visible_state(snapshot: Snapshot) -> tuple[object, ...]:
     return snapshot.state, snapshot.incarnation, snapshot.attempt, snapshot.error
 
 
 def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged | None:
-    """The event that tells one snapshot from the next, if a user would care."""
-    if old is not None and _standing(old) == _standing(new):
+    """The event for the change from one snapshot to the next, if it matters to a user."""
+    if old is not None and _visible_state(old) == _visible_state(new):
         return None
     return StateChanged(
         server=new.spec.name,
@@ -281,85 +262,73 @@ def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged
     )
 
 
-def tools_event_steps(old: ServerTools | None, new: ServerTools, now: float) -> Steps[ToolsChanged | None]:
-    """The event that tells one part of the catalogue from the next, if its tools differ."""
-    old = ServerTools(new.server) if old is None else old
+def tools_event(old: ServerTools, new: ServerTools, now: float) -> ToolsChanged | None:
+    """The event for the change from one part of the catalogue to the next, if its tools differ."""
     if old.tools is new.tools:
         return None
-    before, after = old.names, new.names
-    changed: list[str] = []
-    for name in before.keys() & after.keys():
-        yield
-        one, other = old.tools[before[name]].declared, new.tools[after[name]].declared
-        if one is not other and one != other:
-            changed.append(name)
-    added, removed = after.keys() - before.keys(), before.keys() - after.keys()
-    if not (added or removed or changed):
-        return None
-    return ToolsChanged(new.server, tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(changed)), now)
+    difference = _difference(_declared_tools(old), _declared_tools(new))
+    return None if difference is None else ToolsChanged(new.server, *difference, now)
 
 
-def offers_event_steps(
+def offers_events(
     server: str, old: ServerOffers, new: ServerOffers, now: float
-) -> Steps[list[ResourcesChanged | PromptsChanged]]:
-    """The events that tell what a server offers besides tools from what it offered before."""
+) -> list[ResourcesChanged | PromptsChanged]:
+    """The events for the change of what a server offers besides tools."""
     events: list[ResourcesChanged | PromptsChanged] = []
-    resources = yield from _difference(_readable(old), _readable(new))
+    if old is new:
+        return events
+    resources = _difference(_declared_resources(old), _declared_resources(new))
     if resources is not None:
         events.append(ResourcesChanged(server, *resources, now))
-    prompts = yield from _difference(_named(old), _named(new))
+    prompts = _difference(_declared_prompts(old), _declared_prompts(new))
     if prompts is not None:
         events.append(PromptsChanged(server, *prompts, now))
     return events
 
 
-def _readable(offers: ServerOffers) -> dict[str, object]:
+def _declared_tools(part: ServerTools) -> dict[str, object]:
+    return {name: part.tools[place].declared for name, place in part.names.items()}
+
+
+def _declared_resources(offers: ServerOffers) -> dict[str, object]:
     if not offers.shown:
         return {}
     known: dict[str, object] = {template.uri_template: template.declared for template in offers.templates}
     return known | {resource.uri: resource.declared for resource in offers.resources}
 
 
-def _named(offers: ServerOffers) -> dict[str, object]:
+def _declared_prompts(offers: ServerOffers) -> dict[str, object]:
     return {prompt.name: prompt.declared for prompt in offers.prompts if prompt.name and offers.shown}
 
 
 _Names = tuple[str, ...]
 
 
-def _difference(before: dict[str, object], after: dict[str, object]) -> Steps[tuple[_Names, _Names, _Names] | None]:
-    """What was added, removed and changed; None if nothing was."""
-    changed: list[str] = []
-    for name in before.keys() & after.keys():
-        yield
-        if before[name] is not after[name] and before[name] != after[name]:
-            changed.append(name)
+def _difference(before: dict[str, object], after: dict[str, object]) -> tuple[_Names, _Names, _Names] | None:
+    """The names that were added, removed and changed; None if there are none."""
+    both = before.keys() & after.keys()
+    changed = [name for name in both if before[name] is not after[name] and before[name] != after[name]]
     added, removed = after.keys() - before.keys(), before.keys() - after.keys()
     if not (added or removed or changed):
         return None
     return tuple(sorted(added)), tuple(sorted(removed)), tuple(sorted(changed))
 
 
-def definitions_event_steps(old: Snapshot, new: Snapshot, now: float) -> Steps[DefinitionsChanged | None]:
-    """The event that tells which tools are found to differ from what they were when they were first used, if any."""
+def definitions_event(old: Snapshot, new: Snapshot, now: float) -> DefinitionsChanged | None:
+    """The event for tools that are found to differ from what they were when they were first used, if any."""
     known, review = old.review.changes, new.review
     if known is review.changes:
         return None
-    changes: list[DefinitionChange] = []
-    for tool, change in review.changes.items():
-        yield
-        if known.get(tool) != change:
-            changes.append(change)
-    return _differing(new, changes, now)
+    return _differences(new, [change for tool, change in review.changes.items() if known.get(tool) != change], now)
 
 
 def standing_events(snapshot: Snapshot, status: ServerStatus, now: float) -> Sequence[StandingEvent]:
-    """What tells a reader that heard nothing before where a server stands."""
-    differing = _differing(snapshot, snapshot.review.changes.values(), now)
+    """The events from which a reader without any earlier event learns the state of a server."""
+    differing = _differences(snapshot, snapshot.review.changes.values(), now)
     return [SnapshotEvent(status), *([] if differing is None else [differing])]
 
 
-def _differing(snapshot: Snapshot, changes: Collection[DefinitionChange], now: float) -> DefinitionsChanged | None:
+def _differences(snapshot: Snapshot, changes: Collection[DefinitionChange], now: float) -> DefinitionsChanged | None:
     if not changes:
         return None
     held = any(change.tool in snapshot.review.held for change in changes)
@@ -369,7 +338,7 @@ def _differing(snapshot: Snapshot, changes: Collection[DefinitionChange], now: f
 def reloaded_event(
     before: Mapping[str, ServerSpec], specs: Sequence[ServerSpec], *, restart: Collection[str], now: float
 ) -> Reloaded:
-    """The event that tells which servers are others, of those that were configured by their names before."""
+    """The event for a new set of servers, compared by name with the earlier one."""
     after = {spec.name: spec for spec in specs}
     kept = [name for name in after if name in before]
     changed = tuple(name for name in kept if name in restart or after[name] != before[name])
@@ -382,175 +351,62 @@ def reloaded_event(
     )
 
 
-@define(eq=False)
-class _Backlog:
-    """What one reader has not read yet, between the hub, which writes, and the reader's stream.
-
-    What a reader that fell behind gets instead does not count against what it may fall behind: with more servers
-    than that it would never hear a live event again.
-    """
-
-    _standing: Callable[[], Sequence[Event]]
-    finished: bool = field(default=False, init=False)
-    """Whether nothing more comes."""
-    readers: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
-    _catching_up: deque[Event] = field(factory=deque[Event], init=False)
-    _live: deque[Event] = field(factory=deque[Event], init=False)
-    _missed: int = field(default=0, init=False)
-    _updated: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
-    """Resources, by server and URI, of which the reader will hear: once more would say nothing more."""
-
-    def begin(self) -> None:
-        """Tell where everything stands."""
-        self._catching_up.extend(self._standing())
-
-    def add(self, event: Event) -> None:
-        """Something has happened."""
-        if isinstance(event, ResourceUpdated):
-            if (event.server, event.uri) in self._updated:
-                return
-            self._updated.add((event.server, event.uri))
-        if self._missed or len(self._live) >= EVENT_BUFFER:
-            self._missed += 1  # and all that follow, until the snapshots that cover them
-        else:
-            self._live.append(event)
-        self.readers.unpark_all()
-
-    def finish(self) -> None:
-        """Nothing more comes."""
-        self.finished = True
-        self.readers.unpark_all()
-
-    def take(self) -> Event | None:
-        """The next event, if there is one. What was dropped is covered by where everything stands now."""
-        if not self._catching_up and not self._live and self._missed:
-            self._catching_up.append(Lagged(self._missed))
-            self.begin()
-            self._missed = 0
-            self._updated.clear()
-        waiting = self._catching_up or self._live
-        event = waiting.popleft() if waiting else None
-        if isinstance(event, ResourceUpdated):
-            self._updated.discard((event.server, event.uri))
-        return event
-
-
 @final
-class EventStream(trio.abc.ReceiveChannel[Event]):
+class EventStream(QueueReader[Event]):
     """A reader's own channel of events: see `Supervisor.events`, which makes it. A reader that falls behind loses
-    events, never the truth about the servers."""
-
-    def __init__(self, backlog: _Backlog) -> None:
-        self._backlog = backlog
-        self._closed = False
-
-    async def receive(self) -> Event:
-        """The next event.
-
-        Raises:
-            trio.EndOfChannel: The supervisor is closed.
-            trio.ClosedResourceError: The stream is closed.
-        """
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while True:
-            if self._closed:
-                raise trio.ClosedResourceError
-            event = self._backlog.take()
-            if event is not None:
-                await trio.lowlevel.cancel_shielded_checkpoint()
-                return event
-            if self._backlog.finished:
-                raise trio.EndOfChannel
-            await self._backlog.readers.park()
-
-    async def aclose(self) -> None:
-        """Read no more."""
-        self._closed = True
-        self._backlog.readers.unpark_all()
-        await trio.lowlevel.checkpoint()
+    events, never the truth about the servers. It ends when the supervisor is closed."""
 
 
 @final
-class ResourceUpdates(trio.abc.ReceiveChannel[ResourceUpdated]):
-    """News of one resource: see `Supervisor.subscribe`, which makes it. What was not received yet is one event, however
-    often it has changed: there is nothing to fall behind."""
-
-    def __init__(self) -> None:
-        self._update: ResourceUpdated | None = None
-        self._readers = trio.lowlevel.ParkingLot()
-        self._finished = False
-        self._closed = False
-
-    def add(self, update: ResourceUpdated) -> None:
-        """It has changed, or may have."""
-        if self._update is None or update.certain:
-            self._update = update
-        self._readers.unpark_all()
-
-    def finish(self) -> None:
-        """Nothing more comes."""
-        self._finished = True
-        self._readers.unpark_all()
-
-    async def receive(self) -> ResourceUpdated:
-        """The next news.
-
-        Raises:
-            trio.EndOfChannel: The server was removed, or the supervisor is closed.
-            trio.ClosedResourceError: The subscription is over.
-        """
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while True:
-            if self._closed:
-                raise trio.ClosedResourceError
-            update, self._update = self._update, None
-            if update is not None:
-                await trio.lowlevel.cancel_shielded_checkpoint()
-                return update
-            if self._finished:
-                raise trio.EndOfChannel
-            await self._readers.park()
-
-    async def aclose(self) -> None:
-        """Hear no more."""
-        self._closed = True
-        self._readers.unpark_all()
-        await trio.lowlevel.checkpoint()
+class ResourceUpdates(QueueReader[ResourceUpdated]):
+    """News of one resource: see `Supervisor.subscribe`, which makes it. Updates that were not received yet are one
+    event, however often the resource has changed: there is nothing to fall behind. It ends when the server is removed,
+    or the supervisor is closed."""
 
 
 @define(eq=False)
 class EventHub:
-    """Gives every open stream each event."""
+    """The open streams, each of which gets every event."""
 
-    _standing: Callable[[], Sequence[Event]]
-    """What tells a reader that heard nothing before where everything stands."""
-    _backlogs: set[_Backlog] = field(factory=set[_Backlog], init=False)
+    _visible_state: Callable[[], Sequence[Event]]
+    """Events for a reader that has read none yet: where everything stands."""
+    _open: set[BoundedQueue[Event]] = field(factory=set[BoundedQueue[Event]], init=False)
     _finished: bool = field(default=False, init=False)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[EventStream, None]:
         """A stream of where everything stands and of all events from now on, for as long as the block lasts."""
-        backlog = _Backlog(self._standing)
-        stream = EventStream(backlog)
-        self._backlogs.add(backlog)
+
+        def begin() -> None:
+            for event in self._visible_state():
+                queue.put(
+                    event, when_full=WhenFull.EXCEED
+                )  # with more servers than events may wait, none would be live
+
+        def lagged(missed: int) -> Lagged:
+            begin()
+            return Lagged(missed)
+
+        queue = BoundedQueue[Event](EVENT_BUFFER, gap=lagged)
+        self._open.add(queue)
         if self._finished:
-            backlog.finish()
+            queue.finish()
         else:
-            backlog.begin()
+            begin()
         try:
-            yield stream
+            yield EventStream(queue)
         finally:
-            self._backlogs.discard(backlog)
-            with trio.CancelScope(shield=True):  # bounded: closing is one checkpoint
-                await stream.aclose()
+            self._open.discard(queue)
+            queue.close()
 
     def publish(self, event: Event) -> None:
-        """Give an event to everyone."""
-        for backlog in self._backlogs:
-            backlog.add(event)
+        """Give an event to every stream; an update of a resource to those in which none of it waits."""
+        key = (event.server, event.uri) if isinstance(event, ResourceUpdated) else None
+        for queue in self._open:
+            queue.put(event, key=key)
 
     def finish(self) -> None:
-        """End every stream after what it has."""
+        """End every stream after the events that it has."""
         self._finished = True
-        for backlog in self._backlogs:
-            backlog.finish()
+        for queue in self._open:
+            queue.finish()

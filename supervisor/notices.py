@@ -1,16 +1,21 @@
-"""What servers say that is about no request: log messages, and notifications of which the protocol knows nothing."""
+"""The messages of servers that are about no request: log messages, and notifications that the protocol does not
+know."""
 
 from collections.abc import AsyncGenerator, Container, Hashable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import trio
 from attrs import define, field, frozen
+
+from mcp_nursery.actors.account import own_weight
+from mcp_nursery.actors.queues import BoundedQueue, QueueReader
 
 __all__ = ["Notice"]
 
-NOTICES: Final = 1_024
-"""Those that a reader may fall behind; of more it loses the latest."""
+MOST_NOTICES: Final = 1_024
+"""Notices that a reader may fall behind; of more it loses the latest."""
+NOTICES_BYTES: Final = 4 << 20
+"""Bytes of them, by what they keep."""
 
 
 @frozen
@@ -22,34 +27,35 @@ class Notice:
     method: str
     """Of the protocol, or any other."""
     params: Mapping[str, Any] = field(repr=False)
-    """Its parameters; empty if it has none."""
+    """The parameters; empty if there are none."""
     principal: Hashable = None
-    """It may be about requests, all made for this one, that nobody waits for any more; None: it is about none."""
+    """The principal of the requests that it may be about, which nobody waits for any more; None: it is about none."""
 
 
 @define(eq=False)
 class NoticeHub:
-    """Gives every open channel each notice."""
+    """The open channels, each of which gets every notice of its servers."""
 
-    _open: dict[trio.MemorySendChannel[Notice], Container[str]] = field(
-        factory=dict[trio.MemorySendChannel[Notice], Container[str]], init=False
+    _open: dict[BoundedQueue[Notice], Container[str]] = field(
+        factory=dict[BoundedQueue[Notice], Container[str]], init=False
     )
-    """With the servers whose notices they get."""
+    """Their queues, with the servers whose notices they get."""
 
     @asynccontextmanager
-    async def open(self, servers: Container[str]) -> AsyncGenerator[trio.MemoryReceiveChannel[Notice], None]:
+    async def open(self, servers: Container[str]) -> AsyncGenerator[QueueReader[Notice], None]:
         """A channel of these servers' notices from now on, for as long as the block lasts."""
-        send, receive = trio.open_memory_channel[Notice](NOTICES)
-        self._open[send] = servers
+        queue = BoundedQueue[Notice](MOST_NOTICES, NOTICES_BYTES)
+        self._open[queue] = servers
         try:
-            with send, receive:
-                yield receive
+            yield QueueReader(queue)
         finally:
-            del self._open[send]
+            del self._open[queue]
+            queue.close()
 
     def publish(self, server: str, method: str, params: Mapping[str, Any], principal: Hashable = None) -> None:
         """Give a notice to everyone. Never waits."""
-        for send, servers in self._open.items():
-            if server in servers:
-                with suppress(trio.WouldBlock):
-                    send.send_nowait(Notice(server, method, params, principal))
+        readers = [queue for queue, servers in self._open.items() if server in servers]
+        if readers:
+            notice, size = Notice(server, method, params, principal), own_weight(params)
+            for queue in readers:
+                queue.put(notice, size)

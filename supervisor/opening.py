@@ -4,13 +4,14 @@ import os
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
-from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
+from attrs import Attribute, field, fields, frozen
 from tricycle import open_service_nursery
 
 from mcp_nursery.actors.argument_checks import (
+    Check,
     check_setting,
     function_or_none,
     instance_of,
@@ -23,19 +24,19 @@ from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, 
 from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_line
 from mcp_nursery.actors.roots import roots_or_none
 
-from .auth.vault import vault_of
-from .config.specs import WANTED, ConfigSource, Given, specs_of
-from .docker_gateway import Docker, add_gateway
-from .preload import AHEAD, loaded, own_loaded
-from .restart_policy import Lazy, RestartPolicy
+from .config.specs import WANTED, ConfigSource, Docker, Given, add_gateway, specs_of
+from .decisions.restart_policy import Lazy, RestartPolicy
+from .login.vault import vault_of
+from .preload import AHEAD, ALL_MODULES, SUPERVISOR_MODULES
 from .security.trust import Trust
 from .servers.settings import SupervisorSettings, WaitFor
 from .spec import ServerSpec, lazy_or_none
-from .storage.pins import PinMode
+from .storage.named import store_named
+from .storage.server_memory import PinMode
 from .storage.sqlite import SqliteStore
 from .storage.store import Store
 from .storage.worker import StoreWorker
-from .tools.approval import ApprovalRules, Approve
+from .tools.approval_rules import ApprovalRules, Approve
 from .tools.naming import DEFAULT_TEMPLATE, check_template
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ if TYPE_CHECKING:
 
     from mcp_nursery.actors.reply import ProgressCallback
 
-    from .calls.approval import Approvals
+    from .calls.approvals import Approvals
     from .servers.borrowed import BorrowedServer
     from .servers.servers import Servers
     from .servers.view import ServerView
     from .supervisor import Supervisor
-    from .tools.results import ToolResult
     from .tools.tool import Invoke, Tool
+    from .tools.tool_result import ToolResult
 
 S = TypeVar("S", bound="ServerView")
 
@@ -69,12 +70,66 @@ def _check_trio() -> None:
         )
 
 
-def _source_of(given: Given, *, watch: bool) -> ConfigSource:
-    check_setting("watch", watch, true_or_false)
-    source = ConfigSource(given)
-    if watch and source.reader() is None:
-        raise ConfigError("needs files: a path, or what load_config or discover_config returned", field="watch")
-    return source
+def _valid(check: Check) -> "Callable[[Any, Attribute[Any], Any], None]":
+    return lambda _settings, attribute, value: check_setting(attribute.name, value, check)
+
+
+@frozen(kw_only=True)
+class _HostSettings:
+    """The arguments of `open_supervisor` about the host, for servers that are kept or borrowed."""
+
+    approve: Approve | None = field(validator=_valid(function_or_none))
+    approval_rules: ApprovalRules | None = field(validator=_valid(instance_of(ApprovalRules, optional=True)))
+    callbacks: Callbacks = field(validator=_valid(instance_of(Callbacks)))
+    drop_placeholders: bool = field(validator=_valid(true_or_false))
+    template: str = field(validator=lambda _settings, _attribute, template: check_template(template))
+    reserved: frozenset[str]
+    """Without those that servers may take over."""
+    gate: float = field(validator=_valid(seconds))
+    wait_for: WaitFor = field(validator=_valid(one_of(WaitFor)))
+
+    def approvals(self) -> "Approvals":
+        """The approval of a model's calls."""
+        from .calls.approvals import Approvals
+
+        return Approvals(self.approve, self.approval_rules, drop_placeholders=self.drop_placeholders)
+
+
+@frozen(kw_only=True)
+class _KeepingSettings:
+    """The arguments of `open_supervisor` about the keeping of servers, with its defaults."""
+
+    config_or_specs: Given | None = None
+    policy: RestartPolicy | None = field(default=None, validator=_valid(instance_of(RestartPolicy, optional=True)))
+    roots: Roots | None = field(default=None, validator=_valid(roots_or_none))
+    trust: Trust | None = field(default=None, validator=_valid(function_or_none))
+    state: str | os.PathLike[str] | Store | None = field(default=None, repr=False)
+    pins: PinMode = field(default="report", validator=_valid(one_of(PinMode)))
+    watch: bool = field(default=False, validator=_valid(true_or_false))
+    control: bool = field(default=False, validator=_valid(true_or_false))
+    docker: Docker | None = field(default=None, validator=_valid(one_of(Docker, optional=True)))
+    lazy: Lazy | None = field(default=None, validator=_valid(lazy_or_none))
+    drain: float = field(default=0.0, validator=_valid(seconds))
+    shutdown_timeout: float = field(default=SHUTDOWN_TIMEOUT, validator=_valid(seconds))
+    tracer_provider: "TracerProvider | None" = None
+    meter_provider: "MeterProvider | None" = None
+
+    def refuse(self) -> None:
+        """Refuse all of them, for a supervisor that borrows its servers.
+
+        Raises:
+            ConfigError: One was given.
+        """
+        for each in fields(type(self)):
+            if getattr(self, each.name) != each.default:
+                problem = "is the affair of the supervisor that is borrowed from: leave it out"
+                raise ConfigError(problem, field=each.name)
+
+
+def _kept_names(reserved: Collection[str], override: bool | Collection[str]) -> frozenset[str]:  # noqa: FBT001
+    """The reserved names without those that servers may take over."""
+    given_up = reserved if override is True else override or ()
+    return frozenset(several(reserved)) - frozenset(several(given_up))
 
 
 @asynccontextmanager
@@ -126,10 +181,12 @@ async def open_supervisor(
         roots: Folders that servers are told to work in if they ask, as paths or `file://` URIs, or who says which: see
             `Callbacks.roots`. Default: none, and servers are not offered to ask: some take them in the place of the
             folders in their arguments.
-        trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that nobody has agreed to yet;
+        trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that was not agreed to yet;
             True is remembered. Calls of the server wait for the answer. Without it such a server is `blocked`.
         state: The SQLite file for what outlasts the block: eras, processes, agreements, pins. Default: the one in the
             user's state folder. `MemoryStore()` for none. Tokens are in the keyring, or in a folder `tokens` there.
+            Or the URL of a PostgreSQL database, `postgresql://…`, which several machines may share (extra `postgres`);
+            processes are in the file in the user's state folder then.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
         reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name. So does
             one that would be called `list_mcp_resources`, `read_mcp_resource`, `find_tools` or `call_tool`, as toolsets
@@ -145,7 +202,7 @@ async def open_supervisor(
         control: Whether `mcp-nursery status --attach`, `reconnect`, `logs` and so on can talk to this process, by a
             socket in the user's state folder that is this user's alone.
         docker: `"auto"`: Docker's MCP gateway is added as a lazy server `docker` where it is found within 3 seconds,
-            and no other server has it or the name. Nothing waits for that. If it cannot run, the log says why.
+            and no other server has it or the name. Nothing waits for that. If it cannot run, the log has the reason.
         lazy: Which servers are lazy: all, or none, whatever their specs say, also those that are added later; see
             `ServerSpec.lazy`. Default: those whose specs say so.
         gate: Seconds after which the block is entered, whatever first attempts are still under way. Servers that are
@@ -154,7 +211,7 @@ async def open_supervisor(
         wait_for: `"uncached"`: of first attempts, the gate waits only for those of servers of which nothing is cached.
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
         shutdown_timeout: Seconds that leaving may take, `drain` not included. A server that ignores a request to end is
-            told twice within it, and then killed.
+            asked twice within it, and then killed.
         tracer_provider: OpenTelemetry's, for spans of calls and connections. Default: the process's, if one is set by
             now; without one nothing is traced.
         meter_provider: OpenTelemetry's, for metrics; like `tracer_provider`.
@@ -165,90 +222,83 @@ async def open_supervisor(
         RuntimeError: It is entered by a task that is not Trio's.
         NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
     """
-    passed = locals()
     _check_trio()
-    check_setting("policy", policy, instance_of(RestartPolicy, optional=True))
-    check_setting("approve", approve, function_or_none)
-    check_setting("approval_rules", approval_rules, instance_of(ApprovalRules, optional=True))
-    check_setting("callbacks", callbacks, instance_of(Callbacks))
-    check_setting("roots", roots, roots_or_none)
-    check_setting("drop_placeholders", drop_placeholders, true_or_false)
-    for name, limit in (("gate", gate), ("drain", drain), ("shutdown_timeout", shutdown_timeout)):
-        check_setting(name, limit, seconds)
-    given_up = reserved if override is True else override or ()
-    kept_names = frozenset(several(reserved)) - frozenset(several(given_up))
-    check_template(template)
-    if borrow is not None:
-        _check_borrowing(passed)
-        check_setting("wait_for", wait_for, one_of(WaitFor))
-        await loaded()
-        from .calls.approval import Approvals
-
-        approvals = Approvals(approve, approval_rules, drop_placeholders=drop_placeholders)
-        async with _borrowing(
-            borrow,
-            servers,
-            approvals,
-            callbacks,
-            template=template,
-            reserved=kept_names,
-            gate=gate,
-            wait_for=wait_for,
-        ) as supervisor:
-            yield supervisor
-        return
-    if config_or_specs is None:
-        raise ConfigError(f"{WANTED}, not NoneType; or give borrow=, another supervisor")
-    if servers is not None:
-        raise ConfigError("says what to borrow, and there is no borrow=", field="servers")
-    if roots is not None and callbacks.roots is not None:
-        raise ConfigError("the callbacks have roots already", field="roots")
-    check_setting("trust", trust, function_or_none)
-    check_setting("wait_for", wait_for, one_of(WaitFor))
-    check_setting("pins", pins, one_of(PinMode))
-    check_setting("control", control, true_or_false)
-    check_setting("docker", docker, one_of(Docker, optional=True))
-    check_setting("lazy", lazy, lazy_or_none)
-    source = _source_of(config_or_specs, watch=watch)
-    specs = specs_of(config_or_specs)
-    await own_loaded()
-    from .calls.approval import Approvals
-    from .calls.host_tools import NAMES
-    from .telemetry.telemetry import telemetry_of
-
-    store = SqliteStore(state) if state is None or isinstance(state, str | os.PathLike) else state
-    settings = SupervisorSettings(
-        policy=policy or RestartPolicy(),
-        template=template,
-        reserved=kept_names | NAMES,
-        shutdown_timeout=shutdown_timeout,
-        environ=dict(os.environ),
+    host = _HostSettings(
+        approve=approve,
+        approval_rules=approval_rules,
         callbacks=callbacks,
-        roots=CurrentRoots(callbacks.roots if roots is None else roots),
-        pins=pins,
-        lazy=lazy,
-        store_worker=StoreWorker(store),
-        vault=vault_of(store),
-        trust=trust,
-        telemetry=telemetry_of(tracer_provider, meter_provider),
+        drop_placeholders=drop_placeholders,
+        template=template,
+        reserved=_kept_names(reserved, override),
+        gate=gate,
+        wait_for=wait_for,
     )
-    approvals = Approvals(approve, approval_rules, drop_placeholders=drop_placeholders)
-    running = partial(
-        _running,
-        settings,
-        approvals,
-        source,
-        specs,
-        reserved=kept_names,
+    keeping = _KeepingSettings(
+        config_or_specs=config_or_specs,
+        policy=policy,
+        roots=roots,
+        trust=trust,
+        state=state,
+        pins=pins,
         watch=watch,
         control=control,
         docker=docker,
-        gate=gate,
-        wait_for=wait_for,
+        lazy=lazy,
         drain=drain,
+        shutdown_timeout=shutdown_timeout,
+        tracer_provider=tracer_provider,
+        meter_provider=meter_provider,
     )
-    async with _in_nursery(running) as supervisor:
+    opened = _keep(host, keeping, servers) if borrow is None else _borrow(host, keeping, borrow, servers)
+    async with opened as supervisor:
         yield supervisor
+
+
+@asynccontextmanager
+async def _keep(
+    host: "_HostSettings", keeping: "_KeepingSettings", borrowed: object
+) -> "AsyncGenerator[Supervisor, None]":
+    """A supervisor that keeps servers. `borrowed`: the argument `servers`, which is refused here."""
+    given = keeping.config_or_specs
+    if given is None:
+        raise ConfigError(f"{WANTED}, not NoneType; or give borrow=, another supervisor")
+    if borrowed is not None:
+        raise ConfigError("says what to borrow, and there is no borrow=", field="servers")
+    if keeping.roots is not None and host.callbacks.roots is not None:
+        raise ConfigError("the callbacks have roots already", field="roots")
+    source = ConfigSource(given)
+    if keeping.watch and source.reader() is None:
+        raise ConfigError("needs files: a path, or what load_config or discover_config returned", field="watch")
+    specs = specs_of(given)
+    await SUPERVISOR_MODULES.ensure_loaded()
+    async with _in_nursery(partial(_supervise, host, keeping, source, specs)) as supervisor:
+        yield supervisor
+
+
+def _shared_settings(host: "_HostSettings", keeping: "_KeepingSettings") -> SupervisorSettings:
+    """The settings that hold for all servers of a supervisor."""
+    from .calls.host_tools import NAMES
+    from .telemetry.providers import telemetry_of
+
+    state = keeping.state
+    store = store_named(state) if state is None or isinstance(state, str | os.PathLike) else state
+    store_worker = StoreWorker(store)
+    return SupervisorSettings(
+        policy=keeping.policy or RestartPolicy(),
+        template=host.template,
+        reserved=host.reserved | NAMES,
+        shutdown_timeout=keeping.shutdown_timeout,
+        environ=dict(os.environ),
+        callbacks=host.callbacks,
+        roots=CurrentRoots(host.callbacks.roots if keeping.roots is None else keeping.roots),
+        pins=keeping.pins,
+        lazy=keeping.lazy,
+        store_worker=store_worker,
+        ledger=StoreWorker(SqliteStore()) if store.shared else store_worker,
+        vault=vault_of(store),
+        trust=keeping.trust,
+        telemetry=telemetry_of(keeping.tracer_provider, keeping.meter_provider),
+    )
 
 
 @asynccontextmanager
@@ -279,59 +329,52 @@ async def _in_nursery(
 
 
 @asynccontextmanager
-async def _running(
-    settings: SupervisorSettings,
-    approvals: "Approvals",
+async def _supervise(
+    host: _HostSettings,
+    keeping: _KeepingSettings,
     source: ConfigSource,
     specs: Iterable[ServerSpec],
     nursery: trio.Nursery,
-    *,
-    reserved: Collection[str],
-    watch: bool,
-    control: bool,
-    docker: Docker | None,
-    gate: float,
-    wait_for: WaitFor,
-    drain: float,
 ) -> "AsyncGenerator[Supervisor, None]":
     """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
     from .servers.servers import Servers
 
-    with _host_side(partial(Servers, settings, nursery), approvals, source, reserved=reserved) as (servers, supervisor):
-        if control:  # before anything is started: nothing is to be ended if there can be no socket
+    make = partial(Servers, _shared_settings(host, keeping), nursery)
+    with _host_side(make, host.approvals(), source, reserved=host.reserved) as (servers, supervisor):
+        if keeping.control:  # before anything is started: nothing is to be ended if there can be no socket
             from .control.server import serve_control
 
             await nursery.start(serve_control, supervisor)
         try:
             servers.start(specs)
             if AHEAD.get() and not all(spec.lazy for spec in servers.specs()):
-                nursery.start_soon(loaded)  # beside their processes, which take as long to start
-            if watch:
+                nursery.start_soon(ALL_MODULES.ensure_loaded)  # beside their processes, which take as long to start
+            if keeping.watch:
                 from .watch import ConfigWatch
 
                 nursery.start_soon(ConfigWatch(supervisor, source, servers.specs).run)
-            if docker is not None:
+            if keeping.docker is not None:
                 nursery.start_soon(add_gateway, servers, source)
-            if gate and AHEAD.get():
-                await loaded()
-            with trio.move_on_after(gate):
-                await servers.pass_gate(wait_for)
+            if host.gate and AHEAD.get():
+                await ALL_MODULES.ensure_loaded()
+            with trio.move_on_after(host.gate):
+                await servers.pass_gate(host.wait_for)
             yield supervisor
         finally:
-            await servers.close(drain)
+            await servers.close(keeping.drain)
 
 
 @asynccontextmanager
 async def _open_instance(
     first: "Servers", server: str, approvals: "Approvals", callbacks: Callbacks | None
 ) -> "AsyncGenerator[Supervisor, None]":
-    """See `Supervisor.open_instance`."""
-    async with _in_nursery(partial(_running_instance, first, server, approvals, callbacks)) as supervisor:
+    """One more instance of a server, for as long as the block lasts."""
+    async with _in_nursery(partial(_supervise_instance, first, server, approvals, callbacks)) as supervisor:
         yield supervisor
 
 
 @asynccontextmanager
-async def _running_instance(
+async def _supervise_instance(
     first: "Servers", server: str, approvals: "Approvals", callbacks: Callbacks | None, nursery: trio.Nursery
 ) -> "AsyncGenerator[Supervisor, None]":
     from .servers.instances import InstanceServers
@@ -346,21 +389,23 @@ async def _running_instance(
 
 
 @asynccontextmanager
-async def _borrowing(
+async def _borrow(
+    host: _HostSettings,
+    keeping: _KeepingSettings,
     lender: "Supervisor",
     servers: "Iterable[str | BorrowedServer] | None",
-    approvals: "Approvals",
-    callbacks: Callbacks,
-    *,
-    template: str,
-    reserved: Collection[str],
-    gate: float,
-    wait_for: WaitFor,
 ) -> "AsyncGenerator[Supervisor, None]":
     """Show what is borrowed, wait at the gate, and end without a trace, however the block is left."""
+    await ALL_MODULES.ensure_loaded()
     from .calls.host_tools import NAMES
     from .servers.borrowed import BorrowedServer, BorrowedServers
+    from .supervisor import Supervisor
 
+    check_setting("borrow", lender, instance_of(Supervisor))
+    keeping.refuse()
+    callbacks = host.callbacks
+    if callbacks.log or callbacks.roots or callbacks.authorize:
+        raise ConfigError("who borrows has none but elicit and sample: the rest is the lender's", field="callbacks")
     lent = lender._servers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     lent.check_open()
     there = [name for name in lent.snapshots if name not in lent.registry.leaving]
@@ -372,44 +417,17 @@ async def _borrowing(
         lent,
         [each if isinstance(each, BorrowedServer) else BorrowedServer(each) for each in wanted],
         callbacks=None if callbacks is NO_CALLBACKS else callbacks,
-        template=template,
-        reserved=frozenset(reserved) | NAMES,
+        template=host.template,
+        reserved=host.reserved | NAMES,
     )
-    with _host_side(make, approvals, ConfigSource(()), reserved=reserved) as (borrowed, supervisor):
+    with _host_side(make, host.approvals(), ConfigSource(()), reserved=host.reserved) as (borrowed, supervisor):
         try:
             await borrowed.begin()
-            with trio.move_on_after(gate):
-                await borrowed.pass_gate(wait_for)
+            with trio.move_on_after(host.gate):
+                await borrowed.pass_gate(host.wait_for)
             yield supervisor
         finally:
             borrowed.end()
-
-
-_OF_A_BORROWER = frozenset(
-    {
-        *("borrow", "servers", "gate", "wait_for"),
-        *("approve", "approval_rules", "callbacks", "drop_placeholders"),
-        *("template", "reserved", "override"),
-    }
-)
-"""The arguments of `open_supervisor` that one may give who keeps no servers."""
-
-
-def _check_borrowing(passed: Mapping[str, Any]) -> None:
-    """Refuse what is the lender's affair.
-
-    Raises:
-        ConfigError: One of the arguments is.
-    """
-    from .supervisor import Supervisor
-
-    check_setting("borrow", passed["borrow"], instance_of(Supervisor))
-    for name, parameter in signature(open_supervisor).parameters.items():
-        if name not in _OF_A_BORROWER and passed[name] != parameter.default:
-            raise ConfigError("is the affair of the supervisor that is borrowed from: leave it out", field=name)
-    own: Callbacks = passed["callbacks"]
-    if own.log or own.roots or own.authorize:
-        raise ConfigError("who borrows has none but elicit and sample: the rest is the lender's", field="callbacks")
 
 
 @contextmanager
@@ -417,7 +435,7 @@ def _host_side(
     make: "Callable[[Invoke], S]", approvals: "Approvals", source: ConfigSource, *, reserved: Collection[str]
 ) -> "Generator[tuple[S, Supervisor], None, None]":
     """Servers, and a supervisor of them, for as long as the block lasts."""
-    from .calls.attempts import Attempts
+    from .calls.attempts import deliver
     from .calls.call import Call
     from .calls.resource_tools import ResourceTools
     from .calls.search_tools import SearchTools
@@ -434,11 +452,11 @@ def _host_side(
     ) -> "ToolResult":
         tool, arguments = await approvals.approved(tool, arguments, servers)
         call = Call(tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta)
-        return await Attempts(ToolCall(call, servers, agreed=tool.definition_hash)).run()
+        return await deliver(ToolCall(call, servers, agreed=tool.definition_hash))
 
     servers = make(call_for_model)
-    resource_tools = ResourceTools(servers, approvals, reserved)
-    search_tools = SearchTools(servers, resource_tools, reserved)
+    resource_tools = ResourceTools(servers, reserved, approvals)
+    search_tools = SearchTools(servers, reserved, resource_tools)
     supervisor = Supervisor(servers, resource_tools, search_tools, approvals, source, open_instance=_open_instance)
     try:
         yield servers, supervisor

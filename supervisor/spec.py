@@ -1,11 +1,12 @@
-"""What to run: one server of the configuration, unresolved. Secrets in it are shown nowhere."""
+"""The spec of one server of the configuration, unresolved. Secrets in it are shown nowhere."""
 
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from attrs import Factory, field, frozen
+from attrs import Factory, converters, field, frozen
+from attrs.validators import optional
 
 from mcp_nursery.actors.argument_checks import (
     at_least_one,
@@ -18,16 +19,16 @@ from mcp_nursery.actors.argument_checks import (
 )
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.actors.limits import MOST_KEPT, MOST_VALUES, Limits
+from mcp_nursery.actors.limits import MOST_DEFINITIONS, MOST_KEPT, MOST_VALUES, Limits
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.roots import fixed_roots, folders_or_none
 from mcp_nursery.actors.secrets import names_only
 
-from .circuit_breaker import CircuitBreaker
-from .restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive, is_revive
+from .decisions.circuit_breaker import CircuitBreaker
+from .decisions.restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive, is_revive
 from .security.trust import TrustRequest
 from .security.untrusted_marks import MAX_RESULT_CHARS
-from .tools.filters import is_offered
+from .tools.naming import is_offered
 from .transports import REMOTE_KINDS, DockerGatewayTransport, Transport
 
 __all__ = ["CircuitBreaker", "DockerGatewayTransport", "Liveness", "ServerSpec"]
@@ -62,7 +63,7 @@ def _lazy(spec: "ServerSpec") -> Lazy:
     return getattr(spec.transport, "kind", None) == "docker-gateway"
 
 
-def _watched(spec: "ServerSpec") -> Liveness | None:
+def _default_liveness(spec: "ServerSpec") -> Liveness | None:
     kind = getattr(spec.transport, "kind", None)  # whatever it is: what is no transport is refused after this
     return Liveness() if kind in REMOTE_KINDS else None
 
@@ -92,52 +93,58 @@ class ServerSpec:
     name: str = field(validator=_nonempty)
     """Unique among the servers of one supervisor."""
     transport: Transport = field(validator=_transport)
-    """How it is reached."""
+    """The transport that reaches it."""
     policy: RestartPolicy | None = field(
         default=None, kw_only=True, validator=setting(instance_of(RestartPolicy, optional=True))
     )
-    """Its restart ladder; None takes the supervisor's."""
+    """The restart ladder; None takes the supervisor's."""
     restart: RestartMode = field(default="permanent", kw_only=True, validator=setting(one_of(RestartMode)))
     """`permanent`: restarted however it ends. `transient`: not after exit code 0 with nothing pending. `temporary`:
     never."""
-    revive: Revive | None = field(default=None, kw_only=True, converter=_as_tuple, validator=setting(_revives))
-    """What ends `failed` besides a person. `"on_call"`: a call of one of its tools starts it afresh, once a call, and
+    revive: Revive | None = field(
+        default=None, kw_only=True, converter=converters.optional(_as_tuple), validator=optional(setting(_revives))
+    )
+    """The ends of `failed` besides a person. `"on_call"`: a call of one of its tools starts it afresh, once a call, and
     waits. Seconds: it is started afresh so long after it failed. `("on_call", seconds)`: whichever comes first. None
     and `"never"`: nothing; behind `mcp-nursery serve` None is `("on_call", 300)`. Until then its last known tools stay
-    visible. What is configured in a way that cannot work is never revived: only another configuration mends that."""
+    visible. A configuration that cannot work is never revived: only another configuration mends that."""
     liveness: Liveness | None = field(
-        default=Factory(_watched, takes_self=True),
+        default=Factory(_default_liveness, takes_self=True),
         kw_only=True,
         validator=setting(instance_of(Liveness, optional=True)),
     )
-    """How it is found to be dead when it is silent; None: only by the end of its connection. Default `Liveness()` over
-    http, sse and ws, where a link can go without an end; None elsewhere."""
+    """The probes by which it is found to be dead when it is silent; None: only the end of its connection shows it.
+    Default `Liveness()` over http, sse and ws, where a link can go without an end; None elsewhere."""
     breaker: CircuitBreaker | None = field(
         default=CircuitBreaker(), kw_only=True, validator=setting(instance_of(CircuitBreaker, optional=True))
     )
-    """When it is called no more, though it is connected, because it does not answer; None: it is called whatever it
-    does."""
+    """The circuit breaker, which refuses calls while it is connected and does not answer; None: calls go out whatever
+    it does."""
     lazy: Lazy = field(default=Factory(_lazy, takes_self=True), kw_only=True, validator=setting(_is_lazy))
     """Not started before the first call or list. `"cached"`: what it has is offered as it was listed last, and it is
     started by the first call alone, or a refresh; if nothing is cached, at once, and then stopped when it is idle.
     Default False; True for docker's gateway."""
-    stop_idle_after: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
+    stop_idle_after: float | None = field(
+        default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none))
+    )
     """Seconds without a call or list after which it is stopped and `idle`; the next one starts it again. 0: never.
     None: 300 if it is lazy, else never."""
     enabled: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
-    """False: `disabled` until somebody starts it."""
+    """False: `disabled` until a person starts it."""
     protocol: Protocol = field(default="auto", kw_only=True, validator=setting(one_of(Protocol)))
-    """What is spoken with it. `auto`: what it turns out to speak, the newest first. `handshake`: what it answers to
-    `initialize`, and it is asked nothing else: for servers that can ask the host only so (`ctx.elicit()` of SDK 2.x and
-    FastMCP 4). A version: that one, or it cannot work."""
-    connect_timeout: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
+    """The protocol that is spoken with it. `auto`: what it turns out to speak, the newest first. `handshake`: what it
+    answers to `initialize`, and it is asked nothing else: for servers that can ask the host only so (`ctx.elicit()` of
+    SDK 2.x and FastMCP 4). A version: that one, or it cannot work."""
+    connect_timeout: float | None = field(
+        default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none))
+    )
     """Seconds from the start to `connected`; 0 for no limit. Default 30; `MCP_TIMEOUT` (ms) in the environment
     overrides it."""
-    call_timeout: float | None = field(default=None, kw_only=True, validator=setting(finite_seconds_or_none))
+    call_timeout: float | None = field(default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none)))
     """Seconds for a call that names no timeout of its own. Default `MCP_TOOL_TIMEOUT` (ms), or none."""
     trust_hints: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
-    """Whether its tools' read-only and idempotent hints may decide that a lost call is sent again. True for specs
-    given by code and user configuration."""
+    """True if its tools' read-only and idempotent hints may decide that a lost call is sent again. True for specs given
+    by code and user configuration."""
     max_in_flight: int = field(default=256, kw_only=True, validator=setting(at_least_one))
     """Calls the server works on at once; more wait in its mailbox."""
     mailbox_size: int = field(default=256, kw_only=True, validator=setting(at_least_one))
@@ -158,7 +165,11 @@ class ServerSpec:
     """Globs on URIs: resources it lists that match one are subscribed at every connect, and each change of one is a
     `ResourceUpdated` event."""
     roots: Sequence[str] | None = field(
-        default=None, kw_only=True, converter=fixed_roots, validator=setting(folders_or_none), repr=False
+        default=None,
+        kw_only=True,
+        converter=converters.optional(fixed_roots),
+        validator=optional(setting(folders_or_none)),
+        repr=False,
     )
     """Folders that it is told to work in if it asks, in the place of the host's, as paths or `file://` URIs; `"cwd"`:
     the working directory. An empty list: none, and it is not offered to ask. None: those that the host has for it."""
@@ -170,34 +181,37 @@ class ServerSpec:
     max_kept_bytes: int = field(default=MOST_KEPT, kw_only=True, validator=setting(at_least_one))
     """Bytes that it may make its host keep: of the definitions of its tools, of notifications that wait, and of its
     requests that wait for an answer, each. With larger definitions it is not `connected`, or keeps its last tools."""
+    max_definitions: int = field(default=MOST_DEFINITIONS, kw_only=True, validator=setting(at_least_one))
+    """Tools, resources, resource templates and prompts that it may list, together. With more tools it is not
+    `connected`, or keeps its last ones; another list that has too many is refused, and the others stay."""
     description: str | None = field(default=None, kw_only=True)
     """For people."""
     source: str | None = field(default=None, kw_only=True, eq=False)
-    """Where it was configured: a file's path, or None for code."""
+    """The path of the file that configures it, or None for code."""
     host: str | None = field(default=None, kw_only=True, eq=False)
     """The host whose file that is, such as `Cursor`; None for code, and for files of our own."""
     extra: Mapping[str, Any] = field(factory=dict[str, Any], kw_only=True, eq=False, repr=names_only)
     """Keys of its entry that mean nothing here; for the host."""
     trust_request: TrustRequest | None = field(default=None, kw_only=True)
-    """What its user has to agree to before it starts; None for specs given by code and by trusted files."""
+    """The request for its user's agreement before it starts; None for specs given by code and by trusted files."""
 
     def offers(self, tool: str) -> bool:
-        """Whether its user wants this tool, by the server's own name of it."""
+        """True if its user wants this tool, by the server's own name of it."""
         return is_offered(tool, allow=self.allow, deny=self.deny, disabled=self.disabled_tools)
 
     @property
     def is_filtered(self) -> bool:
-        """Whether its user does not want whatever tools it has."""
+        """True if its user does not want each tool that it has."""
         return tuple(self.allow) != ("*",) or bool(self.deny) or bool(self.disabled_tools)
 
     def subscribes(self, uri: str) -> bool:
-        """Whether its user wants to hear of changes of this resource."""
+        """True if its user wants to be notified of changes of this resource."""
         return any(fnmatchcase(uri, glob) for glob in self.subscribe)
 
     @property
     def limits(self) -> Limits:
-        """What it may cost its host."""
-        return Limits(values=self.max_message_values, kept=self.max_kept_bytes)
+        """The limits of its cost to the host."""
+        return Limits(self.max_message_values, self.max_definitions, self.max_kept_bytes)
 
     @property
     def idle_limit(self) -> float:
@@ -208,7 +222,8 @@ class ServerSpec:
 
     @property
     def origin(self) -> str:
-        """Where it was configured, for people: `code`, a file, or a file and whose that is, `Cursor (<file>)`."""
+        """The place of its configuration, for people: `code`, a file, or a file and whose that is, `Cursor
+        (<file>)`."""
         file = self.source or "code"
         return file if self.host is None else f"{self.host} ({file})"
 

@@ -8,9 +8,17 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown
 from mcp_nursery.actors.outcomes import Challenge
 
-from .circuit_breaker import BreakerStatus
-from .state_machine import Snapshot
-from .statistics import CallCounts, FailureCount, Latency, ServerStatistics, SupervisorStatistics, ToolStatistics
+from .decisions.circuit_breaker import BreakerStatus
+from .decisions.state_machine import Snapshot
+from .decisions.statistics import (
+    CallCounts,
+    FailureCount,
+    Latency,
+    ServerStatistics,
+    StoreStatistics,
+    SupervisorStatistics,
+    ToolStatistics,
+)
 
 __all__ = [
     "BreakerStatus",
@@ -21,6 +29,7 @@ __all__ = [
     "ServerState",
     "ServerStatistics",
     "ServerStatus",
+    "StoreStatistics",
     "SupervisorStatistics",
     "ToolStatistics",
 ]
@@ -31,9 +40,9 @@ class ServerStatus:
     """One server as a user sees it. Times are seconds; what is unknown is None."""
 
     name: str
-    """Its name."""
+    """The server's name."""
     state: ServerState
-    """Where it stands."""
+    """The state."""
     transport: str | None
     """`stdio`, `docker`, `in-process`, `http`, `sse` or `ws`."""
     tool_count: int
@@ -43,38 +52,38 @@ class ServerStatus:
     uptime: float | None
     """Seconds since it was last connected; None in every other state."""
     incarnation: int
-    """Its latest connection, or the one that is about to be made, from 1; 0 before the first."""
+    """The number of its latest connection, or of the one that is about to be made, from 1; 0 before the first."""
     attempt: int
-    """Which start this is, or which one is due, since the ladder began; from 1."""
+    """The number of the current start, or of the one that is due, since the ladder began; from 1."""
     max_attempts: int
     """Starts in a row before it gives up."""
     retry_in: float | None
     """Seconds until the next start; None if none is due."""
     pid: int | None
-    """Its process, where there is one."""
+    """The number of its process, where there is one."""
     protocol_version: str | None
-    """What was agreed on with it, last known."""
+    """The protocol version that was agreed on, last known."""
     server_info: dict[str, Any] | None
-    """Name, version and whatever else the server says of itself."""
+    """Name, version and whatever else the server states about itself."""
     instructions: str | None
-    """What the server wants a model to know."""
+    """The server's instructions for a model."""
     calls: CallCounts
-    """Its calls since the supervisor was opened."""
+    """The calls since the supervisor was opened."""
     stderr_tail: str | None = field(default=None, repr=False)
     """The last lines its process had written to stderr when it was connected, or when it ended. At most 4,096
     characters, without secrets."""
     capabilities: dict[str, Any] | None = field(default=None, repr=False)
-    """What the server says that it can do, as in the protocol, last known, without secrets."""
+    """The capabilities that the server declares, as in the protocol, last known, without secrets."""
     source: str | None = None
-    """Where it was configured: a file's path, or None for code."""
+    """The path of the file that configures it, or None for code."""
     description: str | None = None
-    """What its configuration says of it, for people."""
+    """The description in its configuration, for people."""
     challenge: Challenge | None = None
     """In `needs_auth`: what the server said was missing, if it did."""
     breaker: BreakerStatus | None = None
-    """Its circuit breaker, while that is not closed."""
+    """The circuit breaker, while that is not closed."""
     instances: tuple["ServerStatus", ...] = ()
-    """Its further instances: see `Supervisor.open_instance`. Calls are counted together: all have the same figures."""
+    """The further instances: see `Supervisor.open_instance`. Calls are counted together: all have the same figures."""
 
 
 def status_of(

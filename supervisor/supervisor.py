@@ -11,38 +11,35 @@ from mcp_nursery.actors.argument_checks import check_argument, seconds, seconds_
 from mcp_nursery.actors.callbacks import Callbacks, Roots
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
-from mcp_nursery.actors.reply import Ask, NoticeCallback, ProgressCallback
+from mcp_nursery.actors.reply import AskPeer, NoticeCallback, ProgressCallback
 from mcp_nursery.actors.roots import are_roots
 
-from .calls.approval import Approvals
-from .calls.attempts import Attempts
-from .calls.call import Call, Resend, WhenDown
+from .calls.approvals import Approvals
+from .calls.attempts import deliver
+from .calls.call import Call, Resend, Target, WhenDown
 from .calls.fan_out import FanOut, Until, open_fan_out
-from .calls.others import Completing, PromptGet, ResourceRead, read_resource
 from .calls.relayed import RelayedCall, RelayedResult, name_in
 from .calls.resource_tools import ResourceTools
+from .calls.resources_and_prompts import Completing, PromptGet, ResourceRead, read_resource
 from .calls.search_tools import SearchTools
-from .calls.target import Target
 from .calls.tool_call import ToolCall
-from .config import Config
+from .config.config import Config
 from .config.specs import ConfigSource, Given, specs_of
+from .decisions.state_machine import LEFT_BY_NOBODY, Snapshot
+from .decisions.statistics import SupervisorStatistics, statistics_of
 from .events import EventStream, Reloaded, ReloadFailed, ResourceUpdates
 from .notices import Notice
-from .resources.prompt import Prompt
-from .resources.resource import Resource, ResourceTemplate
-from .resources.results import Completion, PromptResult, ResourceResult
+from .resources import Completion, Prompt, PromptResult, Resource, ResourceResult, ResourceTemplate
 from .servers.commands import Reconnect, Start, Stop
 from .servers.servers import Servers
 from .servers.view import ServerView
 from .spec import ServerSpec
-from .state_machine import LEFT_BY_NOBODY, Snapshot
-from .statistics import SupervisorStatistics, statistics_of
 from .status import ServerStatus, server_down
 from .stderr import StderrLines
-from .tools.approval import Approve
+from .tools.approval_rules import Approve
 from .tools.pins import DefinitionChange
-from .tools.results import ToolResult
 from .tools.tool import Tool
+from .tools.tool_result import ToolResult
 from .toolset import Toolset
 
 _TOOLS: Final = frozenset([ListKind.TOOLS])
@@ -80,15 +77,22 @@ class Supervisor:
         """The catalogue now, sorted by name: tools of servers that are connected or may be again by themselves."""
         return self._servers.listed.tools
 
-    def tool(self, name: str) -> Tool:
+    def tool(self, name: str, *, server: str | None = None) -> Tool:
         """The tool of that public name.
 
+        Args:
+            name: The public name; with `server`, that server's own name of the tool.
+            server: The server that has the tool.
+
         Raises:
-            UnknownTool: There is none now.
+            UnknownServer, UnknownTool: There is none now.
         """
-        tool = self._servers.listed.find(name)
+        catalogue = self._servers.listed
+        tool = catalogue.find(name, server)
         if tool is None:
-            raise UnknownTool(name, near=self._servers.catalogue.value.near(name))
+            if server is not None:
+                self._servers.snapshot(server)
+            raise UnknownTool(name, server=server, near=catalogue.near(name, server))
         return tool
 
     async def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
@@ -227,7 +231,7 @@ class Supervisor:
         on_progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolResult:
-        """Call a tool. The caller's own Trio deadline and cancellation hold as well, and the server hears of both.
+        """Call a tool. The caller's own Trio deadline and cancellation hold as well; the server is notified of both.
 
         Args:
             name: The public name; with `server`, that server's own name of the tool.
@@ -267,7 +271,7 @@ class Supervisor:
             on_progress=on_progress,
             meta=meta,
         )
-        return await Attempts(ToolCall(call, self._servers)).run()
+        return await deliver(ToolCall(call, self._servers))
 
     def fan_out(
         self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None
@@ -375,7 +379,7 @@ class Supervisor:
         """Read a resource, by its URI as the server writes it.
 
         A server may say for how long what was read stays true: as long it is answered from memory, and no server is
-        asked. It is read anew after a reconnect, and when the server says that it, or what it lists, has changed.
+        asked. It is read anew after a reconnect, and when the server announces that it, or a list, has changed.
 
         Args:
             uri: One that a server lists, or that may come of one of its templates. If several servers have it, the
@@ -406,7 +410,7 @@ class Supervisor:
 
         The subscription outlasts connections: after a loss it is made again, and an update that is not `certain` says
         that the resource may have changed meanwhile. Its server is started if it is idle, and is not stopped for
-        idleness. A server that offers no subscriptions never says anything.
+        idleness. A server that offers no subscriptions never sends an update.
 
         Args:
             uri: As for `read_resource`. News of what is under it count as news of it.
@@ -420,11 +424,7 @@ class Supervisor:
         found = await Target(ResourceRead(Call(uri, server=server, when_down="wait"), servers)).find()
         servers.want(found.server)
         with servers.usage.in_use([found.server]), servers.subscriptions.open(found.server, uri) as updates:
-            try:
-                yield updates
-            finally:
-                with trio.CancelScope(shield=True):  # bounded: closing is one checkpoint
-                    await updates.aclose()
+            yield ResourceUpdates(updates)
 
     async def get_prompt(
         self,
@@ -454,7 +454,7 @@ class Supervisor:
             NurseryError: As for `call_tool`.
         """
         call = Call(name, arguments, server=server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
-        return await Attempts(PromptGet(call, self._servers)).run()
+        return await deliver(PromptGet(call, self._servers))
 
     async def complete(
         self,
@@ -487,9 +487,9 @@ class Supervisor:
         """
         name = ref.name if isinstance(ref, Prompt) else ref.uri_template
         call = Call(name, server=ref.server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
-        return await Attempts(Completing(call, self._servers, ref, argument, value, context)).run()
+        return await deliver(Completing(call, self._servers, ref, argument, value, context))
 
-    # -- for somebody else ----------------------------------------------------------------------------------------
+    # -- on behalf of clients -------------------------------------------------------------------------------------
 
     async def request(
         self,
@@ -503,7 +503,7 @@ class Supervisor:
         resend: Resend = "safe",
         meta: Mapping[str, Any] | None = None,
         on_notice: NoticeCallback | None = None,
-        on_question: Ask | None = None,
+        on_question: AskPeer | None = None,
         principal: Hashable = None,
         on_unclear: Callable[[], None] | None = None,
     ) -> RelayedResult:
@@ -535,7 +535,7 @@ class Supervisor:
                 question goes to the latest, and is refused while those of several principals are under way, or were
                 given up and not answered.
             on_unclear: Called when the server asks something and does not say for which request, and it may be this
-                one: whoever is asked then, if anybody.
+                one: the client that is asked then, if there is any.
 
         Raises:
             ValueError: An option has a value that is not allowed.
@@ -562,14 +562,14 @@ class Supervisor:
             principal=principal,
             on_unclear=on_unclear,
         )
-        return await Attempts(relayed).run()
+        return await deliver(relayed)
 
     async def agree(
         self, server: str, tool: str, arguments: Mapping[str, Any] | None = None, *, approve: Approve
     ) -> None:
         """Have a call of a tool agreed to that is to be a `request`, as a call of a model is: by the rules that
         `open_supervisor` was given, or else by its `approve`. Where it was given neither, approval is the affair of
-        whoever the call is for, and nothing is asked.
+        whatever client the call is for, and nothing is asked.
 
         Args:
             server: Whose tool it is.
@@ -586,7 +586,7 @@ class Supervisor:
             await self._approvals.agree_for(found, arguments, self._servers, approve)
 
     def offers(self, server: str, tool: str, definition: Mapping[str, Any] | None = None) -> bool:
-        """Whether the filters of a server, and pins, let this tool of it be used, by the server's own name. Where there
+        """True if the filters of a server, and pins, let this tool of it be used, by the server's own name. Where there
         are filters, or tools are held back, it has to be one that the server lists.
 
         Args:
@@ -599,16 +599,16 @@ class Supervisor:
         """
         return self._servers.offers(server, tool, definition)
 
-    def notices(self) -> AbstractAsyncContextManager[trio.MemoryReceiveChannel[Notice]]:
+    def notices(self) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[Notice]]:
         """A receive channel of what servers say that is about no request, raw, for as long as the block lasts: log
         messages, and notifications of which the protocol knows nothing. What one says while requests made by `request`
-        are with it is about these; where such were taken back, it may still be. A reader that falls 1024 behind loses
-        what follows."""
+        are with it is about these; where such were taken back, it may still be. A reader that falls 1024 or 4 MiB
+        behind loses what follows."""
         return self._servers.registry.notices.open(self._servers.snapshots)
 
     def hello(self, server: str) -> dict[str, Any] | None:
-        """What a server said when it was last connected, raw: its result of `initialize` or `server/discover`. None if
-        it never was. It is for the server's clients: `status` has what may be shown and logged.
+        """The result of `initialize` or `server/discover` when a server was last connected, raw. None if it never was.
+        It is for the server's clients: `status` has what may be shown and logged.
 
         Raises:
             UnknownServer: No server of that name.
@@ -626,7 +626,7 @@ class Supervisor:
         return None if introduction is None else introduction.protocol_version
 
     def spec(self, server: str) -> ServerSpec:
-        """What is run under this name now.
+        """The spec that runs under this name now.
 
         Raises:
             UnknownServer: No server of that name.
@@ -691,8 +691,8 @@ class Supervisor:
         raise ConfigError("its servers are borrowed: only the supervisor that keeps them can change them")
 
     def status(self) -> tuple[ServerStatus, ...]:
-        """Where every server stands now, in the order they were configured."""
-        return self._servers.registry.status()
+        """The status of every server now, in the order they were configured."""
+        return self._servers.projection.status()
 
     def events(self) -> AbstractAsyncContextManager[EventStream]:
         """A receive channel of everything that happens, for as long as the block lasts.
@@ -707,7 +707,7 @@ class Supervisor:
     async def stderr(self, server: str) -> AsyncGenerator[StderrLines, None]:
         """A receive channel of what a server's process writes to standard error, for as long as the block lasts: the
         last 20 lines of its latest process, then each line that it writes, and what the next process writes after a
-        restart. Secrets are taken out. A server without a process says nothing.
+        restart. Secrets are taken out. A server without a process has no lines.
 
         Raises:
             UnknownServer: On entering: no server of that name.
@@ -715,12 +715,8 @@ class Supervisor:
             SupervisorClosed: On entering: the block was left.
         """
         self._servers.snapshot(server)
-        with self._kept.stderr.open(server, lambda text: self._servers.redactor(server).said(text)) as lines:
-            try:
-                yield lines
-            finally:
-                with trio.CancelScope(shield=True):  # bounded: closing is one checkpoint
-                    await lines.aclose()
+        with self._kept.stderr.open(server) as lines:
+            yield StderrLines(lines, lambda text: self._servers.redactor(server).said(text))
 
     async def wait_connected(self, server: str, *, patience: float | None = None) -> ServerStatus:
         """Wait until the server is `connected`.
@@ -752,7 +748,7 @@ class Supervisor:
         if limit.cancelled_caught:
             patient = False
             await snapshots.wait(connected)
-        return self._servers.registry.status_of(server)
+        return self._servers.projection.status_of(server)
 
     async def reconnect(self, server: str) -> None:
         """Start it afresh now, whatever its state, and wait for the outcome. Many callers share one attempt.
@@ -877,8 +873,8 @@ class Supervisor:
         return event
 
     async def set_roots(self, roots: Roots) -> None:
-        """From now on tell servers that ask that these are the folders to work in. Those that are connected, and know
-        of such changes, hear at once that there is one; one that was offered no roots when it connected is offered them
+        """Give these folders to work in to servers that ask from now on. Those that are connected, and know
+        of such changes, are notified at once; one that was offered no roots when it connected is offered them
         when it connects again, and one whose spec has roots of its own keeps to those.
 
         Args:
@@ -908,6 +904,7 @@ class Supervisor:
             tools={name: [tool.tool for tool in parts[name].tools if tool.name] for name in servers.snapshots},
             connected=sum(one.value.state is ServerState.CONNECTED for one in servers.snapshots.values()),
             router=servers.router.statistics(),
+            state=servers.settings.store_worker.statistics(),
             now=trio.current_time(),
             by_tool=by_tool,
         )

@@ -6,12 +6,11 @@ from typing import Any
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.reply import ProgressCallback
 
-from .calls.resource_tools import ResourceTools
-from .calls.search_tools import SearchTools
+from .calls.host_tools import HostTools
 from .catalogue.catalogue import Catalogue
+from .security.untrusted_marks import preamble
 from .servers.view import ServerView
 from .tools.outcome import ToolOutcome, outcome_of_error, outcome_of_result
-from .tools.preamble import preamble
 from .tools.tool import Tool
 
 __all__ = ["ToolOutcome", "Toolset"]
@@ -24,7 +23,7 @@ class Toolset:
     the model needs no events. `changed` is for hosts that would rather wait.
     """
 
-    def __init__(self, servers: ServerView, offered: ResourceTools | SearchTools) -> None:
+    def __init__(self, servers: ServerView, offered: HostTools) -> None:
         self._servers = servers
         self._offered = offered
 

@@ -1,4 +1,4 @@
-"""How a server is reached: the transports that a spec can have. Secrets in them are shown nowhere."""
+"""The transports that a spec can have: how a server is reached. Secrets in them are shown nowhere."""
 
 import inspect
 import re
@@ -11,13 +11,13 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.argument_checks import choice, copied, several, true_or_false
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.secrets import names_only, shown_url
-from mcp_nursery.actors.transports.http.grants import OAuth
 
 if TYPE_CHECKING:
     import httpx2
 
-    from mcp_nursery.actors.server import Connector
+    from mcp_nursery.actors.incarnation import Connector
 
 TransportKind = Literal["stdio", "docker", "docker-gateway", "in-process", "http", "sse", "ws"]
 """The transports' names as users see them."""
@@ -38,13 +38,13 @@ class StdioTransport:
     command: str
     """The program: a path, or a name looked up on PATH (the server's own, if `env` sets one)."""
     args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
-    """Its arguments. Only their number is shown: they may hold secrets."""
+    """The arguments. Only their number is shown: they may hold secrets."""
     env: Mapping[str, str] = field(factory=dict[str, str], converter=copied, repr=names_only)
     """Variables added to the few it inherits (PATH, HOME and the like)."""
     cwd: str | Path | None = None
-    """Its working directory; the host's by default."""
+    """The working directory; the host's by default."""
     inherit_env: bool = field(default=False, validator=choice(true_or_false))
-    """Whether it gets the whole environment of the host, and not only those few; `env` goes first."""
+    """True if it gets the whole environment of the host, and not only those few; `env` goes first."""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -53,13 +53,14 @@ class StdioTransport:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What is added to the variables that every server inherits."""
+        """The variables besides those that every server inherits."""
         from mcp_nursery.actors.process.command import host_environment
 
         return {**host_environment(), **self.env} if self.inherit_env else self.env
 
     def connector(self, *, close_grace: float) -> "Connector":
-        """How an incarnation starts it. `close_grace` is the wait, in seconds, at each step of its close."""
+        """The connector by which an incarnation starts it. `close_grace` is the wait, in seconds, at each step of its
+        close."""
         from mcp_nursery.actors.transports.stdio import StdioConnector
 
         return StdioConnector(
@@ -71,15 +72,15 @@ class StdioTransport:
         )
 
 
-_VARIABLE = re.compile(r"\$\{[^}]*\}")
+_ANY_VARIABLE = re.compile(r"\$\{[^}]*\}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 
 
 def problem_with_image(image: str) -> str | None:
-    """What is wrong with an image's name, in words that do not show it; None if nothing is."""
+    """The fault of an image's name, in words that do not show it; None if there is none."""
     if not image.strip():
         return "must not be empty"
-    if _VARIABLE.search(image) or _IMAGE.fullmatch(image):
+    if _ANY_VARIABLE.search(image) or _IMAGE.fullmatch(image):
         return None  # not known before it is expanded, or fine
     return "must be the name of an image: letters, digits and . _ / : @ -, the first a letter or digit"
 
@@ -118,7 +119,7 @@ class DockerTransport:
     image: str = field(validator=_an_image)
     """The image, with tag or digest if it has one."""
     args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
-    """What follows the image: arguments of its entry point. Only their number is shown."""
+    """The arguments of the image's entry point. Only their number is shown."""
     env: Mapping[str, str] = field(factory=dict[str, str], converter=copied, repr=names_only)
     """Variables for the server. The client has them too, as it must to pass them on: here it can be told `DOCKER_HOST`
     and the like."""
@@ -131,7 +132,8 @@ class DockerTransport:
         return (self.command, *run_arguments(self.image, self.args, self.env))
 
     def connector(self, *, close_grace: float) -> "Connector":
-        """How an incarnation runs it. `close_grace`, in seconds, is what two of three steps of its close may take."""
+        """The connector by which an incarnation runs it. `close_grace`, in seconds, is what two of three steps of its
+        close may take."""
         from mcp_nursery.actors.transports.docker import DockerConnector
         from mcp_nursery.actors.transports.stdio import StdioConnector
 
@@ -142,16 +144,16 @@ class DockerTransport:
 @frozen
 class DockerGatewayTransport:
     """Docker's MCP gateway as one server: `docker mcp gateway run`. It has the tools of all servers that are enabled in
-    docker. A spec with it is lazy unless it says otherwise.
+    docker. A spec with it is lazy by default.
 
-    Where docker, its `mcp gateway` or its daemon is not there, or says nothing for 3 seconds, the server is `failed`,
-    and a line in the log says why.
+    Where docker, its `mcp gateway` or its daemon is missing, or does not answer for 3 seconds, the server is `failed`,
+    and a line in the log gives the reason.
     """
 
     kind: ClassVar[TransportKind] = "docker-gateway"
 
     args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
-    """What follows `docker mcp gateway run`. Only their number is shown: they may hold secrets."""
+    """The arguments of `docker mcp gateway run`. Only their number is shown: they may hold secrets."""
     env: Mapping[str, str] = field(factory=dict[str, str], converter=copied, repr=names_only)
     """Variables added to the few that the client inherits, such as `DOCKER_HOST`."""
     command: str = "docker"
@@ -163,8 +165,9 @@ class DockerGatewayTransport:
         return (self.command, "mcp", "gateway", "run", *self.args)
 
     def connector(self, *, close_grace: float) -> "Connector":
-        """How an incarnation runs it. `close_grace` is the wait, in seconds, at each step of its close."""
-        from mcp_nursery.actors.transports.docker_gateway import DockerGatewayConnector
+        """The connector by which an incarnation runs it. `close_grace` is the wait, in seconds, at each step of its
+        close."""
+        from mcp_nursery.actors.transports.docker import DockerGatewayConnector
         from mcp_nursery.actors.transports.stdio import StdioConnector
 
         client, *args = self.argv
@@ -185,7 +188,8 @@ class InProcessTransport:
     """The server object. Each connection enters its lifespan anew."""
 
     def connector(self, *, close_grace: float) -> "Connector":
-        """How an incarnation reaches it. `close_grace` bounds, in seconds, the end of its lifespan."""
+        """The connector by which an incarnation reaches it. `close_grace` bounds, in seconds, the end of its
+        lifespan."""
         from mcp_nursery.actors.transports.in_process import InProcessConnector
 
         return InProcessConnector(self.server, close_grace=close_grace)
@@ -199,9 +203,9 @@ Headers = Mapping[str, str] | ComputeHeaders | tuple[Mapping[str, str], ComputeH
 
 
 def problem_with_url(url: str, *schemes: str) -> str | None:
-    """What is wrong with a server's URL, in words that do not show it; None if nothing is."""
+    """The fault of a server's URL, in words that do not show it; None if there is none."""
     wanted = f"must be a URL that begins with {' or '.join(f'{scheme}://' for scheme in schemes)}"
-    if _VARIABLE.search(url):
+    if _ANY_VARIABLE.search(url):
         return None  # not known before it is expanded
     try:
         parts = urlsplit(url)
@@ -252,17 +256,17 @@ def _headers(headers: Headers) -> Mapping[str, str] | ComputeHeaders:
 
 @frozen
 class RemoteTransport:
-    """What is reached by a URL.
+    """A transport to a server with a URL.
 
     Raises:
         ConfigError: The URL is not of the transport's scheme, or has no host.
     """
 
     schemes: ClassVar[tuple[str, ...]] = ("http", "https")
-    """Those that its URL may have."""
+    """The schemes that its URL may have."""
 
     url: str = field(validator=_usable, repr=lambda url: repr(shown_url(url)))
-    """Its endpoint. Only scheme, host, port and path are ever shown."""
+    """The endpoint. Only scheme, host, port and path are ever shown."""
     headers: Mapping[str, str] | ComputeHeaders = field(factory=dict[str, str], converter=_headers, repr=_shown_headers)
     """Sent with each request to this origin and to no other, over those of authorisation and under those of the
     protocol. Only names are ever shown."""
@@ -278,33 +282,36 @@ def _shown_auth(auth: object) -> str:
 
 
 @frozen
-class HttpTransport(RemoteTransport):
+class AuthorisedTransport(RemoteTransport):
+    """A transport whose requests can be authorised."""
+
+    auth: "httpx2.Auth | OAuth | None" = field(default=None, kw_only=True, validator=_authorises, repr=_shown_auth)
+    """The authorisation of its requests, over user and password in the URL and under the headers."""
+
+
+@frozen
+class HttpTransport(AuthorisedTransport):
     """A remote server on streamable HTTP; its endpoint often ends in `/mcp`."""
 
     kind: ClassVar[TransportKind] = "http"
 
-    auth: "httpx2.Auth | OAuth | None" = field(default=None, kw_only=True, validator=_authorises, repr=_shown_auth)
-    """What authorises its requests, over user and password in the URL and under the headers."""
-
     def connector(self, *, close_grace: float) -> "Connector":
-        """How an incarnation reaches it. `close_grace` bounds, in seconds, the end of its session."""
-        from mcp_nursery.actors.transports.streamable_http import StreamableHttpConnector
+        """The connector by which an incarnation reaches it. `close_grace` bounds, in seconds, the end of its
+        session."""
+        from mcp_nursery.actors.transports.http.connectors import StreamableHttpConnector
 
         return StreamableHttpConnector(self.url, self.headers, close_grace=close_grace, auth=self.auth)
 
 
 @frozen
-class SseTransport(RemoteTransport):
+class SseTransport(AuthorisedTransport):
     """A remote server on HTTP with server-sent events, the transport of 2024-11-05; its stream is often at `/sse`."""
 
     kind: ClassVar[TransportKind] = "sse"
 
-    auth: "httpx2.Auth | OAuth | None" = field(default=None, kw_only=True, validator=_authorises, repr=_shown_auth)
-    """What authorises its requests, over user and password in the URL and under the headers."""
-
     def connector(self, *, close_grace: float) -> "Connector":
-        """How an incarnation reaches it. `close_grace` bounds, in seconds, its end."""
-        from mcp_nursery.actors.transports.sse import SseConnector
+        """The connector by which an incarnation reaches it. `close_grace` bounds, in seconds, its end."""
+        from mcp_nursery.actors.transports.http.connectors import SseConnector
 
         return SseConnector(self.url, self.headers, close_grace=close_grace, auth=self.auth)
 
@@ -318,9 +325,9 @@ class WebSocketTransport(RemoteTransport):
     schemes: ClassVar[tuple[str, ...]] = ("ws", "wss")
 
     def connector(self, *, close_grace: float) -> "Connector":
-        """How an incarnation reaches it. `close_grace` bounds, in seconds, the closing handshake."""
+        """The connector by which an incarnation reaches it. `close_grace` bounds, in seconds, the closing handshake."""
         from mcp_nursery.actors.transports.http.headers import WithHeaders
-        from mcp_nursery.actors.transports.websocket import WebSocketConnector
+        from mcp_nursery.actors.transports.websocket.connector import WebSocketConnector
 
         return WithHeaders(
             self.headers, lambda headers: WebSocketConnector(url=self.url, headers=headers, close_grace=close_grace)
@@ -351,11 +358,12 @@ class CustomTransport(Protocol):
 
     @property
     def kind(self) -> str | None:
-        """Its name for users."""
+        """The name of the kind for users."""
         ...
 
     def connector(self, *, close_grace: float) -> "Connector":
-        """How an incarnation reaches it. `close_grace` is the wait, in seconds, at each step of its close."""
+        """The connector by which an incarnation reaches it. `close_grace` is the wait, in seconds, at each step of its
+        close."""
         ...
 
 
@@ -370,4 +378,4 @@ Transport = (
     | UnusableTransport
     | CustomTransport
 )
-"""How a server is reached: one of ours, or any object with the same `kind` and `connector`."""
+"""A transport: one of ours, or any object with the same `kind` and `connector`."""

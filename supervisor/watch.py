@@ -15,8 +15,8 @@ from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed
 
+from .config.config import Signature, signatures
 from .config.deferred import DeferredTransport
-from .config.discovery import Signature, signatures
 from .config.specs import ConfigSource
 from .spec import ServerSpec
 from .supervisor import Supervisor
@@ -62,20 +62,21 @@ class FileWatch:
         """Watch, until cancelled."""
         while True:
             await trio.sleep(INTERVAL)
-            now = await self._look()
+            now = await self._inspect()
             if now != self._seen:
-                self._seen = await self._settled(now)  # before it is read: what changes from now on is a change still
+                # Before it is read: what changes from now on is a change still.
+                self._seen = await self._wait_settled(now)
                 self._reload()
 
-    async def _settled(self, now: Mapping[str, Signature]) -> Mapping[str, Signature]:
+    async def _wait_settled(self, now: Mapping[str, Signature]) -> Mapping[str, Signature]:
         for _ in range(_MOST_LOOKS):
             await trio.sleep(SETTLED if all(now.values()) else VANISHED)
-            before, now = now, await self._look()
+            before, now = now, await self._inspect()
             if now == before:
                 break
         return now
 
-    async def _look(self) -> Mapping[str, Signature]:
+    async def _inspect(self) -> Mapping[str, Signature]:
         """In a thread: a network drive may take its time."""
         return await trio.to_thread.run_sync(signatures, self._paths, abandon_on_cancel=True)
 
@@ -85,12 +86,12 @@ class _Look:
     """All files that count, as they were at one moment."""
 
     files: Mapping[str, Signature]
-    """Those that say which servers there are."""
+    """The signatures of the files that configure servers."""
     env_files: Mapping[str, Signature]
-    """Those of variables that these name."""
+    """The signatures of the files of variables that these name."""
 
     def lacks(self, earlier: "_Look") -> bool:
-        """Whether one that was there is there no more."""
+        """True if a file that was there is gone."""
         here = {**self.files, **self.env_files}
         return any(found and not here.get(path) for path, found in {**earlier.files, **earlier.env_files}.items())
 
@@ -105,25 +106,27 @@ class ConfigWatch:
 
     async def run(self) -> None:
         """Watch, until cancelled."""
-        seen = _Look(self._source.before, (await self._look()).env_files)
+        seen = _Look(self._source.before, (await self._inspect()).env_files)
         while True:
             await trio.sleep(INTERVAL)
-            now = await self._look()
-            if now != seen and (now := await self._settled(seen, now)) != seen:
-                await reload_or_log(self._supervisor, self._using(seen, now))
-                after = (await self._look()).env_files  # others, perhaps; what has changed meanwhile is a change still
+            now = await self._inspect()
+            if now != seen and (now := await self._wait_settled(seen, now)) != seen:
+                await reload_or_log(self._supervisor, self._apply(seen, now))
+                after = (
+                    await self._inspect()
+                ).env_files  # others, perhaps; what has changed meanwhile is a change still
                 now = _Look(now.files, {path: now.env_files.get(path, found) for path, found in after.items()})
             seen = now
 
-    async def _settled(self, seen: _Look, now: _Look) -> _Look:
+    async def _wait_settled(self, seen: _Look, now: _Look) -> _Look:
         for _ in range(_MOST_LOOKS):
             await trio.sleep(VANISHED if now.lacks(seen) else SETTLED)
-            before, now = now, await self._look()
+            before, now = now, await self._inspect()
             if now == before:
                 break
         return now
 
-    def _using(self, seen: _Look, now: _Look) -> list[str]:
+    def _apply(self, seen: _Look, now: _Look) -> list[str]:
         """The servers whose variables are others."""
         before, after = seen.env_files, now.env_files
         others = {path for path in before.keys() & after.keys() if before[path] != after[path]}
@@ -136,7 +139,7 @@ class ConfigWatch:
         paths = {name: each.env_file_path() for name, each in deferred.items()}
         return {name: path for name, path in paths.items() if path is not None}
 
-    async def _look(self) -> _Look:
+    async def _inspect(self) -> _Look:
         """In a thread: a network drive may take its time."""
         env_files = self._env_files().values()
         return await trio.to_thread.run_sync(

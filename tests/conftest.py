@@ -14,15 +14,17 @@ import signal
 import pytest
 from hypothesis import settings
 
-from mcp_nursery.supervisor.preload import load
+from mcp_nursery.supervisor.preload import ALL_MODULES
 from mcp_nursery.supervisor.security.trust import AGREED_FILE
+from mcp_nursery.supervisor.storage import database as state_database
 
-from .timely import LATE
+from .lab.databases import new_server
+from .lab.timely import LATE
 
-load()  # in no test: a clock that jumps whenever every task waits would not wait for a thread
+ALL_MODULES.load()  # in no test: a clock that jumps whenever every task waits would not wait for a thread
 
 settings.register_profile("quick", max_examples=50, deadline=None, derandomize=False)
-settings.register_profile("thorough", max_examples=150, deadline=None, derandomize=False, print_blob=True)
+settings.register_profile("thorough", max_examples=100, deadline=None, derandomize=False, print_blob=True)
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, processes of the tests would inherit that it is ignored
 
@@ -45,6 +47,27 @@ def user_folders(users, monkeypatch):
     for name in ("STATE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(base / name.lower()))
     return base
+
+
+@pytest.fixture(scope="session")
+def database_server():
+    """A PostgreSQL server for all tests of this process; it is started when the first of them needs it."""
+    server = new_server()
+    yield server
+    server.end()
+
+
+@pytest.fixture
+def database_patience(monkeypatch):
+    """Time for everything: a machine that runs tests may be slow. A test of a time limit sets it."""
+    for name in ("CONNECTING", "STATEMENT", "UNDER_WAY", "MIGRATING"):
+        monkeypatch.setattr(state_database, name, 120)
+
+
+@pytest.fixture
+def database(database_server, database_patience):
+    """The URL of an empty database."""
+    return database_server.url(database_server.new_database())
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,11 @@ import pytest
 PAGE = Path(__file__).parents[1] / "docs" / "constants.md"
 ROWS = re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| `([^|]+)` \|$", PAGE.read_text(), re.MULTILINE)
 WORTH_A_LOOK = {
-    "supervisor.storage.worker.PATIENCE",
+    "supervisor.storage.worker.STORE_TIMEOUT",
     "supervisor.security.untrusted_marks.MAX_RESULT_CHARS",
-    "actors.transports.stdio_stream.DRAIN",
-    "actors.liveness.LOOK",
-    "actors.transports.http.limits.POST_LIMIT",
+    "actors.transports.stdio.DRAIN",
+    "actors.liveness.CLOCK_INTERVAL",
+    "actors.http.limits.POST_LIMIT",
 }
 """A change of each of these was once noticed by no test."""
 

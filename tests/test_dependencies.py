@@ -30,8 +30,8 @@ def declared(requirements):
 
 RUNTIME = declared(PROJECT["dependencies"])
 EXTRAS = {name: declared(requirements) for name, requirements in PROJECT["optional-dependencies"].items()}
-USED = RUNTIME | EXTRAS["gateway"]
-"""What modules here may import: what the extra brings is looked for when it is needed."""
+USED = RUNTIME | EXTRAS["gateway"] | EXTRAS["postgres"]
+"""What modules here may import: what extras bring is looked for when it is needed."""
 TESTED = USED | EXTRAS["test"]
 
 

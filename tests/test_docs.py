@@ -8,10 +8,9 @@ import shlex
 import textwrap
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
-import typer
 
 from mcp_nursery.supervisor import Supervisor, load_config
 from mcp_nursery.supervisor.cli.app import app
@@ -99,17 +98,18 @@ def test_every_whole_program_is_one_that_is_run() -> None:
 
 def test_the_command_lines_use_what_there_is() -> None:
     """Commands and options."""
-    program = typer.main.get_command(app)
     lines = [line for _, _, body in blocks("console") for line in body.splitlines()]
     words = [
         shlex.split(line.partition("mcp-nursery ")[2]) for line in lines if re.match(r"\$ (.* -- )?mcp-nursery ", line)
     ]
     assert len(words) > 20
     for said in words:
-        command: Any = program
+        command: click.Command = app
         rest = said
-        while hasattr(command, "commands"):
-            command, rest = command.commands[rest[0]], rest[1:]
+        while isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), rest[0])
+            assert found is not None, shlex.join(said)
+            command, rest = found, rest[1:]
         known = {option for parameter in command.params for option in parameter.opts}
         own = rest[: rest.index("--")] if "--" in rest else rest
         assert [word for word in own if word.startswith("-") and word not in known] == [], shlex.join(said)

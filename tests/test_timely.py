@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .timely import LATE, Late, in_time, timely
+from .lab.timely import LATE, Late, in_time, timely
 
 TESTS = Path(__file__).parent
 
@@ -49,7 +49,7 @@ async def test_nothing_else_is_forgiven():
 
 
 SOMETIMES = """
-from tests.timely import in_time, timely
+from tests.lab.timely import in_time, timely
 
 tried = []
 

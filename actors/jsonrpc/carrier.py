@@ -1,18 +1,21 @@
-"""What carries an endpoint's frames, both ways: a stream of frames, or exchanges of HTTP.
+"""The carriers of an endpoint's frames, both ways: a stream of frames, or exchanges of HTTP.
 
 The endpoint numbers, frames and correlates; a carrier knows when bytes leave, where an answer may come, and what a
-failure on the way means.
+failure on the way means. The one on a stream has a `FrameStream`, which a transport opens: whole frames in and out,
+and a report of how it ended.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import trio
 from attrs import frozen
 
 from ..account import Account
 from ..enums import Era
+from ..messages import Request
 from ..outcomes import Loss, Outcome
+from ..overrides import override
 from ..reply import ReplySlot
 
 
@@ -23,7 +26,11 @@ def no_headers() -> Mapping[str, str]:
 
 @frozen(eq=False)
 class Outgoing:
-    """One frame on its way to the peer, and what a carrier may need to know of it."""
+    """One frame of the session on its way to the peer, and what a carrier may need to know of it. A call travels as its
+    `Request`."""
+
+    bounded: ClassVar[bool] = False
+    """Frames of the session are few, and must not be lost."""
 
     frame: bytes
     slot: ReplySlot | None = None
@@ -31,23 +38,25 @@ class Outgoing:
     method: str | None = None
     """The method of a request or a notification; None for a response."""
     headers: Callable[[], Mapping[str, str]] = no_headers
-    """Its headers, where frames have headers."""
+    """The headers, where frames have headers."""
     limited: bool = False
     """The caller has set a time limit: it replaces the carrier's own."""
-    bounded: bool = False
-    """It is a call, which may be refused when too much waits. Other frames are few, and must not be lost."""
+
+
+Frame = Request | Outgoing
+"""A frame on its way to the peer: of a call, or of the session."""
 
 
 class Origin:
-    """Where a frame came from. This base class fits a source of nothing but notifications."""
+    """The place a frame came from. This base class fits a source of nothing but notifications."""
 
     @property
     def slot(self) -> ReplySlot | None:
-        """Whose request all that comes here is about; None if nobody can tell."""
+        """The slot of the request that all that comes here is about; None if nobody can tell."""
         return None
 
     def may_answer(self, slot: ReplySlot) -> bool:
-        """Whether the answer to this request may come here."""
+        """True if the answer to this request may come here."""
         del slot
         return False
 
@@ -61,7 +70,7 @@ class Origin:
         """A message was refused unread, for this reason: it may have been an answer, to any request."""
 
     def judge(self, outcome: Outcome, slot: ReplySlot) -> Outcome:
-        """What the answer to a request means."""
+        """The meaning of the answer to a request."""
         del slot
         return outcome
 
@@ -81,13 +90,13 @@ class SharedOrigin(Origin):
 
     _hub: "Hub | None" = None
 
+    @override
     def may_answer(self, slot: ReplySlot) -> bool:
-        """See `Origin`."""
         del slot
         return True
 
     def unread(self, problem: str) -> None:
-        """Any request may wait for it: the connection counts as lost, lest a caller without a limit wait for ever."""
+        """The connection counts as lost: a caller without a limit may wait for this answer, and would wait for ever."""
         if self._hub is not None:
             self._hub.lose(Loss(f"sent {problem}; its beginning and end do not say which request it answers"))
 
@@ -98,7 +107,7 @@ class Hub(Protocol):
     lost: trio.Event
     """Set once the connection is gone."""
     account: Account
-    """Where what waits for the peer is charged."""
+    """The account of the frames that wait for the peer."""
 
     @property
     def in_flight(self) -> int:
@@ -136,14 +145,14 @@ class Carrier(Protocol):
     only_era: Era | None
     """The only era that it supports; None if it supports both."""
     dies_of_a_probe: bool
-    """Whether the end of the connection may be a server's answer to the probe of its era."""
+    """True if the end of the connection may be a server's answer to the probe of its era."""
 
     @property
     def pid(self) -> int | None:
-        """The process behind it, where there is one."""
-        ...
+        """The process behind it; None if there is none."""
+        return None
 
-    def send(self, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
+    def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
         """Take frames, and write at once what can be written. Never waits. Returns bounded ones that find no room."""
         ...
 
@@ -174,4 +183,57 @@ class Carrier(Protocol):
 
     async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
         """Carry frames until the peer is gone; returns how it ended."""
+        ...
+
+
+FRAME_LIMIT = 64 << 20
+"""Bytes of one frame before the connection counts as lost: a server that never ends a line must not eat the memory."""
+
+
+class FrameStream(Protocol):
+    """One connection that carries whole frames. Used by one reader and one writer task; closed by who opened it."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process behind it; None if there is none."""
+        return None
+
+    @property
+    def unfinished(self) -> bool:
+        """True if a frame was begun whose rest waits for `writable()`."""
+        ...
+
+    def write_nowait(self, frames: Sequence[bytes]) -> int:
+        """Take as many frames as the peer takes now and say how many were begun. Never waits.
+
+        A frame that was begun is whole for the caller: its rest is written by `writable()`. The frames not counted
+        were not touched.
+
+        Raises:
+            trio.BrokenResourceError: The peer reads no more. No frame of this call was begun.
+        """
+        ...
+
+    async def writable(self) -> None:
+        """Finish a frame that was begun, then wait until the peer takes more.
+
+        Raises:
+            trio.BrokenResourceError: The peer reads no more.
+        """
+        ...
+
+    async def taken(self) -> None:
+        """Wait until something was written and the peer has read all of it; returns at once where that is unknown."""
+        ...
+
+    async def read(self) -> list[bytes]:
+        """The next whole frames, in order, never none; an empty list once the peer is gone, and from then on.
+
+        The peer's loss is an end, not an error: the process's exit and the end of its output count alike, and what
+        was written before either is still delivered.
+        """
+        ...
+
+    async def loss(self) -> Loss:
+        """The reason of its end. Waits at most 0.05 s for evidence that is still under way, such as an exit code."""
         ...

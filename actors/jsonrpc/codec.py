@@ -1,15 +1,20 @@
-"""JSON-RPC 2.0 frames: values in, bytes out, and back. No I/O and no state."""
+"""JSON-RPC 2.0 frames: values in, bytes out, and back; and the trace of a caller in the `_meta` of a request. No I/O
+and no state.
+"""
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, cast
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 from attrs import frozen
-from pydantic_core import to_json, to_jsonable_python
 
 from ..json_depth import may_be_nested_too_deep, nested_too_deep
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS
 
@@ -22,7 +27,8 @@ NO_CHARACTER = rb"\ufffd"
 """Replaces such a half, and bytes that are not UTF-8: a text with such a half cannot be encoded."""
 LONG_INTEGER = b"0" * 19
 """The digits of 2**63: an integer with fewer fits into 64 bits. Found at the speed of memory, unlike a pattern."""
-_LOOKS = 100
+_OBJECT: Final = frozenset([dict])
+_MOST_CANDIDATES = 100
 """Candidates that are checked one by one before a full search is faster."""
 
 
@@ -47,6 +53,8 @@ def encode(value: object) -> bytes:
 
 def _encode_big(value: object, refused: TypeError) -> bytes:
     """Encode integers beyond 64 bits too, which orjson refuses."""
+    from pydantic_core import to_json
+
     try:
         return to_json(value, inf_nan_mode="null", exclude_none=True, fallback=_decoded)
     except (ValueError, RecursionError):
@@ -62,6 +70,8 @@ def _decoded(value: object) -> object:
 def _jsonable(value: object) -> object:
     if isinstance(value, Encoded):
         return orjson.Fragment(value.json)
+    from pydantic_core import to_jsonable_python
+
     try:
         return to_jsonable_python(value, exclude_none=True)
     except ValueError as error:
@@ -93,33 +103,28 @@ def error(request_id: int | str | None, code: int, message: str, data: Any = Non
     return encode({"jsonrpc": "2.0", "id": request_id, "error": described})
 
 
-def messages(frame: bytes) -> Iterator[dict[str, Any]]:
-    """The messages in one frame: one, or several of a 2025-03-26 batch.
+def message(frame: bytes) -> dict[str, Any]:
+    """The message in a frame.
 
-    Messages that are nested too deep are left out, except results: the caller's task refuses those.
-
-    Raises:
-        ValueError: The frame is not JSON, or holds something that is no object.
-    """
-    return split(decode(frame), deep=may_be_nested_too_deep(frame))
-
-
-def split(decoded: object, *, deep: bool) -> Iterator[dict[str, Any]]:
-    """The messages in a decoded frame; `deep`: it may be nested too deep.
+    Members that are nested too deep are left out, except results: the caller's task refuses those.
 
     Raises:
-        ValueError: A message is not an object. Comes after all others.
+        ValueError: The frame is not JSON, or no object.
     """
-    batch = cast("list[object]", decoded) if type(decoded) is list else [decoded]
-    rubbish: object = None
-    for message in batch:
-        if type(message) is not dict:
-            rubbish = type(message).__name__
-            continue
-        whole = cast("dict[str, Any]", message)
-        yield {key: it for key, it in whole.items() if key == "result" or not nested_too_deep(it)} if deep else whole
-    if rubbish is not None:
-        raise ValueError(f"not a JSON-RPC message: {rubbish}")
+    decoded, deep = decode(frame), may_be_nested_too_deep(frame)
+    return decoded if type(decoded) in _OBJECT and not deep else as_message(decoded, deep=deep)
+
+
+def as_message(decoded: object, *, deep: bool) -> dict[str, Any]:
+    """The message that was decoded; `deep`: it may be nested too deep.
+
+    Raises:
+        ValueError: It is no object.
+    """
+    if type(decoded) is not dict:
+        raise ValueError(f"not a JSON-RPC message: {type(decoded).__name__}")
+    whole = cast("dict[str, Any]", decoded)
+    return {key: it for key, it in whole.items() if key == "result" or not nested_too_deep(it)} if deep else whole
 
 
 def _whole_character(escape: re.Match[bytes]) -> bytes:
@@ -135,11 +140,11 @@ def _integer(digits: str) -> int | float:
 
 
 def may_hold_a_long_integer(frame: bytes) -> bool:
-    """Whether 19 digits stand in a row. Of every fourth byte such a row holds four, and few other places do."""
+    """True if 19 digits stand in a row. Of every fourth byte such a row holds four, and few other places do."""
     fourths = frame[::4].translate(DIGITS)
     at = fourths.find(b"0000")  # `in` is slow for bytes: it takes them for a number first
     looks = 0
-    while at >= 0 and looks < _LOOKS:
+    while at >= 0 and looks < _MOST_CANDIDATES:
         if LONG_INTEGER in frame[max(0, 4 * at - 6) : 4 * at + 19].translate(DIGITS):
             return True
         at = fourths.find(b"0000", at + 1)
@@ -163,3 +168,19 @@ def decode(frame: bytes) -> Any:
         return json.loads(text, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
+
+
+def inject_trace(meta: dict[str, Any], context: "Context | None" = None) -> None:
+    """Add the trace of this context, or of this task, if there is one.
+
+    Where a trace was begun, OpenTelemetry's API is loaded; elsewhere it is not loaded here either, since it looks
+    through all packages that are installed.
+    """
+    if context is None:
+        # A module that a thread has begun to import is in `sys.modules` without its functions: no trace was begun yet.
+        get_current = getattr(sys.modules.get("opentelemetry.context"), "get_current", None)
+        context = None if get_current is None else get_current()
+    if context:  # an empty context has nothing to inject, and finding that out takes the propagators longer
+        from opentelemetry.propagate import inject
+
+        inject(meta, context)

@@ -6,7 +6,6 @@ of its own and answered once, unless the peer cancels it.
 
 import logging
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -15,6 +14,7 @@ from attrs import evolve, frozen
 
 from ..account import NOTICES, QUESTIONS, Account, weight
 from ..json_depth import more_values_than
+from ..overrides import override
 from ..pieces import SMALL
 from ..protocol import (
     INTERNAL_ERROR,
@@ -26,6 +26,7 @@ from ..protocol import (
     coerce_request_id,
     progress_token_from_params,
 )
+from ..queues import BoundedQueue, WhenFull
 from ..secrets import HIDE_SECRETS
 from . import codec
 from .carrier import Origin
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class BackChannel(Protocol):
-    """What an inbound message's handler may send."""
+    """The messages that the handler of an inbound message may send."""
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None
@@ -106,83 +107,81 @@ class Inbound:
         await self.notify("notifications/progress", params)
 
 
-Params = Mapping[str, Any] | None
+NotificationParams = Mapping[str, Any] | None
 
-OnRequest = Callable[[Inbound, str, Params], Awaitable[dict[str, Any]]]
+OnRequest = Callable[[Inbound, str, NotificationParams], Awaitable[dict[str, Any]]]
 """Answers a request, `(context, method, params)`; what it raises as `JsonRpcError` is the answer too."""
-OnNotify = Callable[[Inbound, str, Params], Awaitable[None]]
+OnNotify = Callable[[Inbound, str, NotificationParams], Awaitable[None]]
 """Hears a notification: `(context, method, params)`."""
-Intercept = Callable[[str, Params], bool]
+Intercept = Callable[[str, NotificationParams], bool]
 """Sees a notification when it comes, before those that wait: `(method, params)`; True if it has taken it."""
 
 _LIMIT = 1024
 """Notifications that may wait before logs and progress are dropped: two thousand logs must not hide a list_changed."""
 
-_LARGEST = 1 << 20
+_LARGEST_NOTIFICATION = 1 << 20
 """Bytes of a notification, at most."""
 
 _MOST_VALUES = 5_000
 """JSON values of a large notification: the session validates all of them in one go."""
 
+_SLIGHT = 1 << 10
+"""Bytes of parameters that wait as they are. Of a list_changed, which says all without them, no more are kept."""
+
 _UPDATED = "notifications/resources/updated"
 
 
-class Notices:
-    """A queue that drops, when full, only what may be dropped: logs, progress, and changes that wait already.
+class Notices(BoundedQueue[tuple[str, "NotificationParams | codec.Encoded"]]):
+    """Notifications, `(method, params)`, that wait for the session. Beyond the bounds only what may be lost is: logs,
+    progress, and beyond that of bytes updates of resources, which may name any number of URIs.
+
+    Parameters of some length wait as bytes: as values they keep many times as much, and many values that outlive a
+    turn of the loop bring about whole collections of garbage.
 
     Args:
-        limit: Notifications that may wait.
-        most: Bytes that may wait; beyond that updates of resources are dropped too, which may name any number of URIs.
-        account: Where they are charged; None: nowhere else.
+        limit: Notifications that may wait, besides changes, which wait once each.
+        most: Bytes that may wait.
+        account: Where they are charged; None: nowhere.
     """
 
     def __init__(self, limit: int = _LIMIT, most: float = math.inf, account: Account | None = None) -> None:
-        self._limit = limit
-        self._most = most
-        self._account = account or Account()
-        self._queue: deque[tuple[str, Params, int]] = deque()
-        self._changes: set[tuple[str, str]] = set()
-        self._ready = trio.Event()
-        self.dropped: int = 0
+        super().__init__(limit, most, account=account, kind=NOTICES)
 
-    def put(self, method: str, params: Params, size: int = 0) -> None:
+    def add(self, method: str, params: NotificationParams, size: int = 0) -> None:
         """Queue a notification that came with so many bytes. Never waits, never refuses a list_changed."""
         change = change_of(method, params)
-        if len(self._queue) >= self._limit and (change is None or change in self._changes):
-            self.dropped += 1
+        if change is not None and method != _UPDATED:
+            params, size = params if size <= _SLIGHT else None, 0
+        if _is_too_much(params, size):
+            self.lose()
             return
-        too_much = _is_too_much(params, size)
-        size = 0 if too_much else weight(params, size)
-        if too_much or not self._account.take(NOTICES, size, self._most):
-            params, size = None, 0
-            if change is None or method == _UPDATED:
-                self.dropped += 1
-                return
-        if change is not None:
-            self._changes.add(change)
-        self._queue.append((method, params, size))
-        self._ready.set()
+        when_full = WhenFull.LOSE_NEWEST if change is None else WhenFull.EXCEED
+        waiting: NotificationParams | codec.Encoded = params
+        if size > _SLIGHT:
+            waiting = codec.Encoded(codec.encode(params))
+        self.put((method, waiting), size, key=change, when_full=when_full)
 
-    async def get(self) -> tuple[str, Params]:
-        """The next notification."""
-        while not self._queue:
-            self._ready = trio.Event()
-            await self._ready.wait()
-        method, params, size = self._queue.popleft()
-        self._account.give_back(NOTICES, size)
-        change = change_of(method, params)
-        if change is not None:
-            self._changes.discard(change)
-        return method, params
+    @override
+    def receive_nowait(self) -> tuple[str, NotificationParams]:
+        return _unpacked(super().receive_nowait())
+
+    @override
+    async def receive(self) -> tuple[str, NotificationParams]:
+        return _unpacked(await super().receive())
 
 
-def _is_too_much(params: Params, size: int) -> bool:
-    """Whether the session would take too long to validate a notification."""
-    return size > SMALL and (size > _LARGEST or more_values_than(params, _MOST_VALUES))
+def _unpacked(notice: "tuple[str, NotificationParams | codec.Encoded]") -> tuple[str, NotificationParams]:
+    method, params = notice
+    return method, codec.decode(params.json) if isinstance(params, codec.Encoded) else params
 
 
-def change_of(method: str, params: Params) -> tuple[str, str] | None:
-    """What a level-triggered notification says has changed; None for the others."""
+def _is_too_much(params: NotificationParams, size: int) -> bool:
+    """True if the session would take too long to validate a notification."""
+    return size > SMALL and (size > _LARGEST_NOTIFICATION or more_values_than(params, _MOST_VALUES))
+
+
+def change_of(method: str, params: NotificationParams) -> tuple[str, str] | None:
+    """The change that a level-triggered notification is about; None for the others."""
     if method not in LISTEN_STREAM_METHODS:
         return None
     return method, str((params or {}).get("uri"))
@@ -205,7 +204,7 @@ class PeerRequest:
     method: str
     params: dict[str, Any] | None
     origin: Origin
-    """Where it came from, and where its answer goes."""
+    """The place it came from, and that its answer goes to."""
     size: int = 0
     """At most the bytes of the message that brought it; once it is begun, what it keeps."""
 
@@ -250,7 +249,7 @@ class PeerRequests:
             await self._begun.wait()
 
     def _problem(self, asked: PeerRequest) -> str | None:
-        """Why it is not served; None if it is."""
+        """The reason why it is not served; None if it is."""
         if asked.size > SMALL and isinstance(asked.params, dict) and more_values_than(asked.params, MOST_ASKED):
             return f"a request with more than {MOST_ASKED} JSON values, the most it may have"
         if self._tasks == MOST_SERVED:

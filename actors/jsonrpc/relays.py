@@ -26,15 +26,15 @@ ASKED: Final[Mapping[str, str]] = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-"""What a server may ask in the middle of a call, and the capability that its client needs for it."""
+"""The questions that a server may ask in the middle of a call, and the capability that its client needs for each."""
 
-_OWN: Final = frozenset(["ping"])
-"""What a server asks of the connection, and of nobody's call."""
-MOST_GIVEN_UP: Final = 10_000
+_CONNECTION_METHODS: Final = frozenset(["ping"])
+"""The requests of a server to the connection, which are about no call."""
+MOST_CANCELLED: Final = 10_000
 """Requests that are remembered though nobody waits for them; if there are more, nobody is asked any more."""
-_HOST: Final = object()
-"""Whose the host's own requests are."""
-_OTHERS: Final = "others"
+_HOST_ITSELF: Final = object()
+"""The principal of the host's own requests."""
+_OTHER_REQUESTS: Final = "others"
 """Stands for more of them. Ids of ours are numbers."""
 
 
@@ -44,7 +44,7 @@ class Relays:
     def __init__(self) -> None:
         self._waiting: dict[ReplySlot, Relay] = {}
         self._given_up: dict[RequestId, Hashable] = {}
-        """Whose requests the server may still work on, though nobody waits for them."""
+        """The principals of the requests that the server may still work on, though nobody waits for them."""
         self._asks: set[Handler] = set()
 
     def __len__(self) -> int:
@@ -52,16 +52,15 @@ class Relays:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the server works on none."""
+        """True if the server works on no request."""
         return not self._waiting and not self._given_up
 
-    def add(self, slot: ReplySlot) -> None:
-        """A request is made; one that is nobody else's is none of these."""
-        if slot.relay is not None:
-            self._waiting[slot] = slot.relay
+    def add(self, slot: ReplySlot, relay: Relay) -> None:
+        """A request is made for somebody else."""
+        self._waiting[slot] = relay
 
     def discard(self, slot: ReplySlot) -> None:
-        """It is decided. A question ends with the requests that it may be about."""
+        """Remove a request that is decided. A question ends with the requests that it may be about."""
         self._waiting.pop(slot, None)
         for ask in tuple(self._asks):
             ask.review()
@@ -71,11 +70,11 @@ class Relays:
         self._waiting.pop(slot, None)
         if not slot.sent or slot.request_id is None:
             return
-        if len(self._given_up) < MOST_GIVEN_UP:
-            principal = _HOST if slot.relay is None else slot.relay.principal
+        if len(self._given_up) < MOST_CANCELLED:
+            principal = _HOST_ITSELF if slot.relay is None else slot.relay.principal
             self._given_up[coerce_request_id(slot.request_id)] = principal
         else:  # of any principal
-            self._given_up[_OTHERS] = self
+            self._given_up[_OTHER_REQUESTS] = self
 
     def answered(self, request_id: object) -> None:
         """The server has answered a request that nobody waits for."""
@@ -113,15 +112,15 @@ class Relays:
         """For whom all of these were made; None for several, for none and for the host."""
         principals = self._principals
         only = principals.pop() if len(principals) == 1 else None
-        return None if only in (_HOST, self) else only
+        return None if only in (_HOST_ITSELF, self) else only
 
     def may_answer(self, method: str) -> bool:
-        """Whether a question of this method is for whoever made a request: one of a call, or one of which the protocol
-        knows nothing."""
-        return bool(self._waiting) and method not in _OWN
+        """True if a question of this method is for the maker of a request: one of a call, or one that the protocol does
+        not know."""
+        return bool(self._waiting) and method not in _CONNECTION_METHODS
 
     def handler(self, about: ReplySlot | None, *, others: bool) -> "Handler":
-        """What answers a question of the server's that came in the exchange of that request, or of none.
+        """The handler of a server's question that came in the exchange of that request, or of none.
 
         Args:
             about: The request, if the exchange says so.
@@ -147,9 +146,9 @@ class Handler:
 
     _relay: Relay | None
     _is_open: Callable[[], bool] = lambda: False
-    """Whether a request is under way that the question may be about."""
+    """A test of whether a request is under way that the question may be about."""
     _asks: "set[Handler]" = field(factory=set["Handler"])
-    """Those of the connection that wait for an answer."""
+    """The handlers of the connection's questions that wait for an answer."""
     problem: str = "the client of this call cannot be asked"
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
 
@@ -159,7 +158,7 @@ class Handler:
             self._scope.cancel()
 
     async def __call__(self, context: "Inbound", method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Ask whoever made the request.
+        """Ask the maker of the request.
 
         Raises:
             JsonRpcError: What the server is told instead.

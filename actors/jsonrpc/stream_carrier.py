@@ -1,24 +1,187 @@
-"""The carrier on a stream: one stream of whole frames each way, as over stdio and WebSocket."""
+"""The carrier on a stream: one stream of whole frames each way, as over stdio and WebSocket.
+
+Frames wait in an outbox for the peer to read. Queueing never blocks, and for each frame it is known whether it has
+left: a call of which no byte has was not sent.
+"""
 
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import trio
 
+from ..account import ANSWERS, Account
 from ..enums import Era
 from ..outcomes import Loss
+from ..overrides import override
 from ..reply import ReplySlot
 from ..secrets import HIDE_SECRETS
 from . import codec
-from .carrier import Hub, Outgoing, SharedOrigin
-from .send_queue import Outbox
-from .stream import FRAME_LIMIT, FrameStream
+from .carrier import FRAME_LIMIT, Carrier, Frame, FrameStream, Hub, Outgoing, SharedOrigin
+
+OUTBOX_LIMIT: Final = 4 << 20
+"""Bytes that may wait for a peer that has stopped reading. A single larger frame is taken when nothing else waits."""
+MOST_OWED: Final = 1024
+"""Frames that are no requests of ours, answers above all, that may wait before a peer that asks on is not heard."""
+_OVERHEAD: Final = 128
+"""Bytes that a frame takes in the queue besides its own."""
+_FITTED: Final = 1 << 20
+"""Bytes of a frame from which on it is not copied: what its encoder reserved behind it was never touched."""
+
+
+class Outbox:
+    """Writes at once what the peer takes, keeps the rest in order, and lets a frame be withdrawn until it is begun."""
+
+    def __init__(self, stream: FrameStream, limit: int = OUTBOX_LIMIT) -> None:
+        self._stream = stream
+        self._limit = limit
+        self._queue: OrderedDict[object, bytes] = OrderedDict()
+        """The frames that wait, in order, by their calls' slots or unique keys: thousands may be withdrawn at once, or
+        leave one by one."""
+        self.size: int = 0
+        """Bytes that wait."""
+        self.owed: int = 0
+        """Frames among them that no slot of ours waits for: answers, and what the peer is told."""
+        self.owed_bytes: int = 0
+        """The bytes that the host keeps for them."""
+        self.is_blocked: bool = False
+        """True if the peer did not take all at once, so that `run` has something to do."""
+        self._blocked = trio.Event()
+        self._broken = False
+        self._waits = False
+        """True if queued frames have to wait."""
+        self._roomless = trio.lowlevel.ParkingLot()
+        self._account = Account()
+
+    def charge_to(self, account: Account) -> None:
+        """Charge what the peer is owed to this account from now on."""
+        account.charge(ANSWERS, self.owed_bytes)
+        self._account = account
+
+    def push(self, frame: bytes, slot: ReplySlot | None = None, *, bounded: bool = False) -> bool:
+        """Queue a frame; `flush` sends it. False if it is bounded and there is no room for it."""
+        if bounded and self._queue and self.size + len(frame) > self._limit:
+            return False
+        if self._waits:
+            if self._broken and slot is None:
+                return True  # nobody will read it
+            frame = _fitted(frame)
+        if slot is None:
+            self.owed += 1
+            self._owe(len(frame) + _OVERHEAD)
+        self._queue[object() if slot is None else slot] = frame
+        self.size += len(frame)
+        return True
+
+    def flush(self) -> bool:
+        """Write as much as the peer takes now; `run` writes the rest. Never waits.
+
+        Returns:
+            Whether there is a rest.
+        """
+        queue = self._queue
+        if not queue or self.is_blocked:
+            return self.is_blocked
+        try:
+            begun = self._stream.write_nowait(list(queue.values()))
+        except trio.BrokenResourceError:
+            self._break()
+            return True
+        owed = self.owed
+        if begun == len(queue):
+            self._all_left()
+        else:
+            for _ in range(begun):
+                self._left(*queue.popitem(last=False))
+        if owed and self.has_room:
+            self._roomless.unpark_all()
+        if queue or self._stream.unfinished:
+            self._wait()
+        return self.is_blocked
+
+    def _block(self) -> None:
+        self.is_blocked = True
+        self._blocked.set()
+
+    def _wait(self) -> None:
+        self._block()
+        if not self._waits:  # what was queued since then is fitted
+            self._waits = True
+            for key, frame in self._queue.items():
+                self._queue[key] = _fitted(frame)
+
+    def _all_left(self) -> None:
+        for key in self._queue:
+            if isinstance(key, ReplySlot):
+                key.mark_sent()
+        self._queue.clear()
+        if self.owed:
+            self._owe(-self.owed_bytes)
+        self.size = self.owed = 0
+        self._waits = False
+
+    def _left(self, key: object, frame: bytes) -> None:
+        self.size -= len(frame)
+        if isinstance(key, ReplySlot):
+            key.mark_sent()
+        else:
+            self.owed -= 1
+            self._owe(-len(frame) - _OVERHEAD)
+
+    def _owe(self, count: int) -> None:
+        self.owed_bytes += count
+        self._account.charge(ANSWERS, count)
+
+    def _break(self) -> None:
+        """Nothing is written any more: what is queued was not sent, and the reader will see the end."""
+        self._broken = self._waits = True
+        self._block()
+        self._roomless.unpark_all()
+
+    def withdraw(self, slot: ReplySlot) -> bool:
+        """Take back the frame of a call, unless its write began."""
+        frame = self._queue.pop(slot, None)
+        if frame is None:
+            return False
+        self.size -= len(frame)
+        return True
+
+    @property
+    def has_room(self) -> bool:
+        """True if the peer is owed no more than it may be. Our own requests do not count: their answers are to be read,
+        however many of them it leaves unread."""
+        return self.owed < MOST_OWED and self.owed_bytes <= self._limit
+
+    async def room(self) -> None:
+        """Wait until there is room, or the peer reads no more."""
+        while not (self.has_room or self._broken):
+            await self._roomless.park()
+
+    async def run(self) -> None:
+        """Write what the peer did not take at once, as it takes it. Returns when it reads no more."""
+        while True:
+            await self._blocked.wait()
+            try:
+                await self._stream.writable()
+            except trio.BrokenResourceError:
+                self._break()
+                return
+            self.is_blocked, self._blocked = False, trio.Event()
+            for slot in [key for key in self._queue if isinstance(key, ReplySlot) and key.abandoned]:
+                self.withdraw(slot)  # its caller was told that it was not sent, whoever runs first
+            self.flush()
+
+
+def _fitted(frame: bytes) -> bytes:
+    """The frame without the buffer of its encoder, which is many times as large: it may wait for long."""
+    return bytes(memoryview(frame)) if len(frame) < _FITTED else frame
+
 
 logger: Final = logging.getLogger(__name__)
 
 
-class StreamCarrier(SharedOrigin):
+class StreamCarrier(SharedOrigin, Carrier):
     """Writes through an outbox and reads in one task; all that the peer says comes on this one stream."""
 
     only_era: Era | None = None
@@ -26,36 +189,35 @@ class StreamCarrier(SharedOrigin):
 
     def __init__(self, stream: FrameStream) -> None:
         self.outbox: Final = Outbox(stream)
-        """What the peer has not taken yet."""
+        """The frames that the peer has not taken yet."""
         self._stream = stream
         self._hub: Hub | None = None
         self._nursery: trio.Nursery | None = None
         self._writing = False
-        """Whether the outbox runs: it starts when the peer first does not take all at once."""
+        """True while the outbox runs: it starts when the peer first does not take all at once."""
 
     @property
+    @override
     def pid(self) -> int | None:
-        """See `Carrier`."""
         return self._stream.pid
 
     # -- out ------------------------------------------------------------------------------------------------------
 
-    def send(self, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
-        """See `Carrier`."""
+    @override
+    def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
         push = self.outbox.push
         refused = [each for each in batch if not push(each.frame, each.slot, bounded=each.bounded)]
-        self.outbox.flush()
-        if self.outbox.is_blocked and not self._writing and self._nursery is not None:
+        if self.outbox.flush() and not self._writing and self._nursery is not None:
             self._writing = True
             self._nursery.start_soon(self.outbox.run)
         return refused
 
+    @override
     async def notify(self, outgoing: Outgoing) -> None:
-        """See `Carrier`."""
         self.send([outgoing])
 
+    @override
     async def taken(self) -> None:
-        """See `Carrier`."""
         await self._stream.taken()
 
     def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
@@ -65,18 +227,18 @@ class StreamCarrier(SharedOrigin):
             cancelled = ({"requestId": slot.request_id, "reason": slot.reason or reason} for slot in begun)
             self.send([Outgoing(codec.notification("notifications/cancelled", each)) for each in cancelled])
 
-    def opened(self) -> None:
-        """See `Carrier`."""
+    @override
+    def opened(self) -> None: ...
 
+    @override
     def explain(self, error: Exception, problem: str) -> Loss:
-        """See `Carrier`."""
         del error
         return Loss(problem)
 
     # -- in -------------------------------------------------------------------------------------------------------
 
+    @override
     async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
-        """See `Carrier`."""
         self._hub, self._nursery = hub, nursery
         self.outbox.charge_to(hub.account)
         self.send([])  # what was queued before
@@ -85,26 +247,26 @@ class StreamCarrier(SharedOrigin):
         return await self._stream.loss()
 
     async def _take_in(self, hub: Hub) -> bool:
-        """Process what comes next; False at the end."""
+        """Process what comes next; False at the end. A stream of clients has its own."""
         batch = await self._stream.read()
         if batch:
             hub.hear()
             await hub.take_in(batch, self)
         return bool(batch)
 
+    @override
     def stray(self, message: Mapping[str, Any]) -> None:
-        """See `Origin`."""
         logger.debug("dropped an answer nobody waits for: id %s", HIDE_SECRETS.get()(repr(message.get("id"))))
 
+    @override
     def respond(self, frame: bytes) -> None:
-        """See `Origin`."""
         if self._hub is not None and self.outbox.size > FRAME_LIMIT:
             self._hub.lose(Loss(f"asked for more than {FRAME_LIMIT >> 20} MiB of answers and did not read them"))
         if not self._is_lost:
             self.send([Outgoing(frame)])
 
     async def heeded(self) -> None:
-        """See `Origin`. A peer that asks and does not read what it is answered is not heard until it does."""
+        """Wait for room in the outbox: a peer that asks and does not read the answers is not read until it does."""
         await self.outbox.room()
 
     @property

@@ -32,8 +32,8 @@ _LASTING = frozenset(
 
 
 @frozen
-class Shown:
-    """What errors show of a command that contained variables."""
+class ShownCommand:
+    """The part of a command with variables that errors show."""
 
     command: str
     """As written."""
@@ -44,16 +44,16 @@ class Shown:
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """What a server's process gets: the inherited few, and `extra` above them."""
+    """The environment of a server's process: the inherited few, and `extra` above them."""
     return {**{name: os.environ[name] for name in INHERITED if name in os.environ}, **extra}
 
 
 def host_environment() -> dict[str, str]:
-    """What else of the host's environment a server gets that is meant to have all of it: its secrets, too."""
+    """The rest of the host's environment for a server that is meant to have all of it: its secrets, too."""
     return {name: value for name, value in os.environ.items() if name not in (*INHERITED, *_OF_THE_SHELL)}
 
 
-def find_program(command: str, env: Mapping[str, str], cwd: str | None, shown: Shown | None = None) -> str:
+def find_program(command: str, env: Mapping[str, str], cwd: str | None, shown: ShownCommand | None = None) -> str:
     """Path of the program that `command` names for a process with this environment and working directory.
 
     Args:
@@ -65,7 +65,7 @@ def find_program(command: str, env: Mapping[str, str], cwd: str | None, shown: S
     Raises:
         StartFailed: There is no such executable, or the working directory does not exist.
     """
-    shown = shown or Shown(command, cwd)
+    shown = shown or ShownCommand(command, cwd)
     if cwd is not None and not os.path.isdir(cwd):
         problem = "is not a directory" if os.path.exists(cwd) else "does not exist"
         raise StartFailed(f"cwd {shown.cwd!r} {problem}", retriable=False)
@@ -89,8 +89,8 @@ def _why_not(path: str) -> str:
     return "is not executable" if os.path.exists(path) else "does not exist"
 
 
-def start_failed(shown: Shown, error: Exception, cwd: str | None) -> StartFailed:
-    """Why a program that was found could not be started in `cwd`, and whether another try may succeed."""
+def start_failed(shown: ShownCommand, error: Exception, cwd: str | None) -> StartFailed:
+    """The error of a program that was found and could not be started in `cwd`, and whether another try may succeed."""
     at_cwd = isinstance(error, OSError) and cwd is not None and error.filename == cwd
     command = f"command {shown.command!r}"
     if isinstance(error, OSError):

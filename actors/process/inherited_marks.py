@@ -4,7 +4,9 @@ A variable of the environment names the tree. A descendant that is started with 
 `setsid` it leaves session and group as well, so that nothing of the tree is left on it. So on Linux there is a second
 mark: a resource limit that the kernel keeps, hands down through fork, exec and setsid, and has not obeyed since
 2.4, so that nobody else sets it and no process notices (RLIMIT_LOCKS in getrlimit(2)). It is set from outside once the
-first process runs. What a tree has started by then is marked as well, unless its parent has gone already.
+first process runs. What a tree has started by then is marked as well, unless its parent has gone already. One pass can
+miss a child: the kernel copies the limits at the beginning of a fork, and lists the child with its parent at the end.
+So the tree is marked again soon after, and once more before it is ended.
 """
 
 import sys
@@ -23,13 +25,13 @@ def tag_of(marker: str) -> int:
 
 
 def mark(pid: int, marker: str) -> None:
-    """Set the limit for a process of ours that runs, and for those it has started."""
+    """Set the limit for a process of ours that runs and has not been reaped, and for those it has started."""
     tag = tag_of(marker)
-    unmarked = [pid]
-    while unmarked:
-        process = unmarked.pop()
+    found = [pid]
+    while found:
+        process = found.pop()
         if _set_tag(process, tag):
-            unmarked += [child for child in _children(process) if read_tag(child) != tag]
+            found += _children(process)
 
 
 def read_tag(pid: int) -> int | None:
@@ -59,7 +61,7 @@ def _set_tag(pid: int, tag: int) -> bool:
 
 
 def _children(pid: int) -> list[int]:
-    """Those that its first thread has started: it runs for a moment only."""
+    """The processes that the first thread of this one has started: it runs for a moment only."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as file:
             return [int(child) for child in file.readall().split()]

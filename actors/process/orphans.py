@@ -16,10 +16,10 @@ from attrs import frozen
 from .inherited_marks import VARIABLE
 from .table import ProcessId, Table, identify, is_alive, read_aside, signal_one, survivors
 
-_PATIENCE = 2.0
+_TERM_GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
 
-_LAST = 1.0
+_KILL_WAIT = 1.0
 """Seconds that killed processes get to vanish."""
 
 _POLL = 0.05
@@ -69,7 +69,7 @@ class HostProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs. Only for one of this machine."""
+        """True if it runs. Only for a process of this machine."""
         return is_alive(ProcessId(self.pid, self.started))
 
 
@@ -80,13 +80,13 @@ class Orphan:
     marker: str
     """The value of its marker variable."""
     since: int
-    """When its host was started, in clock ticks after the machine's boot: before any process of the tree."""
+    """The start of the host, in clock ticks after the machine's boot: before any process of the tree."""
     leader: ProcessId | None
-    """Its first process; None if the host was killed before it recorded that."""
+    """The first process of the tree; None if the host was killed before it recorded that."""
 
 
 def this_host() -> HostProcess | None:
-    """This process; None where the system cannot identify processes for certain."""
+    """The identity of this process; None where the system cannot identify processes for certain."""
     machine, me = this_machine(), identify(os.getpid())
     return HostProcess(machine, me.pid, me.started) if machine and me.started else None
 
@@ -114,10 +114,10 @@ async def end_orphans(orphans: Sequence[Orphan], patience: trio.CancelScope) -> 
         patience: A new scope. If it is cancelled, they are killed at once, and only the last second is waited.
     """
     with patience:
-        if await _drive_out(orphans, signal.SIGTERM, _PATIENCE):
+        if await _drive_out(orphans, signal.SIGTERM, _TERM_GRACE):
             return True
-    with trio.CancelScope(shield=True, deadline=trio.current_time() + _LAST):
-        return await _drive_out(orphans, signal.SIGKILL, _LAST)
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + _KILL_WAIT):
+        return await _drive_out(orphans, signal.SIGKILL, _KILL_WAIT)
     return False
 
 

@@ -1,4 +1,4 @@
-"""What processes write to their pipes: read without waiting, pumped, and the last of it remembered."""
+"""The pipes of processes: read without waiting, pumped, and the last of their output remembered."""
 
 import math
 import os
@@ -21,7 +21,7 @@ MOST_LINES = 1000
 Hear = Callable[[Sequence[str], int], None]
 """Told lines, and how many before them were passed over, as more than `MOST_LINES` came at once."""
 
-_TOO_LONG = f"[a line of more than {KEPT >> 10} KiB]"
+_LINE_TOO_LONG = f"[a line of more than {KEPT >> 10} KiB]"
 
 
 def read_some(fd: int, size: int = CHUNK) -> bytes | None:
@@ -64,10 +64,10 @@ class Tail:
         self._kept = bytearray()
         self._written_at = -math.inf
         self._ended_at = math.inf
-        """When the pipe ended, as it does with the last process that has it: often long before anybody asks how it
+        """The end of the pipe, as it comes with the last process that has it: often long before anybody asks how it
         died."""
         self._cut = False
-        """Whether what is kept is not all that was written."""
+        """True if less is kept than was written."""
         self._hear: Hear | None = None
         """Told lines when they are whole; None while nobody follows."""
         self._line = bytearray()
@@ -81,9 +81,12 @@ class Tail:
     @property
     def text(self) -> str:
         """The last lines written so far, including those not pumped yet, without the secrets."""
+        return "\n".join(self._lines()[-_TAIL_LINES:])
+
+    def _lines(self) -> list[str]:
+        """The lines that are kept, including those not pumped yet, without the secrets."""
         self._sweep()
-        text = self._shown(self._kept[self._torn() :])
-        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+        return self._shown(self._kept[self._torn() :]).splitlines()
 
     @property
     def age(self) -> float:
@@ -96,13 +99,14 @@ class Tail:
             text = text.replace(secret, "[REDACTED]")
         return text
 
-    def follow(self, hear: Hear) -> list[str]:
-        """The last lines written so far. Those that follow are given to `hear`, and to nobody who followed before."""
-        lines = self.text.splitlines()
+    def follow(self, hear: Hear, *, whole: bool = False) -> list[str]:
+        """The last lines written so far, or with `whole` all that are kept. Those that follow are given to `hear`, and
+        to nobody who followed before."""
+        lines = self._lines() if whole else self._lines()[-_TAIL_LINES:]
         if self._hear is None:
-            whole, _, unfinished = self._kept.rpartition(b"\n")
+            before, _, unfinished = self._kept.rpartition(b"\n")
             self._line = unfinished
-            self._skips = self._cut and not whole
+            self._skips = self._cut and not before
         if self._line and not self.ended.is_set():
             del lines[-1:]
         self._hear = hear
@@ -126,7 +130,7 @@ class Tail:
         self._pipe.close()
 
     def _torn(self) -> int:
-        """How many bytes at the beginning may be the rest of a secret, which redaction would not find."""
+        """The number of bytes at the beginning that may be the rest of a secret, which redaction would not find."""
         if not self._cut:
             return 0
         whole = [secret.encode(errors="surrogateescape") for secret in self._secrets]
@@ -151,7 +155,7 @@ class Tail:
             self._line, self._skips = bytearray(others[missed - 1]), False
         lines: list[str] = []
         for part in others[missed:]:
-            lines.append(_TOO_LONG if self._skips else self._shown(self._line))
+            lines.append(_LINE_TOO_LONG if self._skips else self._shown(self._line))
             self._line = bytearray(part)
             self._skips = False
         if lines:

@@ -26,12 +26,12 @@ class ProcessId:
     started: int
     """Clock ticks after the machine's boot; 0 where there is no /proc to tell."""
     in_group: bool = field(default=True, eq=False)
-    """Whether a signal to the leader's group reaches it."""
+    """True if a signal to the leader's group reaches it."""
 
 
 @frozen
 class Stat:
-    """What the kernel tells of a process."""
+    """The kernel's record of a process."""
 
     state: str
     group: int
@@ -43,7 +43,7 @@ class Stat:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs: a zombie does not, and only its parent can remove it."""
+        """True if it runs: a zombie does not, and only its parent can remove it."""
         return self.state not in "ZX"
 
 
@@ -112,7 +112,7 @@ async def look(since: int, after: int | None = None) -> Table:
 
 
 def looks_begun() -> int:
-    """How many looks have begun."""
+    """The number of looks that have begun."""
     return _looks().begun
 
 
@@ -136,7 +136,7 @@ class _Looks:
         """The latest finished look, and what it found."""
 
     async def look(self, since: int, after: int | None = None) -> Table:
-        """See `look`."""
+        """Look at the processes now, unless a look that began late enough is under way: all who wait share one."""
         asked = self.begun if after is None else after
         self._since = min(self._since, since)
         async with self._lock:
@@ -181,7 +181,7 @@ def identify(pid: int) -> ProcessId:
 
 
 def is_alive(process: ProcessId) -> bool:
-    """Whether this very process still runs."""
+    """True if this very process still runs."""
     if not process.started:
         return _exists(process.pid)
     stat = _read_stat(process.pid)

@@ -1,4 +1,39 @@
-"""A process tree with an owner: started in a session of its own, read on stderr, ended to the last process."""
+"""A process tree with an owner: started in a session of its own, read on stderr, ended to the last process.
+
+Theory of operation
+===================
+
+A server is seldom one process. `npx` starts a shell that starts node, `uv` starts Python, a browser server starts a
+browser, and any of them may leave its parent. The promise is that none of them outlives its connection, and that no
+other process is ever signalled. Both need an answer to one question: which processes belong to this tree?
+
+Identity. A process number alone is no identity, since the kernel uses it again. A `ProcessId` is the number with the
+start time, and every signal to a single process goes to that pair (`table.signal_one`). Only the first process, which
+we reap ourselves, can be addressed by its number: until it is reaped nobody else can get it.
+
+Membership. The first process leads a session and a group of its own. Descendants that stay in the group get the
+group's signals. Others have called `setsid` or were started by a daemon; they are found in `/proc` by what they have
+inherited: the session, the marker variable of the environment, or the marker limit (`inherited_marks`). Where there is
+no `/proc`, on macOS, the group is all that can be reached.
+
+The end is a ladder of three steps, each with a time limit of its own, so that a host that was suspended in one step
+still takes the others:
+
+1. Stdin is closed, and the first process has `grace` seconds to exit, as the protocol asks. Its output is read on and
+   dropped meanwhile: a process that is blocked on a full pipe would not see the end of its input.
+2. The group gets SIGTERM, and so does each descendant outside of it, once: to many programs a second SIGTERM means
+   that there is no time to clean up. Processes that were forked after that get theirs when the earlier ones are gone.
+3. After `grace` seconds more all get SIGKILL. The group is signalled before the process table is read, since that may
+   come late where a thousand trees end at the same moment; those outside of it by the last look that there was.
+
+The end is shielded from cancellation, since an owner that is cancelled must not leave processes behind. The steps
+bound the shield: 2 * `grace` + 0.5 s, and 2.5 s more if the machine is too busy for a look at its processes.
+
+If the host itself is killed, nobody runs these steps. So each tree is recorded in a `Ledger` before it is started, and
+the record is removed when no process of the tree is left. The next host finds the record and ends the tree (`orphans`).
+The record is written first because a tree without a record could never be found, while a record without a tree does no
+harm.
+"""
 
 import logging
 import math
@@ -12,7 +47,7 @@ from typing import Final, cast
 import trio
 from attrs import define
 
-from .command import Shown, child_environment, find_program, start_failed
+from .command import ShownCommand, child_environment, find_program, start_failed
 from .inherited_marks import VARIABLE, mark
 from .orphans import LEDGER, Ledger
 from .pipes import Tail, pump
@@ -25,21 +60,23 @@ _KILL_SLACK = 0.5
 _LAST_LOOKS = 2.0, 0.5
 """Seconds that this look gets. It is tried twice, for a host whose loop stood still during the first."""
 _POLL_FIRST, _POLL_MOST = 0.005, 0.05
+_FORK_TIME = 0.1
+"""Seconds after which a fork that was under way at the first marking is over: it takes less than 1 ms of CPU."""
 
 
 @define(eq=False)
 class Leaving:
-    """When a host began to end all its servers: written by the host, read by the trees.
+    """The moment at which a host began to end all its servers: written by the host, read by the trees.
 
     A host cannot begin to end a thousand trees at the same moment. If each tree counted its grace periods from its own
     turn, the last would end seconds late.
     """
 
     since: float = math.inf
-    """When the host began to close, on Trio's clock; infinite before that."""
+    """The time at which the host began to close, on Trio's clock; infinite before that."""
 
     def step_end(self, began: float, step: int, grace: float) -> float:
-        """When a step of a close is over: `grace` seconds after it began, and no later than without a queue.
+        """The end of a step of a close: `grace` seconds after it began, and no later than without a queue.
 
         Args:
             began: When the close began.
@@ -55,7 +92,7 @@ LEAVING: ContextVar[Leaving] = ContextVar("mcp_nursery_leaving", default=Leaving
 
 
 class ProcessTree:
-    """A process and all its descendants. Its owner runs `stderr.pump`, then calls `end`."""
+    """A process and all its descendants. Its owner runs `stderr.pump` and `mark_late_forks`, then calls `end`."""
 
     def __init__(self, process: trio.Process, marker: str, *, ledger: Ledger, secrets: Sequence[str]) -> None:
         self._process = process
@@ -86,6 +123,15 @@ class ProcessTree:
         if self.exit_code is None:
             await self._process.wait()
 
+    async def mark_late_forks(self) -> None:
+        """Mark the children whose fork was under way when the first process was marked; returns 0.1 s later."""
+        await trio.sleep(_FORK_TIME)
+        self._mark()
+
+    def _mark(self) -> None:
+        if self.exit_code is None:
+            mark(self.pid, self.marker)
+
     async def end(self, grace: float) -> None:
         """End every process of the tree and close all pipes. Takes at most 2 * `grace` + 0.5 s, cancelled or not, and
         up to 2.5 s more where this host or machine is too busy for a look at the processes.
@@ -110,6 +156,7 @@ class ProcessTree:
             logger.warning("the process tree of %d outlived SIGKILL and is left behind", self.pid)
 
     async def _wind_down(self, grace: float) -> bool | None:
+        self._mark()
         self.stdin.close()
         async with trio.open_nursery() as nursery:
             # A process blocked on a full pipe would not see that its input ended.
@@ -124,8 +171,8 @@ class ProcessTree:
         with trio.move_on_at(self._leaving.step_end(began, 1, grace)):
             await self.wait()
         with trio.move_on_at(self._leaving.step_end(began, 2, grace)):
-            told_at = self._terminate_group()
-            await self._drive_out(signal.SIGTERM, await self._survivors(), told_at)
+            signalled_at = self._terminate_group()
+            await self._drive_out(signal.SIGTERM, await self._survivors(), signalled_at)
             return True
         return await self._kill()
 
@@ -137,9 +184,9 @@ class ProcessTree:
         """
         if self.exit_code is not None:
             return None
-        told_at = now_in_ticks()
+        signalled_at = now_in_ticks()
         self._signal_group(signal.SIGTERM)
-        return told_at
+        return signalled_at
 
     async def _kill(self) -> bool | None:
         """Kill what is left. Returns whether none is left; None if that could not be looked up."""
@@ -163,23 +210,25 @@ class ProcessTree:
                 break
         return self._nobody_left()
 
-    async def _drive_out(self, number: signal.Signals, left: Sequence[ProcessId], told_at: int | None = None) -> None:
+    async def _drive_out(
+        self, number: signal.Signals, left: Sequence[ProcessId], signalled_at: int | None = None
+    ) -> None:
         """Signal those that are left until a look at the process table finds none, and the first process is reaped.
 
         Args:
             number: The signal.
             left: The processes that the first look found.
-            told_at: When the group got the signal, in clock ticks; None if it did not.
+            signalled_at: When the group got the signal, in clock ticks; None if it did not.
         """
         # Each process gets one signal: to many servers a second SIGTERM means that there is no time to clean up. One
         # forked after that, perhaps to clean up, gets its own in the next round, when those before it are gone.
         while left:
-            here = left if told_at is None else [each for each in left if self._was_there(each, told_at)]
+            here = left if signalled_at is None else [each for each in left if self._was_there(each, signalled_at)]
             for process in here:
-                if told_at is None or not process.in_group:
+                if signalled_at is None or not process.in_group:
                     self._signal(process, number)
             await self._vanished(here)
-            left, told_at = await self._survivors(), None
+            left, signalled_at = await self._survivors(), None
         await self.wait()
 
     def _was_there(self, process: ProcessId, at: int) -> bool:
@@ -199,7 +248,7 @@ class ProcessTree:
         return is_alive(process)
 
     def _nobody_left(self) -> bool | None:
-        """Whether all that the last look found are gone. A zombie counts as gone; this reaps the first process."""
+        """True if all that the last look found are gone. A zombie counts as gone; this reaps the first process."""
         if self._left is None:
             return None
         return self.exit_code is not None and not any(map(self._lives, self._left))
@@ -224,7 +273,7 @@ class ProcessTree:
 
 
 async def start_process(
-    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, shown: Shown | None = None
+    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, shown: ShownCommand | None = None
 ) -> ProcessTree:
     """Start a program in a session of its own, with pipes on all three streams.
 
@@ -238,7 +287,7 @@ async def start_process(
     Raises:
         StartFailed: There is no such program, or it could not be started.
     """
-    shown = shown or Shown(command, cwd)
+    shown = shown or ShownCommand(command, cwd)
     ledger, marker = LEDGER.get(), token_hex(16)
     whole = {**child_environment(env), VARIABLE: marker}
     try:

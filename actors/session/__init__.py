@@ -1,1 +1,1 @@
-"""How an actor talks MCP on the JSON-RPC endpoint of its connection. The only place that imports `mcp.client`."""
+"""MCP on the JSON-RPC endpoint of an actor's connection. The only place that imports `mcp.client`."""

@@ -1,5 +1,5 @@
-"""How a server says that something changed, a list or a resource: by notifications, or since 2026-07-28 on streams held
-open for it."""
+"""The changes of a server's lists and resources: by notifications, or since 2026-07-28 on streams held open for
+them."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -10,13 +10,12 @@ from attrs import define, field
 
 from ..enums import ListKind
 from ..errors import folded, one_line
-from ..preload import is_loaded
 from ..secrets import HIDE_SECRETS
 from .base import ACKNOWLEDGED_WITHIN, BAD_ANSWER, CHANGED, Kinds
 
 if TYPE_CHECKING:
-    from .listening import Stream
-    from .session import Session
+    from .sdk import Stream
+    from .session import ServerSession
 
 logger: Final = logging.getLogger(__name__)
 
@@ -34,20 +33,20 @@ class Changes:
     """The changes of one session: what it is told of, its listening and its subscriptions."""
 
     _server: str
-    """Its name, for the log."""
+    """The server's name, for the log."""
     _missed: frozenset[ListKind] = field(default=frozenset(), init=False)
     _notify: Callable[[Kinds], None] | None = field(default=None, init=False)
     _updated: Updated = field(default=_nobody, init=False)
     _wanted: frozenset[str] = field(default=frozenset(), init=False)
     """URIs that are to be subscribed."""
     _lengths: frozenset[int] = field(default=frozenset(), init=False)
-    """How many characters they have."""
+    """The lengths of the URIs, in characters."""
     _others_wanted: trio.Event = field(factory=trio.Event, init=False)
 
     # -- lists ----------------------------------------------------------------------------------------------------
 
     def listed(self, kinds: Kinds) -> None:
-        """These are being listed: that settles earlier notifications about them."""
+        """Begin a list of these kinds: that settles earlier notifications about them."""
         self._missed -= frozenset(kinds)
 
     def lists_changed(self, kinds: Kinds) -> None:
@@ -57,25 +56,26 @@ class Changes:
         elif kinds:
             self._notify(kinds)
 
-    async def watch(self, session: "Session", tell: Callable[[Kinds], None]) -> None:
-        """Have `tell` called with the lists that changed or may have. Never raises for what a server does.
+    async def watch(
+        self, session: "ServerSession", changed: Callable[[Kinds], None], look: Callable[[Kinds], None]
+    ) -> None:
+        """Have `changed` called with the lists that changed, and `look` with those that may have without a word. Never
+        raises for what a server does.
 
         Returns at once where the server notifies unasked; otherwise listens until cancelled, or until there is nothing
         more to listen to.
         """
-        self._notify = tell
+        self._notify = changed
         self.lists_changed(self._missed)
         heard = _heard(session)
         if not heard:
             return
-        late = not is_loaded()
         sdk = await session.sdk()
-        from .listening import listen_to_lists
+        from .sdk import listen_to_lists
 
         def begun(stream: "Stream", *, again: bool) -> None:
-            del stream
-            if again or late:
-                self.lists_changed(heard)  # nobody knows what happened in between
+            del stream, again
+            look(heard)  # what changed since they were fetched, and before the server acknowledged, it told nobody
 
         await listen_to_lists(sdk, self, heard, begun)
 
@@ -87,7 +87,7 @@ class Changes:
             self._wanted, self._lengths = uris, frozenset(map(len, uris))
             self._others_wanted.set()
 
-    async def keep_subscribed(self, session: "Session", tell: Updated) -> None:
+    async def keep_subscribed(self, session: "ServerSession", tell: Updated) -> None:
         """Subscribe to what is wanted, and have `tell` called whenever one of them changed or may have, until
         cancelled. Never raises for what a server does."""
         self._updated = tell
@@ -107,7 +107,7 @@ class Changes:
                     return
             at = uri.rfind("/", 0, at)
 
-    async def _subscribe_each(self, session: "Session") -> None:
+    async def _subscribe_each(self, session: "ServerSession") -> None:
         """Before 2026-07-28: a request for each of them."""
         have: set[str] = set()
         offered = session.server_capabilities or {}
@@ -125,7 +125,7 @@ class Changes:
             have = set(wanted)
             await self._others_wanted.wait()
 
-    async def _ask(self, session: "Session", method: str, uri: str) -> bool:
+    async def _ask(self, session: "ServerSession", method: str, uri: str) -> bool:
         try:
             with trio.move_on_after(ACKNOWLEDGED_WITHIN):
                 await session.do(method, {"uri": uri})
@@ -136,7 +136,7 @@ class Changes:
             logger.warning("%s: %s of %.200r failed: %s", self._server, method, hide(uri), why)
         return False
 
-    async def _hold_streams(self, session: "Session") -> None:
+    async def _hold_streams(self, session: "ServerSession") -> None:
         """Since 2026-07-28: one stream for all of them. When the wanted ones change, the next stream is opened before
         this one is closed, so that no change is missed."""
         held, known, wanted = trio.CancelScope(), frozenset[str](), frozenset[str]()
@@ -154,13 +154,13 @@ class Changes:
 
     async def _hold_stream(
         self,
-        session: "Session",
+        session: "ServerSession",
         wanted: Collection[str],
         known: Collection[str],
         scope: trio.CancelScope,
         begun: trio.Event,
     ) -> None:
-        from .listening import listen_to_resources
+        from .sdk import listen_to_resources
 
         def tell(stream: "Stream", *, again: bool) -> None:
             for uri in stream.honored.resource_subscriptions or ():
@@ -172,7 +172,7 @@ class Changes:
             await listen_to_resources(await session.sdk(), self, wanted, tell)
 
 
-def _heard(session: "Session") -> Kinds:
+def _heard(session: "ServerSession") -> Kinds:
     """The lists of whose changes the server offers a stream; older eras notify unasked."""
     if not session.is_modern:
         return ()

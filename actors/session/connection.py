@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from attrs import evolve
@@ -11,19 +10,17 @@ from ..callbacks import NO_HOST, Host
 from ..enums import Era, ListKind, Protocol
 from ..errors import folded
 from ..jsonrpc.carrier import Carrier
-from ..jsonrpc.dispatcher import Endpoint
-from ..jsonrpc.pending import Post
+from ..jsonrpc.endpoint import Endpoint
 from ..messages import CALL_TOOL, Definitions, Handshake, Question, Request, Round
-from ..outcomes import Loss, Outcome, Unlisted
+from ..outcomes import Loss, Outcome
 from ..protocol import HANDSHAKE_PROTOCOL_VERSIONS
 from ..reply import Codec, ReplySlot
-from .base import BAD_ANSWER, Connection, HandshakeFailed, NotValid
+from .base import BAD_ANSWER, HandshakeFailed, NotValid
 from .changes import Changes, Updated
 from .handshake import WrongProtocol, check_protocol, negotiate
 from .lists import Lists
-from .requests import PreparedRequest, RelayedRequest, round_params
-from .session import Session, open_session
-from .tool_call import PreparedTools
+from .requests import PreparedRequest, PreparedTools, RelayedRequest, round_params
+from .session import ServerSession, open_session
 
 if TYPE_CHECKING:
     from mcp_types import Tool
@@ -32,7 +29,7 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def open_connection(
     carrier: Carrier, host: Host = NO_HOST, stderr_tail: Callable[[], str] = str
-) -> AsyncGenerator[Connection, None]:
+) -> "AsyncGenerator[Connection, None]":
     """Speak MCP over a carrier until the block is left. The server may ask what `host` offers."""
     offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
     endpoint = Endpoint(
@@ -46,18 +43,21 @@ async def open_connection(
     )
     changes = Changes(host.server)
     async with open_session(endpoint, host, changes) as session:
-        lists = Lists(session, endpoint, most=host.limits.kept, server=host.server)
-        yield WiredConnection(carrier, endpoint, session, changes, lists, host=host, stderr_tail=stderr_tail)
+        lists = Lists(session, endpoint, limits=host.limits, server=host.server)
+        yield Connection(carrier, endpoint, session, changes, lists, host=host, stderr_tail=stderr_tail)
 
 
-class WiredConnection:
-    """A `Connection` on which requests of callers spawn no task and bypass the session."""
+class Connection:
+    """One open connection of one incarnation. Entered, used and left in the incarnation's task.
+
+    Requests of callers spawn no task and bypass the session.
+    """
 
     def __init__(
         self,
         carrier: Carrier,
         endpoint: Endpoint,
-        session: Session,
+        session: ServerSession,
         changes: Changes,
         lists: Lists,
         *,
@@ -77,7 +77,7 @@ class WiredConnection:
         self._era: Era | None = None
         self._tools = PreparedTools((), protocol_version="", stamp={})
         self._others: dict[str, PreparedRequest] = {}
-        """What writes requests other than tool calls, by method."""
+        """The writers of requests other than tool calls, by method."""
 
     @property
     def pid(self) -> int | None:
@@ -86,7 +86,7 @@ class WiredConnection:
 
     @property
     def stderr_tail(self) -> str:
-        """The last lines the process wrote to stderr so far."""
+        """The last lines that process wrote to stderr so far, without secrets that are known here."""
         return self._stderr_tail()
 
     @property
@@ -96,11 +96,15 @@ class WiredConnection:
 
     @property
     def heard_at(self) -> float:
-        """When the last frame came. See `Connection`."""
+        """The time of the server's last message, on Trio's clock: any message counts, not only answers."""
         return self._endpoint.heard_at
 
     async def handshake(self, era: Era | None) -> Handshake:
-        """Open the conversation. See `Connection`."""
+        """Open the conversation; `era` is what an earlier incarnation found.
+
+        Raises:
+            HandshakeFailed: The server refused, disconnected, or exited on the probe.
+        """
         protocol = self._protocol
         try:
             check_protocol(protocol, self._carrier.only_era)
@@ -116,7 +120,12 @@ class WiredConnection:
         return evolve(handshake, hello=self._endpoint.hello)
 
     async def list_tools(self, *, anew: bool = True) -> "tuple[Tool, ...]":
-        """Every page of `tools/list`. See `Connection`."""
+        """Every page of `tools/list`; from then on these tools can be called. Unless it is `anew`, a list that is as it
+        was stays the same object.
+
+        Raises:
+            HandshakeFailed: A page could not be fetched.
+        """
         self._changes.listed([ListKind.TOOLS])
         before = self.definitions.tools
         try:
@@ -129,23 +138,29 @@ class WiredConnection:
         return self.definitions.tools
 
     async def list_others(self, kinds: Collection[ListKind], *, anew: bool = True) -> None:
-        """Every page of these lists, as far as they can be had. See `Connection`."""
+        """Every page of these lists, if the server offers them. A list that cannot be fetched stays as it was. `anew`:
+        see `list_tools`.
+
+        Raises:
+            HandshakeFailed: The connection was lost.
+        """
         self._changes.listed(kinds)
         await self._lists.try_fetch(kinds, anew=anew)
         if self._endpoint.lost.is_set():
             raise HandshakeFailed(self._endpoint.loss, era=self._era, lost=True)
 
     def expired_lists(self) -> Collection[ListKind]:
-        """The lists that are too old. See `Connection`."""
+        """The lists that are older than the server says they may get, and are not being fetched again."""
         return self._lists.expired()
 
     def old_lists(self, kinds: Collection[ListKind]) -> Mapping[ListKind, float]:
-        """Those of these lists that may be old. See `Connection`."""
+        """The lists among these that may have changed without a notification, and the times at which each may be
+        fetched again, on Trio's clock."""
         return self._lists.old(kinds)
 
     @property
     def definitions(self) -> Definitions:
-        """All that was listed. See `Connection`."""
+        """All definitions, each list as it was last fetched."""
         return self._lists.definitions
 
     @property
@@ -155,18 +170,13 @@ class WiredConnection:
         return {"protocol_version": version, "stamp": self._endpoint.stamp}
 
     def submit(self, requests: Sequence[Request]) -> None:
-        """Start requests with one write. See `Connection`."""
-        posts: list[Post] = []
+        """Start requests. Their outcomes come to their slots. Never waits."""
         for request in requests:
-            codec = self._codec(request)
-            if codec is None:
-                request.slot.resolve(Unlisted())
-            else:
-                posts.append(_post(request, codec, request.params))
-        self._endpoint.post(posts)
+            request.codec = self._codec(request)
+        self._endpoint.post(requests)
 
     def _codec(self, request: Request) -> Codec | None:
-        """What writes a request; None for a tool that is not listed."""
+        """The codec of a request; None for a tool that is not listed."""
         if request.slot.relay is not None:
             tool = self._tools.get(request.name) if request.method == CALL_TOOL else None
             return RelayedRequest(request.method, tool, **self._prepared_with)
@@ -177,70 +187,77 @@ class WiredConnection:
         return self._others[request.method]
 
     async def answer(self, question: Question) -> Outcome:
-        """Have the host answer a question. See `Connection`."""
+        """Have the host answer a server's request for input. Cancelling the caller cancels the callback."""
         sdk = await self._session.sdk()
         from .host_requests import answer
 
         return await answer(sdk, question, self._server)
 
     def send_round(self, again: Round) -> None:
-        """Start one more round of a call. See `Connection`."""
-        codec = again.slot.codec or self._codec(again.call)  # of the round before, also if no longer listed
-        if codec is None:
-            again.slot.resolve(Unlisted())
-        else:
-            self._endpoint.post([_post(again.call, codec, round_params(again))])
+        """Start one more round of a call. Its outcome comes to its slot. Never waits."""
+        call = again.call
+        call.codec = call.slot.codec or self._codec(call)  # of the round before, also if no longer listed
+        call.params = round_params(again)
+        self._endpoint.post([call])
 
     def cancel(self, *slots: ReplySlot) -> None:
-        """Withdraw calls, or tell the server. See `Connection`."""
+        """Callers gave up: withdraw their calls, or tell the server with one write. Never waits."""
         self._endpoint.cancel(*slots)
 
     async def room(self, limit: int) -> int:
-        """Wait until fewer than `limit` calls are in flight. See `Connection`."""
-        while self._endpoint.in_flight >= limit:
+        """Wait until fewer than `limit` calls are in flight; how many more may start."""
+        while (room := limit - len(self._endpoint.calls)) <= 0:
             await self._endpoint.settled()
-        return limit - self._endpoint.in_flight
+        return room
 
     def withdraw(self) -> None:
-        """Give up what was not sent. See `Connection`."""
+        """Give up all calls that were not sent yet: their callers get `not_sent`. Never waits."""
         self._endpoint.withdraw_unsent()
 
     async def idle(self) -> None:
-        """Wait until no call is in flight. See `Connection`."""
+        """Wait until no call is in flight."""
         while self._endpoint.in_flight:
             await self._endpoint.settled()
 
-    async def watch_lists(self, tell: Callable[[Collection[ListKind]], None]) -> None:
-        """Have `tell` called whenever lists changed. See `Connection`."""
+    async def watch_lists(
+        self, changed: Callable[[Collection[ListKind]], None], look: Callable[[Collection[ListKind]], None]
+    ) -> None:
+        """Have `changed` called whenever the server says that some of its lists changed, and `look` when they may have
+        without a word. Never raises; may return."""
         self._carrier.opened()
-        await self._changes.watch(self._session, tell)
+        await self._changes.watch(self._session, changed, look)
 
     async def announce_roots(self) -> None:
-        """Tell the server that the roots changed. See `Connection`."""
+        """Tell the server that the host's roots changed, if roots were advertised. Never raises."""
         if self._offers_roots and not self._session.is_modern:  # servers of the modern era ask anew
             await self._session.notify("notifications/roots/list_changed")
 
     def want(self, uris: frozenset[str]) -> None:
-        """Subscribe to these resources. See `Connection`."""
+        """Subscribe to these resources, and to no others. Never waits."""
         self._changes.want(uris)
 
     async def keep_subscribed(self, tell: Updated) -> None:
-        """Keep the wanted subscriptions. See `Connection`."""
+        """Keep the wanted subscriptions until cancelled. `tell` is called with the URI of a changed resource and True;
+        and with False for one that was just subscribed, or again after a gap. Never raises; may return."""
         await self._changes.keep_subscribed(self._session, tell)
 
     async def probe(self) -> None:
-        """Ping, or discover where there is no ping. See `Connection`."""
+        """Send what every server answers at once. The caller looks at `heard_at` afterwards, not at the answer.
+
+        Raises:
+            HandshakeFailed: There was no answer, or none that is valid.
+        """
         try:
             await self._session.probe()
         except BAD_ANSWER as error:
             raise self._failed("the probe", error) from error
 
     def lose(self, loss: Loss) -> None:
-        """Count as lost. See `Connection`."""
+        """Count the connection as lost from now on: calls in flight end with this loss. Never waits."""
         self._endpoint.lose(loss)
 
     async def lost(self) -> Loss:
-        """Wait until the connection is lost. See `Connection`."""
+        """Wait until the connection is lost, and tell how."""
         await self._endpoint.lost.wait()
         return self._endpoint.loss
 
@@ -253,14 +270,8 @@ class WiredConnection:
         return HandshakeFailed(loss, era=self._era, probe_refused=refused, lost=True)
 
 
-def _post(request: Request, codec: Codec, params: bytes) -> Post:
-    slot = request.slot
-    encode = partial(codec.frame, params=params, meta=request.meta, wants_progress=slot.wants_progress)
-    return Post(slot, encode, codec, partial(codec.headers, params), request.limited, request.method)
-
-
 class _Prepared(TypedDict):
-    """What requests are prepared with."""
+    """The things that requests are prepared with."""
 
     protocol_version: str
     stamp: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Which era a server speaks. It gets one request at a time; if it gets both, the answer to `initialize` decides.
+"""The era that a server speaks. It gets one request at a time; if it gets both, the answer to `initialize` decides.
 
 A server that speaks both eras switches to the handshake era when it answers `initialize`, whatever it answered before.
 So `initialize` is sent only if the server has read the probe and not answered it, and then its answer decides.
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar, cast
 import trio
 
 from ..enums import ANY_PROTOCOL, Era, Protocol
-from ..jsonrpc.dispatcher import ConnectionClosed
+from ..jsonrpc.endpoint import ConnectionClosed
 from ..messages import Handshake
 from ..protocol import (
     HANDSHAKE_PROTOCOL_VERSIONS,
@@ -22,12 +22,12 @@ from ..protocol import (
     JsonRpcError,
 )
 from .base import BAD_ANSWER
-from .session import INITIALIZE, Session
+from .session import INITIALIZE, ServerSession
 
 T = TypeVar("T")
 Hello = dict[str, Any]
 
-PATIENCE = 1.0
+PROBE_TIMEOUT = 1.0
 """Seconds a server that has read the probe may stay silent before `initialize` is sent as well."""
 
 PRECEDENCE = 10.0
@@ -40,7 +40,7 @@ async def _at_once() -> None:
 
 
 async def negotiate(
-    session: Session,
+    session: ServerSession,
     remembered: Era | None,
     taken: Callable[[], Awaitable[None]] = _at_once,
     *,
@@ -71,8 +71,8 @@ async def negotiate(
     return facts(session, era_answered=answered)
 
 
-def facts(session: Session, *, era_answered: bool) -> Handshake:
-    """What the server said of itself, once the session has adopted an answer."""
+def facts(session: ServerSession, *, era_answered: bool) -> Handshake:
+    """The server's introduction, once the session has adopted an answer."""
     protocol_version = session.protocol_version
     assert protocol_version is not None  # set by whichever attempt succeeded
     return Handshake(
@@ -100,7 +100,7 @@ def check_protocol(protocol: Protocol, only: Era | None) -> None:
         raise WrongProtocol(f"its protocol is set to {protocol!r}, and over its transport servers speak the {only} era")
 
 
-async def _ask_for(session: Session, protocol: Protocol) -> None:
+async def _ask_for(session: ServerSession, protocol: Protocol) -> None:
     """Do the handshake with the one request that can give the wanted version."""
     if protocol in MODERN_PROTOCOL_VERSIONS:
         await _discover(session, trio.Event())
@@ -110,7 +110,7 @@ async def _ask_for(session: Session, protocol: Protocol) -> None:
         raise WrongProtocol(f"its protocol is set to {protocol!r}, and it answers {session.protocol_version!r}")
 
 
-async def _handshake(session: Session) -> None:
+async def _handshake(session: ServerSession) -> None:
     try:
         await session.initialize()
     except JsonRpcError as refused:
@@ -119,7 +119,7 @@ async def _handshake(session: Session) -> None:
         await _discover_once(session)
 
 
-async def _probe(session: Session, taken: Callable[[], Awaitable[None]]) -> bool:
+async def _probe(session: ServerSession, taken: Callable[[], Awaitable[None]]) -> bool:
     """Send `server/discover`; if the server reads it and stays silent, send `initialize` too, whose answer then
     decides. Returns whether the answer to the probe proves the era."""
     answered = trio.Event()
@@ -139,7 +139,7 @@ async def _probe(session: Session, taken: Callable[[], Awaitable[None]]) -> bool
     return answered.is_set()
 
 
-async def _discover(session: Session, answered: trio.Event) -> Hello:
+async def _discover(session: ServerSession, answered: trio.Event) -> Hello:
     """Send `server/discover`, and wait for as long as a start may take.
 
     If a refusal names a shared version, ask again with that one. `answered` is set with the first answer.
@@ -162,7 +162,7 @@ async def _discover(session: Session, answered: trio.Event) -> Hello:
     return await session.adopt_discovered(found)
 
 
-async def _discover_once(session: Session) -> None:
+async def _discover_once(session: ServerSession) -> None:
     """Send `server/discover` to a server that has shown to be modern: once more if it names a version that we share."""
     try:
         found = await session.send_discover(MODERN_PROTOCOL_VERSIONS[-1])
@@ -188,7 +188,7 @@ async def _answered_or_mute(
 
         nursery.start_soon(listen)
         await taken()
-        with trio.move_on_after(PATIENCE):
+        with trio.move_on_after(PROBE_TIMEOUT):
             await answered.wait()
         if answered.is_set():
             await probe.done.wait()
@@ -213,7 +213,7 @@ async def _settled(probe: "_Attempt[Hello]", offer: "_Attempt[Hello]") -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _settle_refused(session: Session, probe: "_Attempt[Hello]", offer: "_Attempt[Hello]") -> None:
+async def _settle_refused(session: ServerSession, probe: "_Attempt[Hello]", offer: "_Attempt[Hello]") -> None:
     """Continue after no request got a good answer."""
     if offer.error is not None:
         if not _knows_no_handshake(offer.error):
@@ -227,12 +227,12 @@ async def _settle_refused(session: Session, probe: "_Attempt[Hello]", offer: "_A
 
 
 def _knows_no_handshake(refusal: Exception | None) -> bool:
-    """Whether a refusal of `initialize` itself proves a modern server."""
+    """True if a refusal of `initialize` itself proves a modern server."""
     return isinstance(refusal, JsonRpcError) and refusal.code in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND)
 
 
 def _is_modern_only(refusal: Exception) -> bool:
-    """Whether the refusal names versions, and none that a handshake could reach."""
+    """True if the refusal names versions, and none that a handshake could reach."""
     named = _versions_named(refusal)
     return named is not None and not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in named)
 

@@ -1,4 +1,4 @@
-"""What a server asks of its host: the host's callbacks in the shape the SDK's session takes them.
+"""The requests of a server to its host: the host's callbacks in the shape the SDK's session takes them.
 
 Since 2026-07-28 a server answers a call with a request for input: it goes to the callbacks, and the call is sent again.
 """
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypedDict
 
-import trio
 from attrs import frozen
 from mcp.client import ClientRequestContext, ClientSession
 from mcp.client.session import ElicitationFnT, ListRootsFnT, LoggingFnT, SamplingFnT
@@ -35,16 +34,18 @@ from mcp_types import (
 )
 from pydantic import BaseModel, FileUrl
 
+from ..account import NOTICES, own_weight
 from ..callbacks import Host, Log, Roots, ServerMessage
 from ..jsonrpc.codec import encode
 from ..messages import Question
 from ..nurseries import run_alongside
 from ..outcomes import Answered, Rejected
+from ..queues import BoundedQueue
 from ..roots import root_uris
 
 logger: Final = logging.getLogger(__name__)
 
-_BACKLOG = 1024
+_MOST_LOG_MESSAGES = 1024
 """Log messages that may wait for a slow callback."""
 
 
@@ -78,7 +79,7 @@ async def open_callbacks(host: Host) -> AsyncGenerator[SessionCallbacks, None]:
                 offered["log_level"] = level
         yield offered
         return
-    logs = _Logs(host.server, host.callbacks.log)
+    logs = _Logs(host, host.callbacks.log)
     offered["logging_callback"] = logs.take
     offered["log_level"] = host.callbacks.log_level
     async with run_alongside(logs.deliver):
@@ -132,7 +133,7 @@ class _Answering:
 
 
 def _can_be_written(answer: BaseModel) -> bool:
-    """Whether it has a JSON form: the SDK would find out in a task that must not fail."""
+    """True if it has a JSON form: the SDK would find out in a task that must not fail."""
     try:
         encode(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
     except (TypeError, ValueError):
@@ -143,25 +144,24 @@ def _can_be_written(answer: BaseModel) -> bool:
 class _Logs:
     """Log messages on their way to the host: a slow callback must hold up neither the server nor other notices."""
 
-    def __init__(self, server: str, callback: Log) -> None:
-        self._server = server
+    def __init__(self, host: Host, callback: Log) -> None:
+        self._server = host.server
         self._callback = callback
-        self._send, self._receive = trio.open_memory_channel[LoggingMessageNotificationParams](_BACKLOG)
-        self._dropped = 0
+        self._waiting = BoundedQueue[LoggingMessageNotificationParams](
+            _MOST_LOG_MESSAGES, host.limits.kept, account=host.account, kind=NOTICES
+        )
 
     async def take(self, params: LoggingMessageNotificationParams) -> None:
         """Called by the session, in order."""
-        try:
-            self._send.send_nowait(params)
-        except trio.WouldBlock:
-            self._dropped += 1
-            if math.log10(self._dropped).is_integer():
-                logger.warning("%s: the log callback is too slow; dropped %d messages", self._server, self._dropped)
+        if not self._waiting.put(params, own_weight(params.model_dump())):
+            lost = self._waiting.lost
+            if math.log10(lost).is_integer():
+                logger.warning("%s: the log callback is too slow; dropped %d messages", self._server, lost)
 
     async def deliver(self) -> None:
         """Hand them to the host, one at a time."""
         while True:
-            message = ServerMessage(self._server, None, await self._receive.receive())
+            message = ServerMessage(self._server, None, await self._waiting.receive())
             try:
                 await self._callback(message)
             except Exception:
@@ -169,7 +169,7 @@ class _Logs:
 
 
 async def answer(session: ClientSession, question: Question, server: str) -> Answered | Rejected:
-    """What the host's callback says, or the session in its place where there is none; or what the callbacks say that
+    """The answer of the host's callback, or of the session in its place where there is none; or of the callbacks that
     came with the question."""
     params = question.request.params
     context = CallContext(
@@ -185,7 +185,7 @@ async def answer(session: ClientSession, question: Question, server: str) -> Ans
 
 
 async def _said_by(offered: SessionCallbacks, context: CallContext, request: InputRequest) -> Any:
-    """What these callbacks say. Roots are the connection's affair."""
+    """The answer of these callbacks. Roots are answered by the connection."""
     match request:
         case ElicitRequest(params=form) if "elicitation_callback" in offered:
             return await offered["elicitation_callback"](context, form)

@@ -1,4 +1,4 @@
-"""What a server lists: tools, resources, resource templates and prompts, every page of each."""
+"""The lists of a server: tools, resources, resource templates and prompts, every page of each."""
 
 import logging
 import marshal
@@ -14,25 +14,22 @@ from ..enums import ListKind
 from ..errors import folded, one_line
 from ..fairness import by_turns
 from ..json_depth import TOO_DEEP, nested_too_deep
-from ..jsonrpc.dispatcher import NO_PAGE, Endpoint, Page
-from ..limits import size_text
+from ..jsonrpc.endpoint import NO_PAGE, Endpoint, Page
+from ..limits import Limits, size_text
 from ..messages import NOTHING_DECLARED, Definitions
 from ..pieces import Steps
-from ..preload import is_loaded, loaded
+from ..preload import SDK_MODULES
 from ..protocol import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
 from ..secrets import HIDE_SECRETS
 from .base import BAD_ANSWER
+from .lazy_definitions import LazyDefinition
 from .plain import is_plain_entry
-from .recalled import Recalled
-from .session import Session, capability_of, offered
+from .session import ServerSession, capability_of, offered
 
 logger: Final = logging.getLogger(__name__)
 
 _PAGE_LIMIT = 1000
 """Pages after which a listing ends: a server that invents a new cursor for ever must not block its own start."""
-
-_MOST_LISTED = 10_000
-"""Entries after which a listing ends."""
 
 _NAME_LIMIT = 1024
 """Characters of a name; the protocol recommends at most 128."""
@@ -40,11 +37,11 @@ _NAME_LIMIT = 1024
 _URI_LIMIT = 8192
 """Characters of a URI or a URI template: what HTTP servers usually accept."""
 
-_AT_ONCE = 50
+_ENTRIES_AT_ONCE = 50
 """Entries that are checked in a row."""
 
 FRESH_FOR = 300.0
-"""Seconds that a list is fresh for whoever looks at it, if its server does not say for how long. SDKs say 0 of every
+"""Seconds for which a list is fresh to its readers, if its server does not say for how long. SDKs say 0 of every
 list unless told otherwise: for a look it counts as nothing said. Who asks for a list that may be old waits for it."""
 
 ASKED_EVERY = 1.0
@@ -55,13 +52,13 @@ _FRESH_AT_MOST = 86_400.0
 """Seconds that a list is fresh, whatever its server says: the MCP SDK's limit too."""
 
 
-class TooLarge(JsonRpcError):
+class ListTooLarge(JsonRpcError):
     """The server lists more than it may make its host keep."""
 
 
 @frozen(eq=False)
 class _Listing:
-    """How one kind of thing is listed."""
+    """The way to list one kind of definition."""
 
     method: str
     noun: str
@@ -84,23 +81,24 @@ _LISTINGS: Final[Mapping[ListKind, _Listing]] = {
 
 
 class Lists:
-    """What one server declares, as it was listed last.
+    """The definitions of one server, as they were listed last.
 
     Args:
         session: Talks to the server.
         endpoint: What the session talks over.
-        most: Bytes of all its lists together.
+        limits: Entries and bytes that all its lists may have together.
         server: Its name, for the log.
     """
 
-    def __init__(self, session: Session, endpoint: Endpoint, *, most: int, server: str) -> None:
+    def __init__(self, session: ServerSession, endpoint: Endpoint, *, limits: Limits, server: str) -> None:
         self.definitions: Definitions = NOTHING_DECLARED
         """All of its lists."""
         self._session = session
         self._endpoint = endpoint
-        self._most = most
+        self._limits = limits
         self._server = server
-        self._sizes = dict.fromkeys(ListKind, 0)
+        self._taken: dict[ListKind, tuple[int, int]] = dict.fromkeys(ListKind, (0, 0))
+        """Entries and bytes of each."""
         self._failed: set[ListKind] = set()
         """Lists whose failure was logged."""
         self._fresh_until: dict[ListKind, float] = {}
@@ -108,7 +106,7 @@ class Lists:
         self._old_from: dict[ListKind, float] = {}
         """From when on what was listed may be old although nobody says so."""
         self._begun: dict[ListKind, float] = {}
-        """When each was listed last."""
+        """The time at which each was listed last."""
         self._digests: dict[ListKind, bytes] = {}
         """Of what each was made of."""
 
@@ -118,7 +116,8 @@ class Lists:
         return [kind for kind, until in self._fresh_until.items() if until <= now]
 
     def old(self, kinds: Collection[ListKind]) -> Mapping[ListKind, float]:
-        """Those of these lists that may be old although nobody says so, and when each may be fetched again."""
+        """The lists among these that may be old without a notification, and the times at which each may be fetched
+        again."""
         now = trio.current_time()
         return {kind: self._begun[kind] + ASKED_EVERY for kind in kinds if self._old_from.get(kind, math.inf) <= now}
 
@@ -130,13 +129,13 @@ class Lists:
             JsonRpcError: A page was refused, the lists are too large, or the connection ended.
             NotValid: A page is none.
         """
-        before, self._sizes[kind] = self._sizes[kind], 0
+        before, self._taken[kind] = self._taken[kind], (0, 0)
         self._begun[kind] = trio.current_time()
         self._fresh_until[kind] = math.inf
         try:
             sieve, fresh_for = await self._every_page(kind)
         except BaseException:
-            self._sizes[kind] = before
+            self._taken[kind] = before
             self._fresh_until[kind] = trio.current_time() + FRESH_FOR
             raise
         self._note_age(kind, fresh_for)
@@ -194,17 +193,17 @@ class Lists:
             page, cursor, ttl = await self._page(_LISTINGS[kind].method, cursor)
             if ttl is not None:
                 fresh_for = min(ttl, _FRESH_AT_MOST if fresh_for is None else fresh_for)
-            self._count(kind, page.size)
-            if not is_loaded() and await by_turns(sieve.needs_models(page.entries)):
-                await loaded()
+            self._count(kind, page)
+            if not SDK_MODULES.is_loaded and await by_turns(sieve.needs_models(page.entries)):
+                await SDK_MODULES.ensure_loaded()
             await by_turns(sieve.take(page.entries))
-            if cursor is None or cursor in cursors or len(sieve.kept) >= _MOST_LISTED:
+            if cursor is None or cursor in cursors:
                 break
             cursors.add(cursor)
         return sieve, fresh_for
 
     async def _page(self, method: str, cursor: str | None) -> tuple[Page, str | None, float | None]:
-        """One page, where the next one is, and the seconds that it may be kept, if it is said."""
+        """One page, the cursor of the next, and the seconds for which it may be kept, if the server says so."""
         pages = self._endpoint.pages
         pages[method] = NO_PAGE
         try:
@@ -214,14 +213,23 @@ class Lists:
         finally:
             del pages[method]
 
-    def _count(self, kind: ListKind, size: int) -> None:
-        self._sizes[kind] += size
-        if sum(self._sizes.values()) > self._most:
-            noun = _LISTINGS[kind].noun
-            also = any(self._sizes[other] for other in ListKind if other is not kind)
-            whose = f"its {noun} definitions{' and other lists' if also else ''}"
-            problem = f"{whose} exceed {size_text(self._most)}, the limit for one server (max_kept_bytes)"
-            raise TooLarge(INTERNAL_ERROR, problem)
+    def _count(self, kind: ListKind, page: Page) -> None:
+        """Count a page, before anything of it is looked at.
+
+        Raises:
+            ListTooLarge: There are too many entries, or bytes, with it.
+        """
+        number, size = self._taken[kind]
+        self._taken[kind] = number + len(page.entries), size + page.size
+        if sum(number for number, _ in self._taken.values()) > self._limits.definitions:
+            raise self._too_large(kind, f"{self._limits.definitions:,} entries", "max_definitions")
+        if sum(size for _, size in self._taken.values()) > self._limits.kept:
+            raise self._too_large(kind, size_text(self._limits.kept), "max_kept_bytes")
+
+    def _too_large(self, kind: ListKind, limit: str, setting: str) -> ListTooLarge:
+        also = " and other lists" if any(size for other, (_, size) in self._taken.items() if other is not kind) else ""
+        exceeded = f"exceed {limit}, the limit for one server ({setting})"
+        return ListTooLarge(INTERNAL_ERROR, f"its {_LISTINGS[kind].noun} definitions{also} {exceeded}")
 
 
 _HEADER: Final = b"x-mcp-header"
@@ -232,7 +240,7 @@ def _bytes_of(raw: Any) -> bytes:
 
 
 def _header_problem(entry: Any, written: bytes) -> str | None:
-    """Why a tool whose annotations repeat arguments in headers must not be called; None if it may be."""
+    """The reason why a tool whose annotations repeat arguments in headers must not be called; None if it may be."""
     if _HEADER not in written:
         return None
     from mcp.shared.inbound import find_invalid_x_mcp_header
@@ -243,9 +251,9 @@ def _header_problem(entry: Any, written: bytes) -> str | None:
 
 def _open_parts(entry: Any) -> object:
     """All of a definition that may be nested as deeply as its server likes."""
-    if isinstance(entry, Recalled):
+    if isinstance(entry, LazyDefinition):
         return entry.said
-    from .unknown_fields import more_of
+    from .models import more_of
 
     return [[getattr(entry, "input_schema", None), getattr(entry, "output_schema", None), entry.meta, more_of(entry)]]
 
@@ -257,7 +265,8 @@ class _Sieve:
 
     _listing: _Listing
     _modern: bool = field(alias="modern")
-    """Its era repeats arguments in headers: a tool whose annotations for that are invalid must not be called."""
+    """True if its era repeats arguments in headers: a tool whose annotations for that are invalid must not be
+    called."""
     kept: dict[str, Any] = field(factory=dict[str, Any], init=False)
     """By name."""
     _reasons: dict[str, tuple[str, int]] = field(factory=dict[str, tuple[str, int]], init=False)
@@ -274,7 +283,7 @@ class _Sieve:
         return digest
 
     def needs_models(self, page: Sequence[object]) -> Steps[bool]:
-        """Whether the SDK has to look at an entry of this page."""
+        """True if the SDK has to look at an entry of this page."""
         for raw in page:
             yield
             if not is_plain_entry(self._listing.field, raw) or (self._has_headers and _HEADER in _bytes_of(raw)):
@@ -287,8 +296,8 @@ class _Sieve:
         Raises:
             NotValid: An entry is none.
         """
-        for at in range(0, len(page), _AT_ONCE):
-            for raw in page[at : at + _AT_ONCE]:
+        for at in range(0, len(page), _ENTRIES_AT_ONCE):
+            for raw in page[at : at + _ENTRIES_AT_ONCE]:
                 written = _bytes_of(raw)
                 self._hash.update(written)
                 entry = self._entry(raw)
@@ -303,18 +312,16 @@ class _Sieve:
 
     def _entry(self, raw: object) -> Any:
         if is_plain_entry(self._listing.field, raw):
-            return Recalled(self._listing.field, cast("Mapping[str, Any]", raw))
+            return LazyDefinition(self._listing.field, cast("Mapping[str, Any]", raw))
         from .models import definition_of
 
         return definition_of(self._listing.field, raw)
 
     def _problem(self, name: str, entry: Any) -> str | None:
-        """Why an entry is left out; None if it is not."""
+        """The reason why an entry is left out; None if it is not."""
         what = self._listing.name.replace("_", " ").replace("uri", "URI")
         if name in self.kept:
             return f"the server has another {self._listing.noun} of that {what}"
-        if len(self.kept) >= _MOST_LISTED:
-            return f"the server has more than {_MOST_LISTED} {self._listing.noun}s"
         if len(name) > self._listing.longest:
             return f"its {what} is longer than {self._listing.longest} characters"
         try:

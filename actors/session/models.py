@@ -1,9 +1,15 @@
-"""Answers that are not plainly valid, held against the SDK's models: those decide. Loads them."""
+"""Answers that are not plainly valid, held against the SDK's models: those decide. Loads them.
+
+Definitions that say more than the types of the protocol hold are kept whole, to be handed on. Most say no
+more, and are what the SDK makes of them. One that does is of a type derived from the SDK's, which keeps fields that
+it does not know, at every level: that costs what these fields hold, and some 700 bytes.
+"""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
+import mcp_types
 from mcp_types import (
     DiscoverResult,
     EmptyResult,
@@ -15,12 +21,84 @@ from mcp_types import (
     ListToolsResult,
     methods,
 )
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
 from ..messages import LISTED
 from ..protocol import LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from .base import NotValid
-from .unknown_fields import whole
+
+
+def _open(base: type[BaseModel], **nested: Any) -> type[BaseModel]:
+    """The type, with room for fields of any name, and these fields of such types."""
+    fields: dict[str, Any] = {name: (of | None, None) for name, of in nested.items()}
+    return create_model(base.__name__, __base__=base, __cls_kwargs__={"extra": "allow"}, **fields)
+
+
+_TYPED_FIELDS: Final[Mapping[type[BaseModel], Mapping[str, type[BaseModel]]]] = {
+    mcp_types.Tool: {
+        "icons": mcp_types.Icon,
+        "annotations": mcp_types.ToolAnnotations,
+        "execution": mcp_types.ToolExecution,
+    },
+    mcp_types.Prompt: {"icons": mcp_types.Icon, "arguments": mcp_types.PromptArgument},
+    mcp_types.Resource: {"icons": mcp_types.Icon, "annotations": mcp_types.Annotations},
+    mcp_types.ResourceTemplate: {"icons": mcp_types.Icon, "annotations": mcp_types.Annotations},
+}
+"""The listed kinds, and their fields whose objects have types of their own."""
+_LIST_FIELDS: Final = ("icons", "arguments")
+"""The fields that hold several objects."""
+
+
+def _field(name: str, of: type[BaseModel]) -> Any:
+    several: Any = list[_open(of)]  # type: ignore[misc]
+    return several if name in _LIST_FIELDS else _open(of)
+
+
+_OPEN: Final = {
+    of: _open(of, **{name: _field(name, to) for name, to in has.items()}) for of, has in _TYPED_FIELDS.items()
+}
+
+
+def _known(of: type[BaseModel]) -> frozenset[str]:
+    return frozenset(field.alias or name for name, field in of.model_fields.items())
+
+
+_KNOWN_FIELDS: Final = {of: _known(of) for of in _TYPED_FIELDS}
+_KNOWN_NESTED: Final = {of: {name: _known(to) for name, to in has.items()} for of, has in _TYPED_FIELDS.items()}
+
+
+def whole(entry: BaseModel, raw: object) -> BaseModel:
+    """The definition with all that the server said of it: `entry`, if that is all of it.
+
+    Args:
+        entry: What the SDK has made of it.
+        raw: As it came.
+    """
+    kind = type(entry)
+    said = cast("dict[str, Any]", raw)  # or it would not be valid
+    if said.keys() <= _KNOWN_FIELDS[kind]:
+        nested = _KNOWN_NESTED[kind]
+        if not any(_says_more(said[name], known) for name, known in nested.items() if name in said):
+            return entry
+    return _OPEN[kind].model_validate(said, by_name=False)
+
+
+def _says_more(value: object, known: frozenset[str]) -> bool:
+    objects = cast("list[object]", value) if isinstance(value, list) else [value]
+    return any(isinstance(each, dict) and not cast("dict[str, Any]", each).keys() <= known for each in objects)
+
+
+def more_of(entry: BaseModel) -> list[object]:
+    """All that a definition says in fields that the types do not have."""
+    if entry.model_extra is None:
+        return []
+    said: list[object] = [entry.model_extra]
+    for name in ("icons", "annotations", "execution", "arguments"):
+        value: object = getattr(entry, name, None)
+        objects = cast("list[object]", value) if isinstance(value, list) else [value]
+        said += [each.model_extra for each in objects if isinstance(each, BaseModel)]
+    return said
+
 
 _WRITTEN: Final[Mapping[str, Any]] = {"by_alias": True, "mode": "json", "exclude_none": True}
 
@@ -49,7 +127,7 @@ def _fresh_or_stale(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(method: str, raw: Mapping[str, Any], version: str | None) -> dict[str, Any]:
-    """What a version of the protocol has for this result.
+    """The members that a version of the protocol has for this result.
 
     Raises:
         pydantic.ValidationError: It is another.
@@ -63,7 +141,7 @@ def _checked(method: str, raw: Mapping[str, Any], version: str | None) -> dict[s
 
 
 def read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """See `plain.read_hello`.
+    """The server's introduction in an answer to `initialize` or `server/discover`.
 
     Raises:
         NotValid: It is none.
@@ -77,7 +155,7 @@ def read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_page(method: str, raw: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """See `plain.read_page`.
+    """A page of a list but for its entries.
 
     Raises:
         NotValid: It is none.

@@ -4,11 +4,15 @@ What does not fit a shape here may be valid all the same: the SDK then says so, 
 the models do, never more.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import orjson
 from attrs import frozen
+
+from ..messages import LISTED
+from ..protocol import MODERN_PROTOCOL_VERSIONS
 
 Kind = Callable[[object], Any]
 """Reads a value: what a model would write of it. Raises `Doubtful`."""
@@ -42,14 +46,29 @@ def _share(value: object) -> float:
     return cast("float", value)
 
 
-def _anything(value: object) -> dict[str, Any]:
+def _object(value: object) -> dict[str, Any]:
     if type(value) is not dict:
         raise Doubtful
     return cast("dict[str, Any]", value)
 
 
+def _anything(value: object) -> dict[str, Any]:
+    found = _object(value)
+    if not _is_finite(found):  # models write null for a number beyond a float, such as 1e999
+        raise Doubtful
+    return found
+
+
+def _is_finite(value: object) -> bool:
+    if type(value) is dict:
+        return all(map(_is_finite, cast("dict[str, object]", value).values()))
+    if type(value) is list:
+        return all(map(_is_finite, cast("list[object]", value)))
+    return type(value) is not float or math.isfinite(value)
+
+
 def _objects(value: object) -> dict[str, Any]:
-    return {name: _anything(each) for name, each in _anything(value).items()}
+    return {name: _anything(each) for name, each in _object(value).items()}
 
 
 def _one_of(*words: str) -> Kind:
@@ -77,11 +96,11 @@ class Shape:
     fields: Mapping[str, Kind]
     """In the order in which a model writes them."""
     needed: frozenset[str] = frozenset()
-    """Those that must be there; others may be missing or null."""
+    """The members that must be there; others may be missing or null."""
 
     def __call__(self, value: object) -> dict[str, Any]:
         """The known fields that have a value."""
-        said = _anything(value)
+        said = _object(value)
         if not self.needed <= said.keys():
             raise Doubtful
         return {
@@ -144,9 +163,9 @@ _DISCOVERED: Final = Shape(
     },
     frozenset({*_CACHEABLE, "supportedVersions", "capabilities"}),
 )
-_PAGE: Final[Mapping[str, Kind]] = {"_meta": _anything, "nextCursor": _text}
-_OLDER_PAGE: Final = Shape(_PAGE)
-_MODERN_PAGE: Final = Shape({**_PAGE, **_CACHEABLE}, frozenset(_CACHEABLE))
+_PAGE_SHAPE: Final[Mapping[str, Kind]] = {"_meta": _anything, "nextCursor": _text}
+_OLDER_PAGE: Final = Shape(_PAGE_SHAPE)
+_MODERN_PAGE: Final = Shape({**_PAGE_SHAPE, **_CACHEABLE}, frozenset(_CACHEABLE))
 
 _ENTRIES: Final[Mapping[str, Shape]] = {
     "tools": _shape(
@@ -154,14 +173,14 @@ _ENTRIES: Final[Mapping[str, Shape]] = {
         name=_text,
         title=_text,
         description=_text,
-        inputSchema=_anything,
+        inputSchema=_object,
         execution=_shape(taskSupport=_one_of("forbidden", "optional", "required")),
-        outputSchema=_anything,
+        outputSchema=_object,
         icons=_ICONS,
         annotations=_shape(
             title=_text, readOnlyHint=_flag, destructiveHint=_flag, idempotentHint=_flag, openWorldHint=_flag
         ),
-        meta_=_anything,
+        meta_=_object,
     ),
     "resources": _shape(
         *("name", "uri"),
@@ -173,7 +192,7 @@ _ENTRIES: Final[Mapping[str, Shape]] = {
         size=_count,
         icons=_ICONS,
         annotations=_ANNOTATIONS,
-        meta_=_anything,
+        meta_=_object,
     ),
     "templates": _shape(
         *("name", "uriTemplate"),
@@ -184,7 +203,7 @@ _ENTRIES: Final[Mapping[str, Shape]] = {
         mimeType=_text,
         icons=_ICONS,
         annotations=_ANNOTATIONS,
-        meta_=_anything,
+        meta_=_object,
     ),
     "prompts": _shape(
         "name",
@@ -193,7 +212,7 @@ _ENTRIES: Final[Mapping[str, Shape]] = {
         description=_text,
         arguments=_list_of(_shape("name", name=_text, title=_text, description=_text, required=_flag)),
         icons=_ICONS,
-        meta_=_anything,
+        meta_=_object,
     ),
 }
 """By the field of `Definitions`."""
@@ -208,7 +227,7 @@ def _read(shape: Shape, raw: object) -> dict[str, Any]:
 
 
 def read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server said of itself, in answer to `initialize` or `server/discover`.
+    """The server's introduction in an answer to `initialize` or `server/discover`.
 
     Raises:
         Doubtful: It is not plain.
@@ -216,17 +235,30 @@ def read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     return _read(_INITIALIZED if method == "initialize" else _DISCOVERED, raw)
 
 
-def read_page(raw: Mapping[str, Any], *, modern: bool) -> dict[str, Any]:
+def read_page(method: str, raw: Mapping[str, Any], version: str) -> dict[str, Any]:
     """A page of a list but for its entries.
 
     Raises:
         Doubtful: It is not plain.
     """
-    return _read(_MODERN_PAGE if modern else _OLDER_PAGE, raw)
+    if type(raw.get(LISTED[method])) is not list:
+        raise Doubtful
+    return _read(_MODERN_PAGE if version in MODERN_PROTOCOL_VERSIONS else _OLDER_PAGE, raw)
+
+
+def check_empty(method: str, raw: Mapping[str, Any], version: str) -> None:
+    """Check an answer that says no more than that something is done.
+
+    Raises:
+        Doubtful: It is not plain.
+    """
+    del method
+    if "_meta" in raw or "resultType" in raw or version in MODERN_PROTOCOL_VERSIONS:
+        raise Doubtful
 
 
 def is_plain_entry(kind: str, raw: object) -> bool:
-    """Whether this is plainly an entry of that field of `Definitions`."""
+    """True if this is plainly an entry of that field of `Definitions`."""
     try:
         _read(_ENTRIES[kind], raw)
     except Doubtful:

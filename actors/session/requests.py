@@ -1,10 +1,12 @@
 """Requests of callers, which bypass the session: written with the `_meta` of the era, their results validated once, in
 the caller's task.
 
-A tool knows more of its results than the protocol does: see `tool_call`.
+A tool's definition adds to that: arguments that are repeated in headers, and an output schema, which its results are
+held against.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import folded
@@ -23,19 +25,20 @@ from ..protocol import (
     PROTOCOL_VERSION_META_KEY,
 )
 from .base import BadResult, InputWanted
+from .schemas import OutputSchema, SchemaViolation
 
 if TYPE_CHECKING:
-    from mcp_types import InputRequiredResult
+    from mcp_types import CallToolResult, InputRequiredResult, Tool
     from pydantic import BaseModel
 
 MOST_BLOCKS: Final = 10_000
 """Parts of a result: content blocks, contents of a resource, messages of a prompt. To validate one takes a hundredth
 of a millisecond, and so does showing one that is not text."""
-_BLOCKS: Final = 250
+_PARTS_AT_ONCE: Final = 250
 """Parts that are validated in a row."""
 _ARRAY: Final = frozenset([list])
 
-_PARTS: Final[Mapping[str, str]] = {
+_PARTS_MEMBER: Final[Mapping[str, str]] = {
     CALL_TOOL: "content",
     "resources/read": "contents",
     "prompts/get": "messages",
@@ -54,9 +57,9 @@ class PreparedRequest:
         self._encoded_stamp = encode(stamp) if stamp else b""
         self._version = protocol_version
         self._head = b',"method":' + encode(method) + b',"params":'
-        self._parts = _PARTS.get(method, "")
+        self._parts = _PARTS_MEMBER.get(method, "")
         self.promises: bool = False
-        """Whether results are checked against more than the protocol: see `check_promise`."""
+        """True if results are checked against more than the protocol: see `check_promise`."""
 
     def frame(
         self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False
@@ -108,11 +111,12 @@ class PreparedRequest:
         many = len(parts) if type(parts) in _ARRAY else 0
         if many > MOST_BLOCKS:
             raise BadResult(f"more than {MOST_BLOCKS} {'content blocks' if key == 'content' else key}")
-        yield
+        if not small:
+            yield
         self._check_kind(raw, small=small)
-        if self._method not in _PARTS:
+        if self._method not in _PARTS_MEMBER:
             return raw
-        result = self._typed(raw) if many <= _BLOCKS else (yield from self._typed_in_pieces(raw, parts))
+        result = self._typed(raw) if many <= _PARTS_AT_ONCE else (yield from self._typed_in_pieces(raw, parts))
         if self.promises and not (yield from self.check_promise(result, small=small)) and on_unchecked is not None:
             on_unchecked()
         return result
@@ -146,21 +150,14 @@ class PreparedRequest:
         """
         key = self._parts
         whole = self._typed({**raw, key: []})
-        for at in range(0, len(parts), _BLOCKS):
+        for at in range(0, len(parts), _PARTS_AT_ONCE):
             yield
-            some = self._typed({key: parts[at : at + _BLOCKS]}, first=at)
+            some = self._typed({key: parts[at : at + _PARTS_AT_ONCE]}, first=at)
             getattr(whole, key).extend(getattr(some, key))
         return whole
 
     def _typed(self, raw: dict[str, Any], first: int = 0) -> "BaseModel":
-        from .results import ValidationError, typed_result  # loaded by whoever waits for it
-
-        try:
-            return typed_result(self._method, raw)
-        except ValidationError as error:
-            problem = error.errors()[0]
-            where = ".".join(str(part + first if isinstance(part, int) else part) for part in problem["loc"])
-            raise BadResult(f"not a {self._method} result: {where}: {problem['msg']}") from None
+        return _typed_result()(self._method, raw, first)
 
 
 class RelayedRequest(PreparedRequest):
@@ -189,7 +186,7 @@ class RelayedRequest(PreparedRequest):
         return super().frame(request_id, params, {**self._ours, **meta}, wants_progress=wants_progress)
 
     def headers(self, params: bytes) -> dict[str, str]:
-        """What goes with a request where frames have headers."""
+        """The headers of a request where frames have headers."""
         return super().headers(params) if self._prepared is None else self._prepared.headers(params)
 
     def result(
@@ -205,6 +202,13 @@ class RelayedRequest(PreparedRequest):
         if nested_too_deep(raw):
             raise BadResult(TOO_DEEP)
         return raw, self._version
+
+
+@cache
+def _typed_result() -> "Callable[[str, dict[str, Any], int], BaseModel]":
+    from .results import typed_result  # loaded by the caller that waits for it
+
+    return typed_result
 
 
 def round_params(again: Round) -> bytes:
@@ -224,3 +228,67 @@ def _question(raw: dict[str, Any]) -> "InputRequiredResult":
         return typed_question(raw)
     except ValidationError as error:
         raise BadResult(f"not a request for input: {folded(error.errors()[0]['msg'])}") from None
+
+
+HeaderMap = Mapping[tuple[str, ...], str]
+"""The arguments that are repeated in headers of their own: their path, and the header's name."""
+
+
+class PreparedTool(PreparedRequest):
+    """One tool of one incarnation: the headers of its requests, and its output schema."""
+
+    def __init__(self, definition: "Tool", *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
+        super().__init__(CALL_TOOL, protocol_version=protocol_version, stamp=stamp)
+        self.name: Final = definition.name
+        promised = definition.output_schema
+        self._output_schema = None if promised is None else OutputSchema(promised, tool=definition.name)
+        self.promises: bool = promised is not None
+        self._schema = definition.input_schema
+        self._headers: tuple[dict[str, str], HeaderMap] | None = None
+
+    def headers(self, params: bytes) -> dict[str, str]:
+        """The headers of a request, where frames have headers, including repeated arguments."""
+        from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map  # loaded with the transports that have them
+
+        if self._headers is None:
+            self._headers = self.headers_about(self.name), x_mcp_header_map(self._schema) if self._modern else {}
+        fixed, mirrored = self._headers
+        if not mirrored:
+            return fixed
+        return fixed | mcp_param_headers(mirrored, decode(params).get("arguments") or {})
+
+    def check_promise(self, result: "CallToolResult", *, small: bool) -> Steps[bool]:
+        """Check structured content against the output schema. See `PreparedRequest`."""
+        schema = self._output_schema
+        if schema is None or result.is_error:
+            return True
+        if "structured_content" not in result.model_fields_set:
+            raise BadResult("the tool declares an output schema and returned no structured content")
+        try:
+            return (yield from schema.check(result.structured_content, small=small))
+        except SchemaViolation as error:
+            raise BadResult(str(error)) from None
+
+
+class PreparedTools:
+    """The tools of one list, each prepared when it is first called: most of ten thousand never are.
+
+    Args:
+        tools: As the server declares them.
+        protocol_version: Of this incarnation.
+        stamp: What the era puts into the `_meta` of every request.
+    """
+
+    def __init__(self, tools: "Iterable[Tool]", *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
+        self._definitions = {tool.name: tool for tool in tools}
+        self._version = protocol_version
+        self._stamp = stamp
+        self._prepared: dict[str, PreparedTool] = {}
+
+    def get(self, name: str) -> PreparedTool | None:
+        """The tool of this name, if it is listed."""
+        tool = self._prepared.get(name)
+        if tool is None and (definition := self._definitions.get(name)) is not None:
+            tool = PreparedTool(definition, protocol_version=self._version, stamp=self._stamp)
+            self._prepared[name] = tool
+        return tool

@@ -7,6 +7,7 @@ from mcp_types import CallToolResult, CompleteResult, GetPromptResult, InputRequ
 from pydantic import BaseModel, ValidationError
 
 from ..messages import CALL_TOOL
+from .base import BadResult
 
 __all__ = ["ValidationError", "typed_question", "typed_result"]
 
@@ -18,13 +19,18 @@ _RESULTS: Final[Mapping[str, type[BaseModel]]] = {
 }
 
 
-def typed_result(method: str, raw: dict[str, Any]) -> BaseModel:
-    """The result of a request of this method.
+def typed_result(method: str, raw: dict[str, Any], first: int = 0) -> BaseModel:
+    """The result of a request of this method; `first`: the place of the first of its parts among all.
 
     Raises:
-        ValidationError: It is none.
+        BadResult: It is none.
     """
-    return _RESULTS[method].model_validate(raw, by_name=False)
+    try:
+        return _RESULTS[method].model_validate(raw, by_name=False)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        where = ".".join(str(part + first if isinstance(part, int) else part) for part in problem["loc"])
+        raise BadResult(f"not a {method} result: {where}: {problem['msg']}") from None
 
 
 def typed_question(raw: dict[str, Any]) -> InputRequiredResult:

@@ -1,9 +1,9 @@
-"""What it may cost to compile a JSON Schema, and to check a value against it, in the worst case. Pure.
+"""The cost of compiling a JSON Schema, and of checking a value against it, in the worst case. Pure.
 
 References multiply: a schema of a few lines can ask for more steps than there are atoms, twice as many for each of its
 definitions, or for each level of the value. To compile `unevaluatedProperties` or `unevaluatedItems` can take as many.
 So each subschema is looked at once, and what it may cost is counted from what it refers to, one level of the value
-after the other. An unknown cost counts as more than `LIMIT`.
+after the other. An unknown cost counts as more than `MOST_STEPS`.
 """
 
 import math
@@ -19,7 +19,7 @@ from ..json_depth import levels_of
 
 Schema = Mapping[str, Any]
 
-LIMIT: Final = 2_000_000
+MOST_STEPS: Final = 2_000_000
 """Steps beyond which counting stops: 20 ms. A step takes about 10 ns; what takes longer counts as several."""
 
 _EDGES: Final = 5_000
@@ -28,14 +28,14 @@ keyword for all that is left unevaluated is compiled once more for that keyword,
 MOST_OF_PATTERNS: Final = 4 << 10
 """Characters of all patterns of a schema up to which it is compiled. Those that take longest take 10 us each."""
 _PATTERN: Final = 50
-"""How many of them a pattern counts as."""
+"""The subschemas that a pattern counts as."""
 _COMPARED: Final = 12
 """Steps to compare a value with one of an `enum`."""
 _UNIQUE: Final = 30
 """Steps to know an item from all others."""
 _UNEVALUATED: Final = 4
 """Steps to find out whether another keyword has evaluated a property or an item."""
-_COUNTED: Final = re.compile(r"\{(\d*)(?:,(\d*))?\}")
+_REPETITION: Final = re.compile(r"\{(\d*)(?:,(\d*))?\}")
 _ONE_WAY: Final = re.compile(r"\^[^*+?|]*")
 _ONE_WAY_STEPS: Final = 10
 
@@ -49,7 +49,7 @@ _INSIDE: Final = frozenset(
         *("additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties"),
     ]
 )
-_NAMES: Final = frozenset(["$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"])
+_ANCHOR_KEYWORDS: Final = frozenset(["$id", "$anchor", "$dynamicAnchor", "$recursiveAnchor"])
 _MAPS: Final = frozenset(["properties", "patternProperties", "dependentSchemas", "dependencies"])
 """Keywords with schemas under names."""
 
@@ -67,9 +67,9 @@ class _Part:
     inside: list[int]
     """Subschemas that may apply to any value inside."""
     edges: int
-    """What it counts as where it is compiled, without those that it leads to."""
+    """The weight in a schema that is compiled, without the parts that it leads to."""
     finds_unevaluated: bool
-    """Whether it has a keyword for all that others leave unevaluated."""
+    """True if it has a keyword for all that others leave unevaluated."""
 
 
 class SchemaCost:
@@ -83,9 +83,9 @@ class SchemaCost:
 
     def __init__(self, schema: Schema, own: Callable[[Schema], int] | None = None) -> None:
         self.most: int = 0
-        """Steps for a value on the levels counted so far; more than `LIMIT` if unknown."""
+        """Steps for a value on the levels counted so far; more than `MOST_STEPS` if unknown."""
         self.over: bool = False
-        """Whether what lies deeper costs nothing more."""
+        """True if deeper parts cost nothing more."""
         self._parts = _parts(schema, own or steps_for_a_value)
         self._whole = id(schema)
         self._levels = 0
@@ -95,15 +95,15 @@ class SchemaCost:
         except CycleError:
             self._order = []
         if not self._order:
-            self.most = LIMIT + 1
+            self.most = MOST_STEPS + 1
         self.is_small: Final = bool(self._parts) and self._compiled_again() + self._edges() <= _EDGES
-        """Whether it has few enough parts and patterns to be compiled quickly."""
+        """True if it has few enough parts and patterns to be compiled quickly."""
 
     def _edges(self) -> int:
         return sum(part.edges for part in self._parts.values())
 
     def _compiled_again(self) -> int:
-        """How much is compiled for keywords for what is unevaluated. An unknown count is one too many."""
+        """The parts that are compiled for keywords for what is unevaluated. An unknown count is one too many."""
         again = [key for key, part in self._parts.items() if part.finds_unevaluated]
         if again and not self._order:
             return _EDGES
@@ -115,7 +115,7 @@ class SchemaCost:
 
     def down_to(self, levels: int) -> int:
         """The most for a value at most so many levels down."""
-        while self._levels < levels and self.most <= LIMIT and not self.over:
+        while self._levels < levels and self.most <= MOST_STEPS and not self.over:
             self._descend()
         return self.most
 
@@ -126,7 +126,7 @@ class SchemaCost:
             steps = part.own
             if self._levels:
                 steps = max((above[each] for each in part.named), default=0) + sum(above[each] for each in part.inside)
-            here[key] = min(steps + sum(here[each] for each in part.in_place), LIMIT + 1)
+            here[key] = min(steps + sum(here[each] for each in part.in_place), MOST_STEPS + 1)
         self._levels += 1
         self._steps = here
         self.most = max(self.most, here[self._whole])
@@ -184,7 +184,7 @@ def _schemas(key: str, under: object) -> list[Schema]:
 
 
 def steps_for_a_value(schema: Schema) -> int:
-    """What the keywords of one subschema may take for one value, however long the texts in it."""
+    """The steps that the keywords of one subschema may take for one value, however long the texts in it."""
     steps = 1 + len(_patterns(schema)) + _COMPARED * _listed(schema.get("enum"))
     steps += _UNIQUE * ("uniqueItems" in schema)
     return steps + _UNEVALUATED * _finds_unevaluated(schema)
@@ -195,30 +195,30 @@ def _finds_unevaluated(schema: Schema) -> bool:
 
 
 def steps_for_a_character(schema: Schema) -> int:
-    """What the patterns of one subschema may take for each character. In the worst case each of the states that a
-    pattern can be in is looked at."""
+    """The steps that the patterns of one subschema may take for each character. In the worst case each of the states
+    that a pattern can be in is looked at."""
     return sum(map(_states, _patterns(schema)))
 
 
 def _states(pattern: str) -> int:
     if _ONE_WAY.fullmatch(pattern):  # in few at once, however often something is repeated
         return _ONE_WAY_STEPS
-    counts = [max(int(digits[-9:] or 0) for digits in found) for found in _COUNTED.findall(pattern)]
+    counts = [max(int(digits[-9:] or 0) for digits in found) for found in _REPETITION.findall(pattern)]
     if "){" in pattern:  # they may multiply
-        return min(len(pattern) * math.prod(count or 1 for count in counts), LIMIT + 1)
+        return min(len(pattern) * math.prod(count or 1 for count in counts), MOST_STEPS + 1)
     return len(pattern) + sum(counts)
 
 
 def characters_of_patterns(schema: Schema) -> int:
-    """How many characters all patterns in a schema have together, wherever they stand."""
+    """The number of characters of all patterns in a schema, wherever they stand."""
     return sum(len(pattern) for each in _objects(schema) for pattern in _patterns(each))
 
 
 def has_inner_names(schema: Schema) -> bool:
-    """Whether a part of it has a name of its own that references may use in place of where it stands: they are not
+    """True if a part of it has a name of its own that references may use in place of where it stands: they are not
     followed here."""
     inner = [each for each in _objects(schema) if each is not schema]
-    names = _NAMES | (
+    names = _ANCHOR_KEYWORDS | (
         {"id"} if any("draft-04" in str(each.get("$schema")) for each in (schema, *inner)) else set[str]()
     )
     return any(isinstance(each.get(name), (str, bool)) for each in inner for name in names)

@@ -9,8 +9,8 @@ from ..errors import folded
 from ..json_depth import characters_of, more_values_than, size_of
 from ..pieces import Steps
 from .schema_cost import (
-    LIMIT,
     MOST_OF_PATTERNS,
+    MOST_STEPS,
     SchemaCost,
     characters_of_patterns,
     has_inner_names,
@@ -27,7 +27,7 @@ _VALUES: Final = 20_000
 """Values in a schema up to which it is compiled: some hundredths of a second."""
 _PATTERN_SIZE: Final = 16 << 10
 """Bytes of a compiled pattern: one of this size takes 1 us for each character of the worst text."""
-_MESSAGE: Final = 1000
+_MOST_ERROR_CHARACTERS: Final = 1000
 """Characters of an error: it quotes the content."""
 
 
@@ -43,17 +43,17 @@ class OutputSchema:
     """An output schema, compiled at first use.
 
     What might take long to check is taken on trust, as if the tool had declared nothing, and that is logged: the schema
-    is its server's own promise. That is so for content that might take more than `LIMIT` steps, for a schema that is
-    too large to compile or has names in it (`$anchor`, `$id`), and for one with patterns that are too long, not linear
-    (lookaround, references), or none.
+    is its server's own promise. That is so for content that might take more than `MOST_STEPS` steps, for a schema that
+    is too large to compile or has names in it (`$anchor`, `$id`), and for one with patterns that are too long, not
+    linear (lookaround, references), or none.
     """
 
     content: ClassVar[str] = "structured content"
-    """What is checked."""
+    """The content that is checked."""
     said: ClassVar[str] = "a result"
-    """What that is of."""
+    """The message that the content belongs to."""
     name: ClassVar[str] = "output schema"
-    """What it is checked against."""
+    """The schema that it is checked against."""
 
     def __init__(self, schema: dict[str, Any], *, tool: str) -> None:
         self._tool = tool
@@ -71,11 +71,13 @@ class OutputSchema:
         if not self._is_prepared:
             yield from self._prepare()
         validator = self._validator
-        yield
+        if not small:
+            yield
         if validator is None or not ((small and self._is_tame) or self._is_affordable(content)):
             logger.info(f"{self.said} of the tool %.100r is not checked: its {self.name} is too complex", self._tool)
             return False
-        yield
+        if not small:
+            yield
         try:
             if validator.is_valid(content):
                 return True
@@ -114,9 +116,9 @@ class OutputSchema:
 
     def _is_affordable(self, content: object) -> bool:
         levels, values = size_of(content)
-        if self._cost.down_to(levels) * values > LIMIT:
+        if self._cost.down_to(levels) * values > MOST_STEPS:
             return False
-        return not self._has_patterns or self._reading.down_to(levels) * characters_of(content) <= LIMIT
+        return not self._has_patterns or self._reading.down_to(levels) * characters_of(content) <= MOST_STEPS
 
     def _compiled(self, schema: dict[str, Any]) -> jsonschema_rs.Validator | None:
         """The compiled schema; None if the engine, which is linear, refuses a pattern in it.
@@ -149,11 +151,11 @@ class InputSchema(OutputSchema):
 
 
 def _words(error: ValueError) -> str:
-    """What an error says, and where."""
+    """The message of an error, and the place that it is about."""
     if not isinstance(error, jsonschema_rs.ValidationError):
         return folded(error)
-    where = "".join(f"/{step}" for step in error.instance_path)[:_MESSAGE]
-    return folded(f"{' at ' + where if where else ''}: {error.message[:_MESSAGE]}")
+    where = "".join(f"/{step}" for step in error.instance_path)[:_MOST_ERROR_CHARACTERS]
+    return folded(f"{' at ' + where if where else ''}: {error.message[:_MOST_ERROR_CHARACTERS]}")
 
 
 def _is_about_pattern(error: ValueError) -> bool:

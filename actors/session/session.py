@@ -1,24 +1,22 @@
-"""What every connection speaks, on our endpoint and in plain JSON: the handshake, lists, pings. The SDK takes longer to
-import than all else, so its session is opened over the same endpoint when something needs it: a question to the host,
-a subscription, a log message.
+"""The conversation of every connection, on our endpoint and in plain JSON: the handshake, lists, pings. The SDK takes
+longer to import than all else, so its session is opened over the same endpoint when something needs it: a question to
+the host, a subscription, a log message.
 """
 
 import math
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import cache
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import trio
 
 from ..callbacks import Host
 from ..enums import ListKind
-from ..jsonrpc.dispatcher import Endpoint
-from ..jsonrpc.incoming import Inbound, Params
-from ..messages import LISTED
+from ..jsonrpc.endpoint import Endpoint
+from ..jsonrpc.incoming import Inbound, NotificationParams
 from ..nurseries import open_bare_nursery
-from ..preload import loaded
+from ..preload import SDK_MODULES
 from ..protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
@@ -31,8 +29,9 @@ from ..protocol import (
     PROTOCOL_VERSION_META_KEY,
     SERVER_INFO_META_KEY,
 )
+from ..version import VERSION
 from . import plain
-from .base import CHANGED, News
+from .base import CHANGED, ListChanges
 
 if TYPE_CHECKING:
     from mcp.client import ClientSession
@@ -40,12 +39,15 @@ if TYPE_CHECKING:
 
     from .sdk import SdkSession
 
+T = TypeVar("T")
+
 INITIALIZE: Final = "initialize"
 DISCOVER: Final = "server/discover"
 
 
 def _patiently() -> "CallOptions":
-    """How the conversation is opened: the answer may take as long as whoever opens or probes the connection waits."""
+    """The options of the opening request: the answer may take as long as the opening or the probe of the connection
+    waits."""
     return {"timeout": math.inf, "cancel_on_abandon": False}
 
 
@@ -54,14 +56,14 @@ _UPDATED: Final = "notifications/resources/updated"
 
 @cache
 def client_info() -> Mapping[str, str]:
-    """How servers are told who connects."""
-    return {"name": "mcp-nursery", "version": version("mcp-nursery")}
+    """The name and version of the client for servers."""
+    return {"name": "mcp-nursery", "version": VERSION}
 
 
 @asynccontextmanager
-async def open_session(endpoint: Endpoint, host: Host, news: News) -> "AsyncGenerator[Session, None]":
+async def open_session(endpoint: Endpoint, host: Host, news: ListChanges) -> "AsyncGenerator[ServerSession, None]":
     """Speak over an endpoint, which is run until the block is left. Changes that the server reports go to `news`."""
-    session = Session(endpoint, host, news)
+    session = ServerSession(endpoint, host, news)
     async with open_bare_nursery() as nursery:
         await nursery.start(session.run)
         try:
@@ -70,10 +72,10 @@ async def open_session(endpoint: Endpoint, host: Host, news: News) -> "AsyncGene
             nursery.cancel_scope.cancel()
 
 
-class Session:
+class ServerSession:
     """One conversation with a server. See `open_session`."""
 
-    def __init__(self, endpoint: Endpoint, host: Host, news: News) -> None:
+    def __init__(self, endpoint: Endpoint, host: Host, news: ListChanges) -> None:
         self._endpoint = endpoint
         self._host = host
         self._news = news
@@ -82,35 +84,36 @@ class Session:
         self._hello: dict[str, Any] = {}
         """The answer that was adopted, as far as the protocol knows it."""
         self.protocol_version: str | None = None
-        """That of the conversation; None before the handshake."""
+        """The version of the conversation; None before the handshake."""
         self.server_info: dict[str, Any] | None = None
         """The server's name of itself; None if it gives none."""
         self._sdk: SdkSession | None = None
-        self._sdk_wanted: Final = trio.Event()
-        self._sdk_opened: Final = trio.Event()
+        self._nursery: trio.Nursery | None = None
+        """Of `run`: where the SDK's session is held."""
         self._turn: Final = trio.StrictFIFOLock()
         """Held by the request that waits for the SDK: those behind it go on in their order."""
 
     @property
     def is_modern(self) -> bool:
-        """Whether the version is one without a handshake."""
+        """True if the version is one without a handshake."""
         return self.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def server_capabilities(self) -> dict[str, Any] | None:
-        """Those of the server that the protocol knows; None before the handshake."""
+        """The capabilities of the server that the protocol knows; None before the handshake."""
         return self._hello.get("capabilities")
 
     @property
     def instructions(self) -> str | None:
-        """How to use the server, if it says so."""
+        """The server's instructions, if there are any."""
         return self._hello.get("instructions")
 
     async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
         """Run the endpoint, and the SDK's session as soon as that is wanted."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._hold_sdk)
+            self._nursery = nursery
             await self._endpoint.run(self._asked, self._told, self._intercept, task_status=task_status)
+            await trio.sleep_forever()  # a request that opens the SDK's session now learns of the loss from its answer
 
     # -- opening the conversation ---------------------------------------------------------------------------------
 
@@ -128,7 +131,7 @@ class Session:
             "clientInfo": client_info(),
         }
         raw = await self._endpoint.send_raw_request(INITIALIZE, params, _patiently())
-        hello = await self._read_hello(INITIALIZE, raw)
+        hello = await _read(lambda reader: reader.read_hello(INITIALIZE, raw))
         if hello["protocolVersion"] not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise RuntimeError(f"Unsupported protocol version from the server: {hello['protocolVersion']}")
         await self.adopt(INITIALIZE, hello)
@@ -154,7 +157,7 @@ class Session:
             NotValid: It is none.
             RuntimeError: No protocol version in common.
         """
-        hello = await self._read_hello(DISCOVER, raw)
+        hello = await _read(lambda reader: reader.read_hello(DISCOVER, raw))
         await self.adopt(DISCOVER, hello)
         return hello
 
@@ -180,15 +183,6 @@ class Session:
         if self._sdk is not None:
             self._sdk.adopt(hello)
 
-    async def _read_hello(self, method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            return plain.read_hello(method, raw)
-        except plain.Doubtful:
-            await loaded()
-            from . import models
-
-            return models.read_hello(method, raw)
-
     # -- requests and notifications -------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -210,11 +204,7 @@ class Session:
             NotValid: The answer is none.
         """
         raw = await self.request(method, params)
-        if "_meta" in raw or "resultType" in raw or self.is_modern:
-            await loaded()
-            from . import models
-
-            models.check_empty(method, raw, cast("str", self.protocol_version))
+        await _read(lambda reader: reader.check_empty(method, raw, cast("str", self.protocol_version)))
 
     async def list_page(self, method: str, cursor: str | None) -> dict[str, Any]:
         """One page of a list but for its entries, which the endpoint leaves aside.
@@ -224,15 +214,7 @@ class Session:
             NotValid: The answer is none.
         """
         raw = await self.request(method, None if cursor is None else {"cursor": cursor})
-        try:
-            if type(raw.get(LISTED[method])) is not list:
-                raise plain.Doubtful
-            return plain.read_page(raw, modern=self.is_modern)
-        except plain.Doubtful:
-            await loaded()
-            from . import models
-
-            return models.read_page(method, raw, cast("str", self.protocol_version))
+        return await _read(lambda reader: reader.read_page(method, raw, cast("str", self.protocol_version)))
 
     async def probe(self) -> None:
         """Send what every server answers at once: `ping` on older eras, `server/discover` on the modern one.
@@ -252,7 +234,7 @@ class Session:
         await self._endpoint.notify(method, None, self._options(method))
 
     def _stamp(self, version: str) -> dict[str, Any]:
-        """What the modern era puts into the `_meta` of every request."""
+        """The members of every request's `_meta` in the modern era."""
         stamp: dict[str, Any] = {
             PROTOCOL_VERSION_META_KEY: version,
             CLIENT_INFO_META_KEY: client_info(),
@@ -268,18 +250,18 @@ class Session:
 
     # -- what the server sends ------------------------------------------------------------------------------------
 
-    async def _asked(self, context: Inbound, method: str, params: Params) -> dict[str, Any]:
+    async def _asked(self, context: Inbound, method: str, params: NotificationParams) -> dict[str, Any]:
         if method == "ping" and not params and not self.is_modern:
             return {}
         return await (await self._opened_sdk()).dispatcher.asked(context, method, params)
 
-    async def _told(self, context: Inbound, method: str, params: Params) -> None:
-        """Take a notification. What is neither a change nor a log message that somebody wants is nobody's."""
+    async def _told(self, context: Inbound, method: str, params: NotificationParams) -> None:
+        """Take a notification that somebody wants."""
         if method in CHANGED and not params:
             self._news.lists_changed(CHANGED[method])
         elif method == _UPDATED and params is not None and set(params) == {"uri"} and type(params["uri"]) is str:
             self._news.resource_updated(params["uri"])
-        elif method in CHANGED or method == _UPDATED or (method == "notifications/message" and self._wants_logs):
+        elif self._wants(method):
             await (await self._opened_sdk()).dispatcher.told(context, method, params)
 
     @property
@@ -287,8 +269,13 @@ class Session:
         logger = self._host.logger
         return self._host.callbacks.log is not None or (logger is not None and logger.level is not None)
 
-    def _intercept(self, method: str, params: Params) -> bool:
-        return self._sdk is not None and self._sdk.dispatcher.intercept(method, params)
+    def _intercept(self, method: str, params: NotificationParams) -> bool:
+        """Take a notification out of turn; one that nobody wants does not wait."""
+        return (self._sdk is not None and self._sdk.dispatcher.intercept(method, params)) or not self._wants(method)
+
+    def _wants(self, method: str) -> bool:
+        """True for a change, and for a log message while somebody hears it."""
+        return method in CHANGED or method == _UPDATED or (method == "notifications/message" and self._wants_logs)
 
     # -- the SDK's session ----------------------------------------------------------------------------------------
 
@@ -300,22 +287,48 @@ class Session:
         if self._sdk is None or self._turn.locked():
             async with self._turn:
                 if self._sdk is None:
-                    self._sdk_wanted.set()
-                    await self._sdk_opened.wait()
-        assert self._sdk is not None  # as the event says
+                    assert self._nursery is not None  # nothing is asked of a session before it runs
+                    await self._nursery.start(self._hold_sdk)
+        assert self._sdk is not None  # it was held before the start of its task ended
         return self._sdk
 
-    async def _hold_sdk(self) -> None:
-        await self._sdk_wanted.wait()
-        await loaded()
+    async def _hold_sdk(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        await SDK_MODULES.ensure_loaded()
         from .sdk import open_sdk_session
 
         async with open_sdk_session(self._endpoint, self._host, self._news, client_info()) as sdk:
             if self._hello:
                 sdk.adopt(self._hello)
             self._sdk = sdk
-            self._sdk_opened.set()
+            task_status.started()
             await trio.sleep_forever()
+
+
+class _Reader(Protocol):
+    """The two readers of answers: `plain`, and `models`, which decides where that one is in doubt."""
+
+    def read_hello(self, method: str, raw: Mapping[str, Any]) -> dict[str, Any]: ...
+
+    def read_page(self, method: str, raw: Mapping[str, Any], version: str) -> dict[str, Any]: ...
+
+    def check_empty(self, method: str, raw: Mapping[str, Any], version: str) -> None: ...
+
+    def read_implementation(self, raw: object) -> dict[str, Any] | None: ...
+
+
+async def _read(read: Callable[[_Reader], T]) -> T:
+    """Read an answer as it plainly is; in doubt by the SDK's models, which are loaded for that.
+
+    Raises:
+        NotValid: It is not valid.
+    """
+    try:
+        return read(plain)
+    except plain.Doubtful:
+        await SDK_MODULES.ensure_loaded()
+        from . import models
+
+        return read(models)
 
 
 async def _read_info(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -323,17 +336,11 @@ async def _read_info(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
     said = (meta or {}).get(SERVER_INFO_META_KEY)
     if said is None:
         return None
-    try:
-        return plain.read_implementation(said)
-    except plain.Doubtful:
-        await loaded()
-        from . import models
-
-        return models.read_implementation(said)
+    return await _read(lambda reader: reader.read_implementation(said))
 
 
 def _capabilities(host: Host) -> dict[str, Any]:
-    """What the host can do for servers, as they are told."""
+    """The capabilities of the host, as they are declared to servers."""
     callbacks = host.callbacks
     able: dict[str, Any] = {}
     if callbacks.sample is not None:
@@ -352,12 +359,12 @@ def _log_level(host: Host) -> str | None:
 
 
 def offered(capabilities: Mapping[str, Any] | None, kinds: Collection[ListKind]) -> list[ListKind]:
-    """Those of these lists that a server advertises."""
+    """The lists among these that a server advertises."""
     return [kind for kind in kinds if capability_of(capabilities, kind) is not None]
 
 
 def capability_of(capabilities: Mapping[str, Any] | None, kind: ListKind) -> Mapping[str, Any] | None:
-    """What a server says of this list; None if it does not have it."""
+    """The capability of a server for this list; None if it does not have it."""
     match kind:
         case ListKind.TOOLS | ListKind.PROMPTS:
             name = str(kind)

@@ -1,1 +1,1 @@
-"""How an incarnation reaches its server: each module opens one kind of connection and ends all it started."""
+"""The transports: each module opens one kind of connection to a server and ends all it started."""

@@ -6,11 +6,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ..callbacks import NO_HOST, Host
-from ..jsonrpc.stream import FrameStream
-from ..preload import own_loaded
+from ..jsonrpc.carrier import FrameStream
+from ..preload import CONNECTION_MODULES
 
 if TYPE_CHECKING:
-    from ..session.base import Connection
+    from ..session.connection import Connection
 
 
 class StreamConnector(ABC):
@@ -35,7 +35,7 @@ class StreamConnector(ABC):
             StartFailed: On entering: it could not be opened.
         """
         async with self.open() as stream:
-            await own_loaded()
+            await CONNECTION_MODULES.ensure_loaded()
             from ..jsonrpc.stream_carrier import StreamCarrier
             from ..session.connection import open_connection
 

@@ -1,4 +1,5 @@
-"""The docker transport: a server in a container, and the client of docker as the process that holds its streams."""
+"""The docker transports: a server in a container, with the client of docker as the process that holds its streams, and
+docker's MCP gateway as one server."""
 
 import logging
 import signal
@@ -12,7 +13,8 @@ from typing import Final
 import trio
 from attrs import evolve, frozen
 
-from ..jsonrpc.stream import FrameStream
+from ..errors import StartFailed
+from ..jsonrpc.carrier import FrameStream
 from ..nurseries import open_bare_nursery
 from ..process.command import child_environment
 from ..process.table import ProcessId, signal_group
@@ -21,10 +23,10 @@ from .stdio import StdioConnector
 
 logger: Final = logging.getLogger(__name__)
 
-NAME = "mcp-nursery-"
-"""What the names of all our containers begin with."""
+CONTAINER_PREFIX = "mcp-nursery-"
+"""The prefix of the names of all our containers."""
 
-_SHARE = 2 / 3
+_GRACE_SHARE = 2 / 3
 """The share of the grace period that each step of the close gets: there are three, where other processes have two."""
 
 _NOT_RUN = 125
@@ -33,8 +35,8 @@ _NOT_RUN = 125
 _MOST_SAID = 64 << 10
 """Bytes that a client may say, about: more says nothing that is looked for."""
 
-_GONE = ("no such container", "is already in progress")
-"""What the client says if the container does not exist, and if it is just being removed."""
+_CONTAINER_GONE = ("no such container", "is already in progress")
+"""The client's words if the container does not exist, and if it is just being removed."""
 
 
 @frozen
@@ -57,9 +59,9 @@ class DockerConnector(StreamConnector):
         Raises:
             StartFailed: On entering: the client could not be started.
         """
-        name = NAME + token_hex(8)
+        name = CONTAINER_PREFIX + token_hex(8)
         run, *rest = self.client.args
-        grace = self.client.close_grace * _SHARE
+        grace = self.client.close_grace * _GRACE_SHARE
         client = evolve(self.client, args=(run, f"--name={name}", *rest), close_grace=grace)
         stream: FrameStream | None = None
         try:
@@ -84,7 +86,7 @@ class DockerConnector(StreamConnector):
             return error.strerror or type(error).__name__
         # Of a container that is not there, some clients say so and some fail; of other failures, old ones do not fail.
         said = ended.stderr.decode(errors="replace").lower()
-        gone = name in ended.stdout.decode(errors="replace") or any(words in said for words in _GONE)
+        gone = name in ended.stdout.decode(errors="replace") or any(words in said for words in _CONTAINER_GONE)
         return None if gone else f"docker ended with exit code {ended.returncode}"
 
 
@@ -127,3 +129,51 @@ async def _keep(stream: trio.abc.ReceiveStream, data: bytearray) -> None:
 async def _kill(process: trio.Process) -> None:
     await trio.lowlevel.checkpoint()
     signal_group(ProcessId(process.pid, 0), signal.SIGKILL, reaped=process.returncode is not None)
+
+
+DETECTION: Final = 3.0
+"""Seconds that it may take to find out whether there is a gateway."""
+
+
+async def problem_with_gateway(command: str, env: Mapping[str, str]) -> str | None:
+    """The reason why docker's MCP gateway cannot run here, in one line; None if it can. Takes `DETECTION` seconds at
+    most.
+
+    Args:
+        command: Docker's client.
+        env: Variables that it gets besides the inherited few.
+    """
+    said = f"docker's MCP gateway cannot run here: {command!r}"
+    with trio.move_on_after(DETECTION):
+        try:
+            words = await run_client(command, ["mcp", "--help"], env)
+            if words.returncode != 0 or b"gateway" not in words.stdout:
+                return f"{said} has no command `mcp gateway`"
+            version = await run_client(command, ["info", "--format", "{{.ServerVersion}}"], env)
+            if version.returncode != 0 or not version.stdout.strip():
+                return f"{said} reaches no daemon"
+        except OSError as error:
+            return f"{said}: {error.strerror or type(error).__name__}"
+        return None
+    return f"{said} did not answer within {DETECTION:g} s"
+
+
+@frozen
+class DockerGatewayConnector(StreamConnector):
+    """Runs a gateway of its own for every `open` or `connect`. It ends as any process: it removes its containers."""
+
+    client: StdioConnector
+    """The docker client, told to run the gateway."""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[FrameStream, None]:
+        """Look whether there is a gateway, and run it; leaving the block ends it, as a `StdioConnector` does.
+
+        Raises:
+            StartFailed: On entering: it cannot run here. It is not tried again.
+        """
+        problem = await problem_with_gateway(self.client.command, self.client.env)
+        if problem is not None:
+            raise StartFailed(problem, retriable=False)
+        async with self.client.open() as stream:
+            yield stream

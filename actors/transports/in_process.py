@@ -6,7 +6,7 @@ Its carrier has no stream and no frames: each request is a task that calls the s
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import trio
@@ -25,10 +25,13 @@ from ..enums import Era
 from ..errors import StartFailed, folded, leaves
 from ..json_depth import TOO_DEEP, nested_too_deep
 from ..jsonrpc import codec
-from ..jsonrpc.carrier import Hub, Origin, Outgoing
+from ..jsonrpc.carrier import Carrier, Frame, Hub, Origin, Outgoing
 from ..outcomes import Answered, Loss, Outcome, Rejected
+from ..overrides import override
 from ..reply import ReplySlot
-from ..session.base import Connection
+
+if TYPE_CHECKING:
+    from ..session.connection import Connection
 
 
 @frozen
@@ -40,7 +43,7 @@ class InProcessConnector:
     """Seconds its lifespan may take to end before it is cancelled."""
 
     @asynccontextmanager
-    async def connect(self, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
+    async def connect(self, host: Host = NO_HOST) -> "AsyncGenerator[Connection, None]":
         """Open one connection. The server may ask what `host` offers.
 
         Raises:
@@ -53,7 +56,7 @@ class InProcessConnector:
         from ..session.connection import open_connection
 
         async with (
-            open_object(served(self.server), close_grace=self.close_grace) as carrier,
+            open_object(low_level_server(self.server), close_grace=self.close_grace) as carrier,
             open_connection(carrier, host) as connection,
         ):
             yield connection
@@ -61,9 +64,9 @@ class InProcessConnector:
 
 logger: Final = logging.getLogger(__name__)
 
-CLOSED = Loss("the connection was closed")
+SERVER_CLOSED = Loss("the connection was closed")
 
-_TRANSPORT = TransportContext(kind="direct", can_send_request=False)
+_DIRECT = TransportContext(kind="direct", can_send_request=False)
 
 
 @define
@@ -73,7 +76,7 @@ class _Request:
     request_id: RequestId
     _notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
     _report: ProgressFnT | None
-    transport: TransportContext = _TRANSPORT
+    transport: TransportContext = _DIRECT
     message_metadata: None = None
     can_send_request: bool = False
     cancel_requested: anyio.Event = Factory(anyio.Event)
@@ -92,17 +95,16 @@ class _Request:
         await self._notify(method, params)
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Tell whoever waits for the result, if progress is wanted."""
+        """Hand progress to the caller that waits for the result, if it wants any."""
         if self._report is not None:
             await self._report(progress, total, message)
 
 
-class ObjectCarrier:
+class ObjectCarrier(Carrier):
     """Calls the handlers of one server object, whose lifespan is open as long as `live` runs."""
 
     only_era: Era | None = Era.MODERN
     dies_of_a_probe = False
-    pid = None
 
     def __init__(self, server: Server[Any]) -> None:
         self._server = server
@@ -111,7 +113,7 @@ class ObjectCarrier:
         self._began = trio.Event()
         """Set once its handlers can be called, or never will be."""
         self._ended = trio.Event()
-        self._loss = CLOSED
+        self._loss = SERVER_CLOSED
         self._released = trio.Event()
         self._hub: Hub | None = None
         self._nursery: trio.Nursery | None = None
@@ -148,8 +150,9 @@ class ObjectCarrier:
 
     # -- out ------------------------------------------------------------------------------------------------------
 
-    def send(self, batch: Sequence[Outgoing]) -> Sequence[Outgoing]:
-        """See `Carrier`: each request has a task of its own, as many as there may be calls."""
+    @override
+    def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
+        # Each request has a task of its own, as many as there may be calls.
         for outgoing in batch:
             if outgoing.slot is not None:  # a server of this era hears nothing but requests
                 assert self._nursery is not None  # nothing is asked before it runs
@@ -157,13 +160,13 @@ class ObjectCarrier:
                 self._nursery.start_soon(self._ask, outgoing, outgoing.slot)
         return ()
 
+    @override
     async def notify(self, outgoing: Outgoing) -> None:
-        """See `Carrier`."""
         self.send([outgoing])
         await trio.lowlevel.checkpoint()
 
+    @override
     async def taken(self) -> None:
-        """See `Carrier`."""
         await self._began.wait()
 
     def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
@@ -173,17 +176,17 @@ class ObjectCarrier:
             if slot in self._scopes:
                 self._scopes[slot].cancel()
 
-    def opened(self) -> None:
-        """See `Carrier`."""
+    @override
+    def opened(self) -> None: ...
 
+    @override
     def explain(self, error: Exception, problem: str) -> Loss:
-        """See `Carrier`."""
         del error
         return Loss(problem)
 
     # -- one request ----------------------------------------------------------------------------------------------
 
-    async def _ask(self, outgoing: Outgoing, slot: ReplySlot) -> None:
+    async def _ask(self, outgoing: Frame, slot: ReplySlot) -> None:
         hub = self._hub
         assert hub is not None  # runs it
         try:
@@ -226,8 +229,8 @@ class ObjectCarrier:
 
     # -- in -------------------------------------------------------------------------------------------------------
 
+    @override
     async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
-        """See `Carrier`."""
         self._hub, self._nursery = hub, nursery
         await self._ended.wait()
         return self._loss
@@ -242,11 +245,11 @@ class ObjectCarrier:
 
 
 def _is_of_the_server(error: BaseException) -> bool:
-    """Whether an exception ends the server: every one does but cancellation and Ctrl-C."""
+    """True if an exception ends the server: every one does but cancellation and Ctrl-C."""
     return all(isinstance(leaf, (Exception, SystemExit)) for leaf in leaves(error))
 
 
-def served(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:
+def low_level_server(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:
     """The low-level server, whose handlers can be called.
 
     An `MCPServer` gives its own away with the session manager of its HTTP app, which it makes when that app is made.

@@ -106,18 +106,21 @@ UNREAD = {
 """It asks, and reads 4 KiB every 20 ms."""
 FLOODS = {
     "a million lines of []": lambda: (b"[]\n" * 1_000 for _ in range(1_000)),
-    "1,000 questions of 60 KB of empty lists": lambda: (
-        ASKED
-        % (at, b"sampling/createMessage", b'{"maxTokens":1,"messages":[],"metadata":{"a":%s}}' % listed(b"[]", 20_000))
-        for at in range(1_000)
-    ),
+    "1,000 questions of 60 KB of empty lists": lambda: questions_of(20_000, 1_000),
+    "10,000 questions of 12 KB of empty lists": lambda: questions_of(4_000, 10_000),
     "10,000 notifications of 60 KB of empty lists": lambda: (NOTICE % listed(b"[]", 20_000) for _ in range(10_000)),
+    "40,000 notifications of 12 KB of empty lists": lambda: (NOTICE % listed(b"[]", 4_000) for _ in range(40_000)),
 }
 LONG_LIST = "a list of 100,000"
 ATTACKS = [
     *(*RESULTS, *ERRORS, *NOTICES, *UNREAD, *FLOODS, LONG_LIST),
     *("list_changed without end", "an answer of no id", "silence"),
 ]
+
+
+def questions_of(lists: int, count: int) -> Iterator[bytes]:
+    asked = b'{"maxTokens":1,"messages":[],"metadata":{"a":%s}}' % listed(b"[]", lists)
+    return (ASKED % (at, b"sampling/createMessage", asked) for at in range(count))
 
 
 def texts_of(piece: bytes) -> bytes:

@@ -7,7 +7,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from svg import Arrow, Box, Step, bend, graph, sequence, text
 
-from mcp_nursery.supervisor.state_machine import BEGINNINGS, KEEPS_TOOLS, LEFT_BY_NOBODY, TRANSITIONS
+from mcp_nursery.supervisor.decisions.state_machine import BEGINNINGS, KEEPS_TOOLS, LEFT_BY_NOBODY, TRANSITIONS
 from mcp_nursery.supervisor.status import ServerState
 
 _PLACES = {

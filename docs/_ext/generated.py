@@ -5,17 +5,18 @@ from collections.abc import Callable, Iterator
 from importlib.resources import files
 from typing import Any
 
-import typer.main
+import click
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
 
-from mcp_nursery.supervisor.cli.app import PROGRAM, app
+from mcp_nursery.supervisor.cli.app import app
+from mcp_nursery.supervisor.cli.options import PROGRAM
 
 
 def commands() -> Iterator[str]:
     """A section for each command."""
-    for name, command in _each(typer.main.get_command(app)):
+    for name, command in _each(app):
         shown = {parameter: _shown(parameter) for parameter in command.params if getattr(parameter, "help", None)}
         arguments = [shown[it] for it in shown if it.param_type_name == "argument"]
         yield from (f"### {name}", "", command.help.strip(), "")
@@ -25,10 +26,12 @@ def commands() -> Iterator[str]:
         yield ""
 
 
-def _each(group: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+def _each(group: click.Group, before: str = "") -> Iterator[tuple[str, Any]]:
     """The commands of a group, and of the groups in it."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
             yield from _each(command, f"{before}{name} ")
         else:
             yield f"{before}{name}", command

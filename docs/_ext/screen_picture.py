@@ -7,7 +7,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from rich.console import Console, Group
 
-from mcp_nursery.supervisor.cli.screen import Screen
+from mcp_nursery.supervisor.cli.screen.screen import Screen
 from mcp_nursery.supervisor.status import CallCounts, ServerState, ServerStatus
 
 _WIDTH, _HEIGHT = 100, 16

@@ -3,248 +3,207 @@ decide whether it may be sent again.
 
 A call is sent again at most once, and only if that cannot make its server act twice: it was not sent, or the tool may
 run twice and the connection was lost before an answer came. A timeout or a cancelled caller ends it.
+
+`deliver` is all of it, in the caller's task. Who has many calls and one task takes the steps apart: `start` what can be
+sent at once, `conclude` when its slot is decided, and `deliver` what needs more than that. All that is known of a call
+is in its `ActiveCall`, and once it has to wait for its server, in that one's `Target`.
 """
 
-from collections.abc import Coroutine
-from functools import cached_property
-from typing import Any, Generic
+from typing import Any
 
 import trio
 
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.errors import BreakerOpen, CallError, CallTimeout, NurseryError, SupervisorClosed
+from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError, SupervisorClosed
 from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Outcome, Rejected, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import InputWanted
 
-from ..telemetry.operation import Operation
-from .call import ActiveCall, Found, R
+from .call import ActiveCall, Found, R, target_of
 from .input_rounds import Asked, InputRounds, may_be_question, wants_a_visit
-from .result import judge, lost
-from .target import Target
+from .outcome_to_result import judge, lost
 
 
-class Attempts(Generic[R]):
-    """The attempts of one call.
+async def deliver(call: ActiveCall[Any, R]) -> R:
+    """Bring the call to its result: from its name, or from the outcome of what `start` has sent.
 
-    `run` is all of it, in the caller's task. Who has many calls and one task takes the steps apart: `start` what can be
-    sent at once, `conclude` when its slot is decided, and `run` what needs more than that.
+    Tries, and once more if that is allowed.
+
+    Raises:
+        NurseryError: See `Supervisor.call_tool`.
     """
-
-    def __init__(self, call: ActiveCall[Any, R]) -> None:
-        self._call = call
-        self._servers = call.servers
-
-    @cached_property
-    def _target(self) -> Target:
-        """Most calls are sent at once and need none."""
-        return Target(self._call)
-
-    def run(self) -> Coroutine[Any, Any, R]:
-        """Bring the call to its result: from its name, or from the outcome of what `start` has sent.
-
-        Tries, and once more if that is allowed.
-
-        Raises:
-            NurseryError: See `Supervisor.call_tool`.
-        """
-        return self._run() if self._servers.telemetry is None else self._run_told()
-
-    async def _run_told(self) -> R:
-        """The same, where somebody wants to know how it ends."""
-        try:
-            result = await self._run()
-        except BaseException as error:
-            self._call.end(None if isinstance(error, trio.Cancelled) else error)
-            raise
-        self._call.end(result)
-        return result
-
-    async def _run(self) -> R:
-        call, outcome = self._call, self._call.slot.outcome
-        error: CallError | None = None
-        counted: str | None = None
-        try:
-            found = call.found or await self._begin()
-            server = counted = found.server
-            while True:
-                if outcome is None:
-                    if not found.available:
-                        found = await self._ready(error)
-                    outcome = await self._submit(error)
-                ended = await self._ended(outcome)
-                if not isinstance(ended, (Unrouted, Loss, Dropped)):
-                    self._servers.usage.finish_call(server, call.tool_name, call.elapsed)
-                    return ended
-                if isinstance(ended, Unrouted):
-                    call.end_attempt(None)
-                    self._target.leave(call.slot.incarnation)
-                else:
-                    error = await self._failed(ended, final=error is not None)
-                found, outcome = await self._ready(error), None
-        except BaseException as raised:
-            if counted is not None:
-                call.count_failure(counted, raised)
-            if isinstance(raised, NurseryError):  # it may have failed at once: who tries again holds up nobody else
-                await trio.lowlevel.cancel_shielded_checkpoint()
-            raise
-
-    async def _begin(self) -> Found:
-        """Find what is called, and count the call."""
-        await trio.lowlevel.checkpoint_if_cancelled()
-        call, servers = self._call, self._servers
-        if servers.closed:
-            raise SupervisorClosed
-        found = call.find() or await self._find()
-        call.begin(found)
-        servers.usage.begin_call(found.server)
-        return found
-
-    async def _find(self) -> Found:
-        """What nobody knows now, if it comes in time."""
-        self._call.begin(None)
-        self._target.look()  # refuses, whatever the call's time, if it cannot come
-        with self._call.in_time():
-            return await self._target.find()
-
-    # -- attempts -------------------------------------------------------------------------------------------------
-
-    async def _submit(self, error: CallError | None) -> Outcome:
-        try:
-            return await self._call.submit()
-        except BreakerOpen:
-            if error is not None:
-                raise error from None  # as in `_ready`
-            raise
-
-    async def _ended(self, outcome: Outcome) -> R | Unrouted | Loss | Dropped:
-        """How one attempt ends, after all the rounds in which its server asks before it answers."""
-        call = self._call
-        rounds: InputRounds | None = None
+    servers, outcome = call.servers, call.slot.outcome
+    error: CallError | None = None
+    counted: str | None = None
+    try:
+        found = call.found or await _begin(call)
+        server = counted = found.server
         while True:
-            match outcome:
-                case Unrouted() | Loss() | Dropped():
-                    return outcome
-                case Rejected() if call.answers_questions and wants_a_visit(outcome):
-                    question: Asked = outcome
-                case _:
-                    try:
-                        return await judge(outcome, call)
-                    except InputWanted as asked:
-                        question = asked.wanted
-            rounds = rounds or InputRounds(call)
-            with call.in_time():
-                outcome = await rounds.go_on(question)
+            if outcome is None:
+                if not found.available:
+                    found = await _ready(call, error)
+                outcome = await call.submit(earlier=error)
+            ended = await _ended(call, outcome)
+            if not isinstance(ended, (Unrouted, Loss, Dropped)):
+                servers.usage.finish_call(server, call.tool_name, call.duration)
+                break
+            if isinstance(ended, Unrouted):
+                call.end_attempt(None)
+                target_of(call).leave(call.slot.incarnation)
+            else:
+                error = await _failed(call, ended, final=error is not None)
+            found, outcome = await _ready(call, error), None
+    except BaseException as raised:
+        if counted is not None:
+            call.count_failure(counted, raised)
+        call.end(None if isinstance(raised, trio.Cancelled) else raised)
+        if isinstance(raised, NurseryError):  # it may have failed at once: who tries again holds up nobody else
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        raise
+    if call.operation is not None:
+        call.end(ended)
+    return ended
 
-    async def _failed(self, outcome: Loss | Dropped, *, final: bool) -> CallError:
-        """The error of a failed attempt after which there may be another.
 
-        Raises:
-            CallError: There may be none.
-        """
-        call = self._call
-        if isinstance(outcome, Loss):
-            incarnation = call.slot.incarnation
-            with call.in_time():
-                await self._target.noticed(incarnation)
-            self._target.leave(incarnation)
-        error = lost(outcome, call)
-        call.end_attempt(error)
-        if final or not self._may_send_again(outcome):
-            raise error
-        return error
+async def _begin(call: ActiveCall[Any, Any]) -> Found:
+    """Find what is called, and count the call."""
+    await trio.lowlevel.checkpoint_if_cancelled()
+    if call.servers.closed:
+        raise SupervisorClosed
+    found: Found = call.find() or await _find(call)
+    call.begin(found)
+    call.servers.usage.begin_call(found.server)
+    return found
 
-    def _may_send_again(self, outcome: Loss | Dropped) -> bool:
-        resend = self._call.asked.resend
-        if resend == "never" or (isinstance(outcome, Dropped) and not outcome.again):
-            return False
-        if self._call.delivery is Delivery.NOT_SENT:
-            return True
-        return resend == "always" or self._call.repeatable
 
-    async def _ready(self, error: CallError | None) -> Found:
-        """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
-        patient = error is not None and error.delivery is Delivery.UNKNOWN
-        try:
-            with self._call.in_time():
-                found = await self._target.ready(patient=patient)
-        except CallTimeout:
-            raise
-        except NurseryError:
-            if error is not None:
-                raise error from None  # what became of the call goes before where the server stands now
-            raise
-        self._call.found = found
-        return found
+async def _find(call: ActiveCall[Any, Any]) -> Found:
+    """Find what nobody knows now, if it comes in time."""
+    call.begin(None)
+    target = target_of(call)
+    target.look()  # refuses, whatever the call's time, if it cannot come
+    with call.in_time():
+        return await target.find()
 
-    # -- its steps, for who has many calls ------------------------------------------------------------------------
 
-    def start(self, slot: ReplySlot) -> Request | None:
-        """The message to submit, if the call can be sent at once and needs no task of its own; None otherwise."""
-        call, servers = self._call, self._servers
-        asked = call.asked
-        attentive = asked.on_progress is not None or asked.idle_timeout is not None
-        if attentive or asked.timeout == 0 or servers.closed:
-            return None
-        found = call.find()
-        if found is None or not found.available or not servers.breakers.is_closed(found.server):
-            return None
-        call.begin(found)
-        message = call.message(slot)
-        servers.usage.begin_call(found.server)
-        return message
+# -- attempts ---------------------------------------------------------------------------------------------------------
 
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the call began."""
-        return self._call.elapsed
 
-    @property
-    def operation(self) -> Operation | None:
-        """What is traced and measured of it."""
-        return self._call.operation
+async def _ended(call: ActiveCall[Any, R], outcome: Outcome) -> R | Unrouted | Loss | Dropped:
+    """The end of one attempt, after all the rounds in which its server asks before it answers."""
+    rounds: InputRounds | None = None
+    while True:
+        match outcome:
+            case Unrouted() | Loss() | Dropped():
+                return outcome
+            case Rejected() if call.answers_questions and wants_a_visit(outcome):
+                question: Asked = outcome
+            case _:
+                try:
+                    return await judge(outcome, call)
+                except InputWanted as asked:
+                    question = asked.wanted
+        rounds = rounds or InputRounds(call)
+        with call.in_time():
+            outcome = await rounds.go_on(question)
 
-    def settle(self) -> None:
-        """The slot of `start` is decided."""
-        call = self._call
-        self._servers.breakers.settle(call, call.server_name, call.slot)
 
-    @property
-    def needs_more(self) -> bool:
-        """Whether the outcome of `start` may not be the last: `run` brings that."""
-        outcome = self._call.slot.outcome
-        return isinstance(outcome, (Unrouted, Loss, Dropped)) or may_be_question(outcome)
+async def _failed(call: ActiveCall[Any, Any], outcome: Loss | Dropped, *, final: bool) -> CallError:
+    """The error of a failed attempt after which there may be another.
 
-    async def conclude(self, duration: float) -> R:
-        """The result, now that the slot of `start` is decided, after so many seconds, and needs no more. Cancelled, it
-        can be asked again.
+    Raises:
+        CallError: There may be none.
+    """
+    if isinstance(outcome, Loss):
+        target, incarnation = target_of(call), call.slot.incarnation
+        with call.in_time():
+            await target.noticed(incarnation)
+        target.leave(incarnation)
+    error = lost(outcome, call)
+    call.end_attempt(error)
+    if final or not _may_send_again(call, outcome):
+        raise error
+    return error
 
-        Raises:
-            NurseryError: The call failed. See `Supervisor.call_tool`.
-        """
-        call, outcome = self._call, self._call.slot.outcome
-        assert outcome is not None  # the slot is decided
-        assert not isinstance(outcome, (Unrouted, Loss, Dropped))  # or it would need more
-        try:
-            result = await judge(outcome, call)
-        except trio.Cancelled:
-            raise
-        except BaseException as error:
-            call.count_failure(call.server_name, error)
-            call.end(error)
-            raise
-        self._servers.usage.finish_call(call.server_name, call.tool_name, duration)
-        if call.operation is not None:
-            call.end(result)
-        return result
 
-    def give_up(self, duration: float) -> None:
-        """Take back what `start` began, or have the server told; `duration`: as for `conclude`, if it is decided."""
-        call = self._call
-        call.slot.abandon()
-        if isinstance(call.slot.outcome, Answered):
-            self._servers.usage.finish_call(call.server_name, call.tool_name, duration)
-        else:
-            call.count_failure(call.server_name, None)
-        call.end(None)
+def _may_send_again(call: ActiveCall[Any, Any], outcome: Loss | Dropped) -> bool:
+    resend = call.asked.resend
+    if resend == "never" or (isinstance(outcome, Dropped) and not outcome.again):
+        return False
+    if call.delivery is Delivery.NOT_SENT:
+        return True
+    return resend == "always" or call.repeatable
+
+
+async def _ready(call: ActiveCall[Any, Any], error: CallError | None) -> Found:
+    """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
+    patient = error is not None and error.delivery is Delivery.UNKNOWN
+    try:
+        with call.in_time():
+            found = await target_of(call).ready(patient=patient)
+    except CallTimeout:
+        raise
+    except NurseryError:
+        if error is not None:
+            raise error from None  # what became of the call goes before where the server stands now
+        raise
+    call.found = found
+    return found
+
+
+# -- its steps, for who has many calls --------------------------------------------------------------------------------
+
+
+def start(call: ActiveCall[Any, Any], slot: ReplySlot) -> Request | None:
+    """The message to submit, if the call can be sent at once and needs no task of its own; None otherwise."""
+    servers, asked = call.servers, call.asked
+    attentive = asked.on_progress is not None or asked.idle_timeout is not None
+    if attentive or asked.timeout == 0 or servers.closed:
+        return None
+    found: Found | None = call.find()
+    if found is None or not found.available or not servers.breakers.is_closed(found.server):
+        return None
+    call.begin(found)
+    message = call.message(slot)
+    servers.usage.begin_call(found.server)
+    return message
+
+
+def needs_more(call: ActiveCall[Any, Any]) -> bool:
+    """True if the outcome of `start` may not be the last: `deliver` brings that."""
+    outcome = call.slot.outcome
+    return isinstance(outcome, (Unrouted, Loss, Dropped)) or may_be_question(outcome)
+
+
+async def conclude(call: ActiveCall[Any, R], duration: float) -> R:
+    """The result, now that the slot of `start` is decided, after so many seconds, and needs no more. Cancelled, it can
+    be asked again.
+
+    Raises:
+        NurseryError: The call failed. See `Supervisor.call_tool`.
+    """
+    outcome = call.slot.outcome
+    assert outcome is not None  # the slot is decided
+    assert not isinstance(outcome, (Unrouted, Loss, Dropped))  # or it would need more
+    try:
+        result = await judge(outcome, call)
+    except trio.Cancelled:
+        raise
+    except BaseException as error:
+        call.count_failure(call.server_name, error)
+        call.end(error)
+        raise
+    call.servers.usage.finish_call(call.server_name, call.tool_name, duration)
+    if call.operation is not None:
+        call.end(result)
+    return result
+
+
+def give_up(call: ActiveCall[Any, Any], duration: float) -> None:
+    """Take back what `start` began, or have the server told; `duration`: as for `conclude`, if it is decided."""
+    call.slot.abandon()
+    if isinstance(call.slot.outcome, Answered):
+        call.servers.usage.finish_call(call.server_name, call.tool_name, duration)
+    else:
+        call.count_failure(call.server_name, None)
+    call.end(None)

@@ -1,21 +1,38 @@
-"""One call: what its caller asks for, and the same call under way: where it waits, what time it has, and whether a
-server may have acted on it. Tools are called, and so is whatever else a server answers: see the classes of calls.
+"""One call: what its caller asks for, and the same call under way: where it waits, what time it has, whether a server
+may have acted on it, and, once it has to wait for its server, the target of that wait. Tools are called, and so is
+whatever else a server answers: see the classes of calls.
 
-A call waits in a slot, and in a new one each time it is sent: again after a loss, or once more with what its server
-asked for. What an earlier slot knows counts on: once a server may have acted on the call, no later slot can say that
-it was not sent.
+Everything here runs in the caller's task: the object is found, the parameters are encoded and the result is judged
+where somebody waits for it, so that a large call or answer delays its own caller. The caller's deadline and
+cancellation are therefore the call's.
+
+A call has one time limit and one place of truth for each thing that may go wrong:
+
+    found        the object of the call: a tool, a resource, a prompt. It is looked up once; only a
+                 call that has to wait for its server looks again, and may then find another server.
+    slot         where it waits now. It waits in a new one each time it is sent: again after a loss,
+                 or once more with what its server asked for.
+    delivery     whether a server may have acted. What an earlier slot knows counts on: once a
+                 server may have acted on the call, no later slot can say that it was not sent.
+    target       the waits for its server, made for the first of them: most calls are sent at once
+                 and need none.
+
+The time limit counts from the beginning, over all attempts and waits. A timer ends the wait in a slot; a scope of its
+own is opened only where other code runs on the call's time, which no timer could end: a callback for progress, a
+question to the host, work on a large answer.
+
+The circuit breaker is asked before each attempt, and each slot is settled with it once, also when the caller gives
+up.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
 import trio
 from attrs import define, field, frozen
-from opentelemetry.context import get_current
-from opentelemetry.propagate import inject
 
 from mcp_nursery.actors.argument_checks import (
     Check,
@@ -25,39 +42,45 @@ from mcp_nursery.actors.argument_checks import (
     one_of,
     seconds_or_none,
 )
-from mcp_nursery.actors.enums import Delivery, ListKind
+from mcp_nursery.actors.enums import Delivery, ListKind, ServerState
 from mcp_nursery.actors.errors import (
     BreakerOpen,
     CallError,
     CallTimeout,
     InvalidArguments,
     NurseryError,
+    ServerDown,
     SupervisorClosed,
 )
-from mcp_nursery.actors.jsonrpc.codec import encode
+from mcp_nursery.actors.jsonrpc.codec import encode, inject_trace
 from mcp_nursery.actors.messages import Request
-from mcp_nursery.actors.outcomes import Outcome
+from mcp_nursery.actors.outcomes import Answered, Outcome
 from mcp_nursery.actors.pieces import Steps
-from mcp_nursery.actors.reply import IdleLimit, NoticeCallback, ProgressCallback, ReplySlot
+from mcp_nursery.actors.reply import IdleLimit, NoticeCallback, ProgressCallback, Relay, ReplySlot
 
+from ..decisions.state_machine import CALLS_WAIT, Snapshot
 from ..security.redaction import Redactor
-from ..servers.observable import OTHERS
+from ..servers.observable import NON_TOOLS
 from ..servers.view import ServerView
-from ..telemetry.operation import Operation
-from ..telemetry.telemetry import Telemetry
+from ..status import server_down
+
+if TYPE_CHECKING:
+    from ..telemetry.telemetry import Operation, Telemetry
 
 WhenDown = Literal["wait", "fail", "reconnect"]
 Resend = Literal["safe", "always", "never"]
 
-_CHECKS: Final[Mapping[str, Check]] = {
+_OPTION_CHECKS: Final[Mapping[str, Check]] = {
     "timeout": seconds_or_none,
     "idle_timeout": seconds_or_none,
     "when_down": one_of(WhenDown, optional=True),
     "on_progress": function_or_none,
     "meta": mapping_or_none,
+    "resend": one_of(Resend),
 }
-"""What the options may be that are None by default."""
-_RESEND: Final = one_of(Resend)
+"""The checks of the options."""
+_USUAL: Final = (None, None, None, None, "safe")
+"""The options of most calls, which have a time limit at most."""
 
 
 @frozen
@@ -73,7 +96,7 @@ class Call:
     arguments: Mapping[str, Any] | None = field(default=None, repr=False)
     """A JSON object; None for an empty one."""
     server: str | None = field(default=None, kw_only=True)
-    """Whose tool it is; None if `name` is public."""
+    """The server of the tool; None if `name` is public."""
     timeout: float | None = field(default=None, kw_only=True)
     """Seconds for all of it, from its beginning; None: the server's."""
     idle_timeout: float | None = field(default=None, kw_only=True)
@@ -88,12 +111,11 @@ class Call:
     """More for the request's `_meta`."""
 
     def __attrs_post_init__(self) -> None:
-        for option, check in _CHECKS.items():
-            value = getattr(self, option)
-            if value is not None and check(value) is not None:
-                check_argument(option, value, check)
-        if self.resend != "safe":
-            check_argument("resend", self.resend, _RESEND)
+        timeout, rest = self.timeout, (self.idle_timeout, self.when_down, self.on_progress, self.meta, self.resend)
+        if rest == _USUAL and (timeout is None or (type(timeout) in (int, float) and timeout >= 0)):
+            return
+        for option, check in _OPTION_CHECKS.items():
+            check_argument(option, getattr(self, option), check)
 
 
 def encode_arguments(arguments: object, name: str, server: str | None) -> bytes | None:
@@ -105,7 +127,7 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
     if arguments is None:
         return None
     try:
-        if isinstance(arguments, Mapping):
+        if isinstance(arguments, (dict, Mapping)):  # most are the former: the latter asks a function of Python's own
             return encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
         decode = ": decode the JSON first" if isinstance(arguments, str) else ""
         problem = f"the arguments of a tool must be an object, not {type(arguments).__name__}{decode}"
@@ -114,23 +136,21 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
     raise InvalidArguments(problem, server=server, tool=name)
 
 
-_AT_EASE: Final = nullcontext()
-"""For who waits for the result alone: the timer ends that."""
 _NO_SLOT: Final = ReplySlot()
 """Of a call that was not sent yet."""
 
 
 class Found(Protocol):
-    """What a call goes to: a tool, or whatever else a server has."""
+    """The object of a call: a tool, or whatever else a server has."""
 
     @property
     def server(self) -> str:
-        """Whose it is."""
+        """The name of its server."""
         ...
 
     @property
     def available(self) -> bool:
-        """Whether that server is connected."""
+        """True if that server is connected."""
         ...
 
 
@@ -147,30 +167,36 @@ class ActiveCall(ABC, Generic[F, R]):
     timeout: float = field(default=math.inf, init=False)
     """Seconds for all of it."""
     slot: ReplySlot = field(default=_NO_SLOT, init=False)
-    """Where it waits, or waited last."""
+    """The slot in which it waits, or waited last."""
     found: F | None = field(default=None, init=False)
-    """What it goes to; None until that is found."""
-    operation: Operation | None = field(default=None, init=False)
-    """What is traced and measured of it; None if nobody wants to know, and before it began."""
+    """The object of the call; None until that is found."""
+    operation: "Operation | None" = field(default=None, init=False)
+    """The trace and the measurement of it; None if nobody listens, and before it began."""
+    target: "Target | None" = field(default=None, init=False)
+    """The waits for its server; None before the first: see `target_of`."""
+    relay: Relay | None = field(default=None, init=False)
+    """The client of the host's for whom it is made, which gets the server's words as they came; None: the host."""
+    on_said: NoticeCallback | None = field(default=None, init=False)
+    """The callback that gets all that the server sends before its answer, if it is relayed."""
+    duration: float = field(default=0.0, init=False)
+    """Seconds from its begin to its answer."""
     was_asked: bool = field(default=False, init=False)
-    """Whether a server has answered it with a question: what it comes to depends on more than what it says."""
+    """True if a server has answered it with a question: its result depends on more than its arguments."""
     _started: float = field(factory=trio.current_time, init=False)
     _acted_before: bool = field(default=False, init=False)
-    """Whether a server may have acted before the call came to its present slot."""
+    """True if a server may have acted before the call came to its present slot."""
 
     # -- what differs from one kind of call to another ------------------------------------------------------------
 
     method = ""
     """Of the protocol."""
     answers_questions: ClassVar[bool] = True
-    """Whether the host is asked what the server wants to know first; if not, its question is the answer."""
-    relays: ClassVar[bool] = False
-    """Whether it is made for a client of the host's, who is told the server's words as they came."""
-    awaited: ClassVar[str | None] = OTHERS
-    """What news it waits for while nobody has what it goes to: see `AwaitedTools`. None for those of its own name."""
+    """True if the host answers the questions of the server first; if not, its question is the answer."""
+    awaited: ClassVar[str | None] = NON_TOOLS
+    """The change that it waits for while its object is unknown: see `AwaitedTools`. None for those of its own name."""
 
     lists: ClassVar[Collection[ListKind]] = ()
-    """Where what it goes to would be listed."""
+    """The lists in which its object would be."""
 
     def listers(self) -> Iterable[str]:
         """The servers that may list it."""
@@ -178,7 +204,7 @@ class ActiveCall(ABC, Generic[F, R]):
 
     @abstractmethod
     def find(self) -> F | None:
-        """What it goes to, as it is known now."""
+        """The object of the call, as it is known now."""
 
     @abstractmethod
     def former_owner(self) -> str | None:
@@ -207,12 +233,12 @@ class ActiveCall(ABC, Generic[F, R]):
     @property
     @abstractmethod
     def repeatable(self) -> bool:
-        """Whether a server may do it twice."""
+        """True if a server may do it twice."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """What it goes to, as its server calls it, or as the caller named it."""
+        """The name of its object, as its server has it, or as the caller named it."""
 
     @abstractmethod
     def params(self) -> bytes:
@@ -220,67 +246,63 @@ class ActiveCall(ABC, Generic[F, R]):
 
     @abstractmethod
     def given(self, result: Any, incarnation: int, *, small: bool) -> Steps[R]:
-        """What the caller gets of a typed result.
+        """The caller's result of a typed one.
 
         Raises:
             ValueError: It has no JSON form.
         """
 
-    @abstractmethod
-    def signals(self, given: R) -> tuple[str, ...]:
-        """Names of the injection signals in that."""
-
     # -- what it goes to ------------------------------------------------------------------------------------------
 
     def begin(self, found: F | None) -> None:
-        """What it goes to is known, or still to be found, and so what time the call has: its own limit goes before the
+        """Begin with its object known, or still to be found. That decides its time limit: its own goes before the
         server's, and that before the environment's."""
         self.found = found
         if self.asked.timeout is not None:
             self.timeout = float(self.asked.timeout)
         else:
-            servers_own = None if found is None else self.servers.snapshots[found.server].value.spec.call_timeout
-            self.timeout = self.servers.call_timeout(servers_own)
+            own = None if found is None else self.servers.snapshots[found.server].value.spec.call_timeout
+            self.timeout = self.servers.default_timeout if own is None else own or math.inf
         if self.servers.telemetry is not None:
             self._begin_operation(self.servers.telemetry)
 
-    def _begin_operation(self, telemetry: Telemetry) -> None:
+    def _begin_operation(self, telemetry: "Telemetry") -> None:
         self.operation = self.operation or telemetry.operation(self.method)
         about = telemetry.about(self.server_name)
         self.operation.begin(about, None if self.found is None else self.redactor.said(self.name))
 
     def count_failure(self, server: str, error: BaseException | None) -> None:
-        """It is over, without a result, for the server where it was counted first; None: its caller gave up."""
+        """Count its end without a result, for the server where it was counted first; None: its caller gave up."""
         delivery = error.delivery if isinstance(error, CallError) else self.delivery
         kind = "Cancelled" if error is None else type(error).__name__
         self.servers.usage.fail_call(server, self.tool_name, kind, delivery.value)
 
     def count_unchecked(self) -> None:
-        """Its result was not held against the output schema."""
+        """Count that its result was not held against the output schema."""
         self.servers.usage.tally(self.server_name).unchecked += 1
 
     def end_attempt(self, ended: object) -> None:
         """The attempt that waited in the present slot is over; with which error."""
         if self.operation is not None:
-            self.operation.note_attempt(self.slot, self.delivery, ended)
+            self.operation.record_attempt(self.slot, self.delivery, ended)
 
     def end(self, ended: R | BaseException | None) -> None:
-        """It is over; None: its caller gave up."""
+        """End it; None: its caller gave up."""
         if self.operation is None:
             return
         delivery = ended.delivery if isinstance(ended, CallError) else self.delivery
         if self.slot is not _NO_SLOT:
-            self.operation.note_attempt(self.slot, delivery, ended)
+            self.operation.record_attempt(self.slot, delivery, ended)
         self.operation.finish(self.slot, delivery, ended, duration=self.elapsed)
 
     @property
     def server_name(self) -> str:
-        """Where it goes to; empty if that is not known."""
+        """The name of its server; empty if that is not known."""
         return self.asked.server or "" if self.found is None else self.found.server
 
     @property
     def redactor(self) -> Redactor:
-        """What takes its server's secrets out of what is told of it."""
+        """The redactor of its server's secrets."""
         return self.servers.redactor(self.server_name)
 
     # -- its time -------------------------------------------------------------------------------------------------
@@ -317,7 +339,7 @@ class ActiveCall(ABC, Generic[F, R]):
 
     @property
     def delivery(self) -> Delivery:
-        """Whether a server may have acted on it, in this slot or an earlier one."""
+        """The delivery in this slot or an earlier one: whether a server may have acted on it."""
         delivery = self.slot.delivery
         return Delivery.UNKNOWN if self._acted_before and delivery is Delivery.NOT_SENT else delivery
 
@@ -327,73 +349,76 @@ class ActiveCall(ABC, Generic[F, R]):
 
     def message(self, slot: ReplySlot) -> Request:
         """The message that sends it. From now on it waits in this slot, as long as it has time."""
-        asked, found, self.slot = self.asked, self.found, slot
+        asked, found = self.asked, self.found
         assert found is not None  # it was found
-        self.servers.timer.watch(slot, self._started + self.timeout)
-        meta = self.own_meta() if asked.meta else {}
-        context = get_current() if self.operation is None else self.operation.context
-        if context:  # an empty context has nothing to inject, and finding that out takes the propagators longer
-            inject(meta, context)
         limited = asked.idle_timeout is not None or self.timeout < math.inf
         if limited:
-            slot.limit()
+            has_waited = self.target is not None or self.slot is not _NO_SLOT
+            slot.limit(trio.current_time() if has_waited else self._started)
+            self.servers.timer.watch(slot, self._started + self.timeout)
+        self.slot = slot
+        meta = self.own_meta() if asked.meta else {}
+        inject_trace(meta, None if self.operation is None else self.operation.context)
         return Request(found.server, self.method, self.name, self.params(), meta, slot, limited)
 
-    async def submit(self, hand_on: Callable[[Request], None] | None = None) -> Outcome:
+    async def submit(
+        self, hand_on: Callable[[Request], None] | None = None, *, earlier: CallError | None = None
+    ) -> Outcome:
         """Give it to `hand_on`, or else to the router, and wait in a new slot, as long as it has time.
+
+        Args:
+            hand_on: Takes the message to its sender.
+            earlier: The error of an earlier attempt.
 
         Raises:
             CallTimeout: It has none, or there was no progress in time.
-            BreakerOpen: It must not be sent.
+            BreakerOpen: It must not be sent. If there is an earlier error, that one.
             SupervisorClosed: The router has ended.
         """
         asked = self.asked
-        if self.slot.sent and self.slot.may_have_acted:
+        if self.slot.sent:
             self._acted_before = True
         if self.timeout == 0:
             raise self.timed_out()
-        if hand_on is None:
-            self._check_admitted()
+        if hand_on is None and self.servers.breakers.circuits:
+            self._check_admitted(earlier)
         attentive = asked.on_progress is not None or asked.idle_timeout is not None
         idle = None if asked.idle_timeout is None else IdleLimit(asked.idle_timeout)
         try:
-            message = self.message(self.new_slot(idle, attentive=attentive))
-            with self._attention(idle) if attentive else _AT_EASE:
-                if hand_on is not None:
-                    hand_on(message)
-                    return await message.slot.wait(self.on_said)
-                try:
-                    await self.servers.router.submit([message])
-                except trio.BrokenResourceError:
-                    raise SupervisorClosed from None
+            wants_progress = attentive or (self.relay is not None and "progressToken" in (asked.meta or {}))
+            message = self.message(ReplySlot(wants_progress=wants_progress, idle=idle, relay=self.relay))
+            if hand_on is not None:
+                hand_on(message)
+            else:
+                await self.servers.router.submit([message])
+            if not attentive:
                 return await message.slot.wait(self.on_said)
+            with self._attention(idle):
+                return await message.slot.wait(asked.on_progress or self.on_said)
             raise AssertionError  # the limits end it with an error of their own
+        except trio.BrokenResourceError:
+            raise SupervisorClosed from None
         finally:
             self.settle()
 
-    def _check_admitted(self) -> None:
+    def _check_admitted(self, earlier: CallError | None) -> None:
         """Ask the circuit breaker before the server.
 
         Raises:
-            BreakerOpen: It must not be sent.
+            BreakerOpen: It must not be sent. If there is an earlier error, that one.
         """
         refusing = self.servers.breakers.admit(self, self.server_name)
         if refusing is not None:
+            if earlier is not None:
+                raise earlier  # what became of the call goes before where the server stands now
             failures, retry_in = refusing.failures, refusing.retry_in
             raise BreakerOpen(server=self.server_name, tool=self.name, failures=failures, retry_in=retry_in)
 
     def settle(self) -> None:
         """The present slot is decided, or left: its server's circuit breaker hears what that says of the server."""
-        self.servers.breakers.settle(self, self.server_name, self.slot)
-
-    def new_slot(self, idle: IdleLimit | None, *, attentive: bool) -> ReplySlot:
-        """A slot to wait in; `attentive`: progress is wanted."""
-        return ReplySlot(wants_progress=attentive, idle=idle)
-
-    @property
-    def on_said(self) -> ProgressCallback | NoticeCallback | None:
-        """What is told of all that the server says before its answer."""
-        return self.asked.on_progress
+        breakers, slot = self.servers.breakers, self.slot
+        if breakers.circuits or type(slot.outcome) is not Answered:  # or it says nothing new
+            breakers.settle(self, self.server_name, slot)
 
     def renew_slot(self) -> None:
         """After an answer that is a question: whether its server has acted is unknown until it gives another."""
@@ -416,3 +441,178 @@ class ActiveCall(ABC, Generic[F, R]):
         except CallTimeout:
             self.slot.expire()
             raise
+
+
+class Target:
+    """The object that one call has found so far, and the states of its server that it has seen."""
+
+    def __init__(self, call: ActiveCall[Any, Any]) -> None:
+        self._call = call
+        self._asked = call.asked
+        self._servers = call.servers
+        self._owner = call.asked.server
+        """The server of the tool, if that is known."""
+        self._unsure: Sequence[str] = ()
+        """Connected servers whose lists may be old, and would have it."""
+        self._listed_again = False
+        """True if these were fetched again for this call."""
+        self._lost_incarnation = 0
+        self._started: int | None = None
+        """The incarnation that had ended when this call had the next one started."""
+        self._took_part = False
+        """True if it has waited for an attempt since it was sent last: it has no other begun before its time."""
+
+    # -- which tool -----------------------------------------------------------------------------------------------
+
+    async def find(self) -> Found:
+        """The object of the call; an unknown one waits until every first attempt is settled, and until lists that may
+        be old were fetched again.
+
+        Raises:
+            NurseryError: See `look`.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while (found := self.look()) is None:
+            if self._unsure:
+                servers, self._unsure, self._listed_again = self._unsure, (), True
+                await self._servers.refresh_old(servers, self._call.lists)
+            elif self._owner is None:
+                await self._servers.awaited_tools.wait(self._call.awaited or self._asked.name)
+            else:
+                await self._servers.snapshot(self._owner).changed()
+        return found
+
+    def look(self) -> Found | None:
+        """The object of the call, as it is known now; None if it may yet come.
+
+        Raises:
+            UnknownTool: No server has it, every first attempt is settled, and no list may be old. Or
+                `UnknownResource`, `UnknownPrompt`.
+            NotApproved: It is held back.
+            ServerDown: Its server is not connected, and the call does not wait for that.
+            UnknownServer: There is no server of the name that was given.
+            SupervisorClosed: The block is being left.
+        """
+        self._servers.check_open()
+        call, asked = self._call, self._asked
+        found: Found | None = call.find()
+        if found is not None:
+            return found
+        call.check_allowed()
+        self._owner = owner = asked.server or call.former_owner()
+        if owner is None and self._may_come():
+            return None
+        snapshots = self._servers.snapshots
+        down = [] if owner else [name for name, one in snapshots.items() if not _connected(one.value)]
+        self._owner = owner = owner or self._never_heard_of(down)
+        known = None if owner is None else self._servers.snapshot(owner).value
+        if known is not None and not self._is_connected(known, self._waits(patient=False)):
+            return None
+        self._unsure = [] if self._listed_again else self._may_have_it_now(owner)
+        if self._unsure:
+            return None
+        raise call.unknown(down)
+
+    def _never_heard_of(self, down: Sequence[str]) -> str | None:
+        """The server that never told what it has, if what has this name can be no other's."""
+        parts = self._servers.catalogue.value.parts
+        blank = {server for server in down if parts[server].is_blank}
+        owners = self._call.possible_owners() if blank else ()
+        return owners[0] if len(owners) == 1 and owners[0] in blank else None
+
+    def _may_have_it_now(self, owner: str | None) -> Sequence[str]:
+        """The connected servers that may have gained it, and tell nobody of that."""
+        now, snapshots = trio.current_time(), self._servers.snapshots
+        servers = self._call.listers() if self._call.lists and self._call.timeout > 0 else ()
+        known = [snapshots[name].value for name in servers if name in snapshots and owner in (None, name)]
+        return [one.spec.name for one in known if _connected(one) and one.definitions.old_from <= now]
+
+    def _may_come(self) -> bool:
+        """True if a first attempt is under way, or was now begun, that may bring an unknown name."""
+        for server in self._servers.awaited_tools.unlisted():
+            self._servers.wake(server)
+        return self._servers.awaited_tools.expected
+
+    # -- its server -----------------------------------------------------------------------------------------------
+
+    async def ready(self, *, patient: bool) -> Found:
+        """Wait until another incarnation than the one that was left is connected; what it has then.
+
+        Args:
+            patient: Whether to wait through the pause before a restart as well.
+
+        Raises:
+            NurseryError: See `look`.
+        """
+        waits = self._waits(patient=patient)
+
+        def connected_anew(snapshot: Snapshot) -> bool | None:
+            self._servers.check_open()
+            connected = self._is_connected(snapshot, waits)
+            return True if connected and snapshot.incarnation != self._lost_incarnation else None
+
+        await self._servers.snapshot(self._call.server_name).wait(connected_anew)
+        return await self.find()
+
+    def leave(self, incarnation: int | None) -> None:
+        """The call is done with this incarnation: only another can take it."""
+        self._lost_incarnation, self._took_part = incarnation or 0, False
+
+    async def noticed(self, lost: int | None) -> None:
+        """Wait until the keeper knows of a loss too: a caller that knows must not see the server as connected."""
+        observable = self._servers.snapshots.get(self._call.server_name)
+        if observable is not None:
+            await observable.wait(
+                lambda now: self._servers.closed or now.incarnation != lost or not _connected(now) or None
+            )
+
+    def _is_connected(self, snapshot: Snapshot, waits: frozenset[ServerState]) -> bool:
+        """True if it is connected; False if it is not and the call waits for it, which starts one that calls start.
+
+        Raises:
+            ServerDown: It is not, and the call does not wait in this state.
+        """
+        if _connected(snapshot):
+            return True
+        self._servers.want(snapshot.spec.name)
+        if waits and self._starts(snapshot):
+            return False
+        if snapshot.state not in waits or snapshot.abandoned:
+            raise self._down(snapshot)
+        return False
+
+    def _starts(self, snapshot: Snapshot) -> bool:
+        """True if this call has the server started, and that start has not begun yet. A call does so once."""
+        self._took_part = self._took_part or snapshot.state is ServerState.CONNECTING
+        is_due = snapshot.state is ServerState.WAITING and self._asked.when_down == "reconnect" and not self._took_part
+        if not (is_due or snapshot.revives_on_call):
+            return False
+        if self._started is None:
+            self._started = snapshot.incarnation
+            start = self._servers.hasten if is_due else self._servers.revive
+            start(snapshot.spec.name)
+        return self._started == snapshot.incarnation
+
+    def _waits(self, *, patient: bool) -> frozenset[ServerState]:
+        """The states in which this call waits for its server."""
+        if self._asked.when_down == "fail":
+            return frozenset()
+        if self._asked.when_down == "wait":
+            return CALLS_WAIT | {ServerState.WAITING, ServerState.FAILED}
+        if patient:
+            return CALLS_WAIT | {ServerState.WAITING}
+        return CALLS_WAIT
+
+    def _down(self, snapshot: Snapshot) -> ServerDown:
+        return server_down(snapshot, now=trio.current_time(), tool=self._call.name)
+
+
+def target_of(call: ActiveCall[Any, Any]) -> Target:
+    """The target of a call, made for the first wait: most calls are sent at once and need none."""
+    if call.target is None:
+        call.target = Target(call)
+    return call.target
+
+
+def _connected(snapshot: Snapshot) -> bool:
+    return snapshot.state is ServerState.CONNECTED

@@ -19,15 +19,15 @@ from mcp_nursery.actors.outcomes import Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 
 from ..servers.view import ServerView
-from ..tools.results import ToolResult
-from .attempts import Attempts
+from ..tools.tool_result import ToolResult
+from .attempts import conclude, deliver, give_up, needs_more, start
 from .call import Call
 from .tool_call import ToolCall
 
 __all__ = ["CallOutcome", "FanOut"]
 
 Until = Literal["all", "first"] | int
-"""When a fan-out is over: with every outcome, with the first success, or with this many successes."""
+"""The end of a fan-out: with every outcome, with the first success, or with this many successes."""
 
 _BULK = 256
 """Calls that are begun before other tasks get a turn."""
@@ -38,32 +38,32 @@ _BURST = 32
 
 @frozen
 class CallOutcome:
-    """How one call of a fan-out ended."""
+    """The outcome of one call of a fan-out."""
 
     index: int
-    """Its place among the calls, from 0."""
+    """The place among the calls, from 0."""
     call: Call
     """The call, as it was given."""
     result: ToolResult | None
     """None if there was an error. A result with `is_error` is a result."""
     error: NurseryError | None
-    """What the call raised; None if there is a result."""
+    """The error that the call raised; None if there is a result."""
     duration: float
     """Seconds from the start of the call to its outcome."""
 
     @property
     def ok(self) -> bool:
-        """Whether the tool answered, and not with `is_error`."""
+        """True if the tool answered, and not with `is_error`."""
         return self.result is not None and not self.result.is_error
 
 
 @define(eq=False)
-class _Entry:
+class _CallUnderWay:
     """One call on its way."""
 
     index: int
     call: Call
-    attempts: Attempts[ToolResult]
+    active: ToolCall
     duration: float = 0.0
     """Set when its slot is decided."""
 
@@ -77,16 +77,16 @@ class _Sending:
     """
 
     def __init__(self, servers: ServerView, nursery: trio.Nursery, *, limit: float) -> None:
-        self.arrived: Final = deque[_Entry | CallOutcome]()
+        self.arrived: Final = deque[_CallUnderWay | CallOutcome]()
         """Outcomes that were not read yet."""
         self.readers: Final = trio.lowlevel.ParkingLot()
-        """Who waits for more to arrive."""
+        """The readers that wait for more to arrive."""
         self._servers = servers
         self._nursery = nursery
         self._context = copy_context()
         self._limit = limit
         self._unbegun: deque[tuple[int, Call]] = deque()
-        self._on_wire: dict[int, _Entry] = {}
+        self._on_wire: dict[int, _CallUnderWay] = {}
         self._in_tasks: dict[int, trio.CancelScope] = {}
         self._room = trio.lowlevel.ParkingLot()
         self._feeding = trio.CancelScope()
@@ -100,9 +100,9 @@ class _Sending:
 
     def stop(self) -> None:
         """Take back every call that has no outcome; servers of calls that were sent are told."""
-        unread = [arrived for arrived in self.arrived if isinstance(arrived, _Entry)]
+        unread = [arrived for arrived in self.arrived if isinstance(arrived, _CallUnderWay)]
         for entry in (*self._on_wire.values(), *unread):
-            entry.attempts.give_up(entry.duration)
+            give_up(entry.active, entry.duration)
         self._unbegun.clear()
         self._on_wire.clear()
         self.arrived.clear()
@@ -112,7 +112,7 @@ class _Sending:
 
     @property
     def more_comes(self) -> bool:
-        """Whether there are calls of which nothing has arrived yet."""
+        """True if there are calls of which nothing has arrived yet."""
         return bool(self._unbegun or self._in_flight)
 
     @property
@@ -152,12 +152,12 @@ class _Sending:
 
     def _begin(self, index: int, call: Call) -> Request | None:
         try:
-            attempts = Attempts(ToolCall(call, self._servers))
-            message = attempts.start(ReplySlot(listener=partial(self._decided, index)))
+            active = ToolCall(call, self._servers)
+            message = start(active, ReplySlot(listener=partial(self._decided, index)))
         except NurseryError as error:
             self._arrive(CallOutcome(index, call, None, error, 0.0))
             return None
-        entry = _Entry(index, call, attempts)
+        entry = _CallUnderWay(index, call, active)
         if message is None:
             self._spawn(entry)
         else:
@@ -167,36 +167,36 @@ class _Sending:
     def _decided(self, index: int) -> None:
         """A slot has its outcome: the reader judges it, in its own task."""
         entry = self._on_wire.pop(index)
-        entry.attempts.settle()
-        if entry.attempts.needs_more:  # told by the owner, whose context says nothing of who called
+        entry.active.settle()
+        if needs_more(entry.active):  # told by the owner, whose context says nothing of who called
             self._context.run(self._spawn, entry)
             return
-        entry.duration = entry.attempts.elapsed
-        if self._servers.telemetry is not None and (operation := entry.attempts.operation) is not None:
+        entry.duration = entry.active.elapsed
+        if (operation := entry.active.operation) is not None:
             operation.decide(entry.duration)
         self._arrive(entry)
 
-    def _arrive(self, arrived: _Entry | CallOutcome) -> None:
+    def _arrive(self, arrived: _CallUnderWay | CallOutcome) -> None:
         self.arrived.append(arrived)
         if self.readers:
             self.readers.unpark_all()
         if self._room:
             self._room.unpark_all()
 
-    def _spawn(self, entry: _Entry) -> None:
+    def _spawn(self, entry: _CallUnderWay) -> None:
         self._in_tasks[entry.index] = trio.CancelScope()
         self._nursery.start_soon(self._deliver, entry)
 
-    async def _deliver(self, entry: _Entry) -> None:
+    async def _deliver(self, entry: _CallUnderWay) -> None:
         result, error = None, None
         with self._in_tasks[entry.index] as scope:
             try:
-                result = await entry.attempts.run()
+                result = await deliver(entry.active)
             except NurseryError as raised:
                 error = raised
         del self._in_tasks[entry.index]
         if not scope.cancelled_caught:  # otherwise it was taken back
-            self._arrive(CallOutcome(entry.index, entry.call, result, error, entry.attempts.elapsed))
+            self._arrive(CallOutcome(entry.index, entry.call, result, error, entry.active.elapsed))
 
 
 @final
@@ -212,7 +212,7 @@ class FanOut:
 
     @property
     def until_met(self) -> bool:
-        """Whether there were as many successes as `until` asks for; for `"all"`, whether each call has its outcome.
+        """True if there were as many successes as `until` asks for; for `"all"`, if each call has its outcome.
 
         False as long as the iteration goes on, and for good if it ended for want of further calls or was left early.
         """
@@ -261,12 +261,12 @@ class FanOut:
         return outcome
 
 
-async def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
+async def _outcome(arrived: _CallUnderWay | CallOutcome) -> CallOutcome:
     if isinstance(arrived, CallOutcome):
         return arrived
     result, error = None, None
     try:
-        result = await arrived.attempts.conclude(arrived.duration)
+        result = await conclude(arrived.active, arrived.duration)
     except NurseryError as raised:
         error = raised
     return CallOutcome(arrived.index, arrived.call, result, error, arrived.duration)
@@ -276,7 +276,7 @@ async def _outcome(arrived: _Entry | CallOutcome) -> CallOutcome:
 async def open_fan_out(
     calls: Iterable[Call], servers: ServerView, *, until: Until, limit: int | None
 ) -> AsyncGenerator[FanOut, None]:
-    """See `Supervisor.fan_out`."""
+    """Make many calls at once, which end with the block. The arguments are those of `Supervisor.fan_out`."""
     wanted = _successes(until)
     check_argument("limit", limit, lambda value: None if value is None or number(value) else "a number of calls >= 1")
     async with open_bare_nursery() as nursery:
@@ -290,7 +290,7 @@ async def open_fan_out(
 
 
 def _successes(until: Until) -> float:
-    """How many end a fan-out.
+    """The number of successes that end a fan-out.
 
     Raises:
         ValueError: `until` is not one of its values.

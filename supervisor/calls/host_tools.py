@@ -1,23 +1,67 @@
-"""What the tools of our own that a model is offered have in common: they are no server's."""
+"""The common parts of the tools of our own that a model is offered: they are no server's."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from hashlib import sha256
 from typing import Any, Final
 
-from ..resources.results import ResourceResult
+from attrs import define, field
+
+from ..catalogue.catalogue import Catalogue
+from ..resources import ResourceResult
 from ..security.untrusted_marks import MAX_RESULT_CHARS
-from ..tools.results import ToolResult
+from ..servers.view import ServerView
 from ..tools.tool import Invoke, Tool
+from ..tools.tool_result import ToolResult
 
 LIST_RESOURCES: Final = "list_mcp_resources"
 READ_RESOURCE: Final = "read_mcp_resource"
 FIND_TOOLS: Final = "find_tools"
-CALL_TOOL: Final = "call_tool"
-NAMES: Final = frozenset([LIST_RESOURCES, READ_RESOURCE, FIND_TOOLS, CALL_TOOL])
+CALL_TOOL_NAME: Final = "call_tool"
+NAMES: Final = frozenset([LIST_RESOURCES, READ_RESOURCE, FIND_TOOLS, CALL_TOOL_NAME])
 """No tool of a server gets one of these."""
 
 EVERY_SERVER: Final = "every server"
 """In the place of a server's name."""
+
+
+@define(eq=False)
+class HostTools(ABC):
+    """Two tools of our own, beside those of the catalogue that a model is given with them."""
+
+    _servers: ServerView
+    _reserved: Collection[str]
+    """Names of the host's own tools."""
+    _seen: tuple[Catalogue, tuple[Tool, ...]] | None = field(default=None, init=False)
+
+    def beside(self, catalogue: Catalogue) -> tuple[Tool, ...]:
+        """The tools that a model is given, sorted by name; the same tuple for the same catalogue."""
+        if self._seen is None or self._seen[0] is not catalogue:
+            given = (*self.servers_tools(catalogue), *self.own(catalogue))
+            self._seen = catalogue, tuple(sorted(given, key=lambda tool: tool.name))
+        return self._seen[1]
+
+    @abstractmethod
+    def servers_tools(self, catalogue: Catalogue) -> Collection[Tool]:
+        """The tools of servers that a model is given."""
+
+    @abstractmethod
+    def own(self, catalogue: Catalogue) -> tuple[Tool, ...]:
+        """The tools of our own, where they are of use."""
+
+    @abstractmethod
+    async def find(self, name: str) -> Tool:
+        """The tool of this public name, one of our own or a server's. Where lists may be old, they are fetched again
+        before there is none.
+
+        Raises:
+            NotApproved: It is held back.
+            UnknownTool: There is no such tool now.
+        """
+
+    def find_own(self, name: str) -> Tool | None:
+        """The tool of our own that has this name now."""
+        return next((tool for tool in self.own(self._servers.catalogue.value) if tool.name == name), None)
 
 
 def host_tool(
@@ -48,7 +92,7 @@ def host_tool(
 
 
 def host_result(tool: Tool, text: str, read: ResourceResult | None = None) -> ToolResult:
-    """What a tool of ours answers: this text, of the server that was `read`."""
+    """The answer of a tool of ours: this text, of the server that was `read`."""
     from mcp_types import TextContent
 
     return ToolResult(

@@ -10,13 +10,13 @@ from mcp_nursery.actors.pieces import SMALL
 from mcp_nursery.actors.protocol import URL_ELICITATION_REQUIRED
 
 from .call import ActiveCall
-from .result import refused
+from .outcome_to_result import refused
 
 if TYPE_CHECKING:
     from mcp_types import ElicitRequestURLParams, InputRequest, InputRequiredResult
 
 Asked: TypeAlias = "InputRequiredResult | Rejected"
-"""What a server may say instead of an answer: that it needs input, or that its user has to visit a page first."""
+"""A server's answers that are no result: that it needs input, or that its user has to visit a page first."""
 
 MAX_ROUNDS = 10
 """Times a call may be answered with a request for input: the MCP SDK's `DEFAULT_INPUT_REQUIRED_MAX_ROUNDS`, which the
@@ -30,7 +30,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
 
 
 class InputRounds:
-    """What one attempt has asked of its host so far. Everything happens in the caller's task, step after step."""
+    """The questions of one attempt to its host so far. Everything happens in the caller's task, step after step."""
 
     def __init__(self, call: ActiveCall[Any, Any]) -> None:
         self._call = call
@@ -116,14 +116,14 @@ class InputRounds:
 
 
 def may_be_question(outcome: Outcome | None) -> bool:
-    """Whether it may be a question of the server's instead of an answer."""
+    """True if it may be a question of the server's instead of an answer."""
     if isinstance(outcome, Answered):
         return outcome.result.get("resultType") == "input_required"
     return outcome is not None and wants_a_visit(outcome)
 
 
 def wants_a_visit(outcome: Outcome) -> TypeGuard[Rejected]:
-    """Whether a server refuses until its user has visited a page."""
+    """True if a server refuses until its user has visited a page."""
     return isinstance(outcome, Rejected) and outcome.code == URL_ELICITATION_REQUIRED
 
 

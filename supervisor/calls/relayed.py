@@ -9,12 +9,13 @@ from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
 from mcp_nursery.actors.json_depth import levels_of, texts_in
 from mcp_nursery.actors.messages import CALL_TOOL, LISTED
+from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import NAME_BEARING_METHODS
-from mcp_nursery.actors.reply import Ask, IdleLimit, NoticeCallback, Relay, ReplySlot
+from mcp_nursery.actors.reply import AskPeer, NoticeCallback, Relay
 
 from ..security.injection import scan_in_pieces
-from .others import OtherCall, Place
+from .resources_and_prompts import Destination, DestinationCall
 
 __all__ = ["RelayedResult"]
 
@@ -41,36 +42,40 @@ class RelayedResult:
 
 
 def name_in(method: str, params: Mapping[str, Any]) -> str:
-    """What a request is about: a tool, a prompt or a URI; empty if none of these."""
+    """The object of a request: a tool, a prompt or a URI; empty if it is none of these."""
     name = params.get(NAME_BEARING_METHODS.get(method, ""))
     return name if isinstance(name, str) else ""
 
 
 @define(eq=False, repr=False)
-class RelayedCall(OtherCall[RelayedResult]):
+class RelayedCall(DestinationCall[RelayedResult]):
     """One relayed request under way."""
 
     answers_questions: ClassVar[bool] = False
-    relays: ClassVar[bool] = True
     lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.TOOLS])
 
     method: str
     given_params: Mapping[str, Any]
     on_notice: NoticeCallback | None = None
-    on_question: Ask | None = None
+    on_question: AskPeer | None = None
     principal: Hashable = None
     on_unclear: Callable[[], None] | None = None
 
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.relay: Relay | None = Relay(self.principal, self.on_question, self.on_unclear)
+        self.on_said: NoticeCallback | None = self.on_notice
+
     @property
     def repeatable(self) -> bool:
-        """Whether it only reads, or the hints of its tool are trusted and say so."""
+        """True if it only reads, or the hints of its tool are trusted and allow it."""
         if self.method != CALL_TOOL:
             return self.method in _REPEATABLE
         tool = self.servers.catalogue.value.find(self.name, self.server_name)
         return tool is not None and tool.hints.repeatable
 
-    def find(self) -> Place | None:
-        """Its server knows whether it has what is wanted; nobody gets what filters and pins hold back."""
+    def find(self) -> Destination | None:
+        """The destination: its server knows whether it has it; filters and pins hold it back here."""
         server, name = self.asked.server, self.asked.name
         assert server is not None  # a relayed request names it
         if self.method == CALL_TOOL and server in self.servers.snapshots and not self.servers.offers(server, name):
@@ -84,14 +89,14 @@ class RelayedCall(OtherCall[RelayedResult]):
         wanted = self.method == CALL_TOOL and self.servers.snapshot(server).value.spec.offers(name)
         return [server] if wanted else []
 
+    @override
     def check_allowed(self) -> None:
-        """See `ActiveCall`."""
         held = self.servers.catalogue.value.held_back(self.asked.name, self.asked.server)
         if held is not None and self.method == CALL_TOOL:
             raise NotApproved(held.server, held.tool, held.why)
 
+    @override
     def former_owner(self) -> str | None:
-        """See `ActiveCall`."""
         return self.asked.server
 
     def unknown(self, down: Sequence[str]) -> NurseryError:
@@ -102,27 +107,13 @@ class RelayedCall(OtherCall[RelayedResult]):
         """As it was given: null is a value."""
         return dict(self.asked.meta or {})
 
+    @override
     def encode(self) -> bytes:
-        """See `encoded`."""
         return self.as_json({key: value for key, value in self.given_params.items() if key != "_meta"})
 
     def params(self) -> bytes:
         """As they were given."""
         return self.encoded
-
-    def new_slot(self, idle: IdleLimit | None, *, attentive: bool) -> ReplySlot:
-        """See `ActiveCall`."""
-        wanted = attentive or "progressToken" in (self.asked.meta or {})
-        return ReplySlot(wants_progress=wanted, idle=idle, relay=self._relay)
-
-    @property
-    def _relay(self) -> Relay:
-        return Relay(self.principal, self.on_question, self.on_unclear)
-
-    @property
-    def on_said(self) -> NoticeCallback | None:
-        """See `ActiveCall`."""
-        return self.on_notice
 
     def given(self, result: tuple[dict[str, Any], str], incarnation: int, *, small: bool) -> Steps[RelayedResult]:
         """As it came, scanned."""
@@ -131,10 +122,6 @@ class RelayedCall(OtherCall[RelayedResult]):
         signals = () if self.method not in _FOR_MODELS else (yield from _scan(raw))
         yield
         return RelayedResult(raw, version, incarnation, signals)
-
-    def signals(self, given: RelayedResult) -> tuple[str, ...]:
-        """See `ActiveCall`."""
-        return given.signals
 
 
 def _scan(raw: dict[str, Any]) -> Steps[tuple[str, ...]]:

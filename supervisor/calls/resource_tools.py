@@ -11,28 +11,28 @@ from attrs import define, evolve, field
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved, UnknownTool
 from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
 from ..security.untrusted_marks import clean_name
-from ..servers.view import ServerView
-from ..tools.results import ToolResult
 from ..tools.tool import Tool
-from .approval import Approvals
+from ..tools.tool_result import ToolResult
+from .approvals import Approvals
 from .call import Call
 from .host_tools import LIST_RESOURCES as LIST
 from .host_tools import READ_RESOURCE as READ
-from .host_tools import host_result, host_tool
-from .others import read_resource
+from .host_tools import HostTools, host_result, host_tool
+from .resources_and_prompts import read_resource
 
-_SAID = 200
+_MOST_DESCRIPTION = 200
 """Characters of a description that are listed."""
 
-_LISTS = (
+_LIST_DESCRIPTION = (
     "Lists the resources that the MCP servers offer, one JSON object a line: its URI, server, name and description."
 )
-_READS = (
+_READ_DESCRIPTION = (
     "Reads one resource of an MCP server by its URI: one that is listed, one made from a listed template, or one that "
     "the result of a tool links to. Give the server of that tool with a URI that is not listed."
 )
@@ -44,39 +44,25 @@ _ARGUMENTS: Final[Mapping[str, dict[str, Any]]] = {
 
 
 @define(eq=False)
-class ResourceTools:
+class ResourceTools(HostTools):
     """Makes the tools, and does what a model wants of them."""
 
-    _servers: ServerView
     _approvals: Approvals
-    _reserved: Collection[str]
-    """Names of the host's own tools."""
     _made: tuple[Tool, ...] = field(default=(), init=False)
-    _seen: tuple[Catalogue, tuple[Tool, ...]] | None = field(default=None, init=False)
 
-    def beside(self, catalogue: Catalogue) -> tuple[Tool, ...]:
-        """All tools of the catalogue, and these if there are resources, sorted by name."""
-        if self._seen is None or self._seen[0] is not catalogue:
-            own = self.of(catalogue)
-            tools = sorted((*catalogue.tools, *own), key=lambda tool: tool.name) if own else catalogue.tools
-            self._seen = catalogue, tuple(tools)
-        return self._seen[1]
+    @override
+    def servers_tools(self, catalogue: Catalogue) -> Collection[Tool]:
+        return catalogue.tools
 
-    def of(self, catalogue: Catalogue) -> tuple[Tool, ...]:
-        """These, if there are resources."""
+    @override
+    def own(self, catalogue: Catalogue) -> tuple[Tool, ...]:
         if not (catalogue.resources or catalogue.resource_templates):
             return ()
-        self._made = self._made or (self._tool(LIST, _LISTS), self._tool(READ, _READS))
+        self._made = self._made or (self._tool(LIST, _LIST_DESCRIPTION), self._tool(READ, _READ_DESCRIPTION))
         return self._made
 
+    @override
     async def find(self, name: str) -> Tool:
-        """The tool of this public name: a server's, or one of these. Where lists may be old, they are fetched again
-        before there is none.
-
-        Raises:
-            NotApproved: It is held back.
-            UnknownTool: There is no such tool now.
-        """
         if (tool := self._known(name)) is not None:
             return tool
         owners = self._servers.owners_of(name, self._servers.snapshots)
@@ -89,9 +75,7 @@ class ResourceTools:
         raise UnknownTool(name, near=catalogue.near(name))
 
     def _known(self, name: str) -> Tool | None:
-        catalogue = self._servers.catalogue.value
-        own = (tool for tool in self.of(catalogue) if tool.name == name)
-        return catalogue.find(name) or next(own, None)
+        return self._servers.catalogue.value.find(name) or self.find_own(name)
 
     def _tool(self, name: str, described: str) -> Tool:
         return host_tool(
@@ -113,7 +97,7 @@ class ResourceTools:
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
     ) -> ToolResult:
-        """What is known is told; no server is asked."""
+        """List what is known; no server is asked."""
         del timeout, on_progress, meta
         await trio.lowlevel.checkpoint()
         server = self._server(_texts(tool, arguments).get("server"))
@@ -128,7 +112,7 @@ class ResourceTools:
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
     ) -> ToolResult:
-        """What a model reads is the model's decision: it goes through approval, as a tool of the server."""
+        """Read for a model, which is the model's decision: it goes through approval, as a tool of the server."""
         del on_progress
         given = _texts(tool, arguments)
         if "uri" not in given:
@@ -159,7 +143,7 @@ def _texts(tool: Tool, arguments: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _lines(catalogue: Catalogue, server: str | None) -> Steps[str]:
-    """What this server offers, or all of them: each may have thousands."""
+    """The offers of this server, or of all of them: each may have thousands."""
     lines: list[str] = []
     for line in _listed(catalogue):
         yield
@@ -170,9 +154,9 @@ def _lines(catalogue: Catalogue, server: str | None) -> Steps[str]:
 
 def _listed(catalogue: Catalogue) -> Iterable[dict[str, Any]]:
     for each in catalogue.resources:
-        said = (each.description or "")[:_SAID]
+        said = (each.description or "")[:_MOST_DESCRIPTION]
         kind = {"mimeType": each.mime_type, "size": each.size}
         yield {"uri": each.uri, "server": each.server, "name": each.title or each.name, "description": said, **kind}
     for template in catalogue.resource_templates:
-        said, name = (template.description or "")[:_SAID], template.title or template.name
+        said, name = (template.description or "")[:_MOST_DESCRIPTION], template.title or template.name
         yield {"uriTemplate": template.uri_template, "server": template.server, "name": name, "description": said}

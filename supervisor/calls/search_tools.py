@@ -6,23 +6,25 @@ model that is given every tool.
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 from attrs import define, field
 
 from mcp_nursery.actors.errors import InvalidArguments
 from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
 from ..security.untrusted_marks import MAX_RESULT_CHARS, clean_name
-from ..servers.view import ServerView
-from ..tools.results import ToolResult
-from ..tools.search import ToolIndex
 from ..tools.tool import Tool
-from .host_tools import CALL_TOOL, FIND_TOOLS, host_result, host_tool
+from ..tools.tool_result import ToolResult
+from .host_tools import CALL_TOOL_NAME, FIND_TOOLS, HostTools, host_result, host_tool
 from .resource_tools import ResourceTools
+
+if TYPE_CHECKING:
+    from ..tools.search import ToolIndex
 
 FOUND: Final = 5
 """Tools that are found, unless more are asked for."""
@@ -30,7 +32,7 @@ MOST_FOUND: Final = 20
 """Tools that are found at most."""
 
 NOTHING: Final = "no tool fits; try other words for what it does, or the name of a server"
-_TOO_LONG = "too long to be shown"
+_RESULT_TOO_LONG = "too long to be shown"
 
 CALLS: Final = "Calls a tool that find_tools has found, by its name, with arguments as its input_schema says."
 FIND_SCHEMA: Final[dict[str, Any]] = {
@@ -57,22 +59,18 @@ CALL_SCHEMA: Final[dict[str, Any]] = {
 
 
 @define(eq=False)
-class SearchTools:
+class SearchTools(HostTools):
     """Makes the tools, and does what a model wants of them."""
 
-    _servers: ServerView
     _all: ResourceTools
-    """What is searched, and called."""
-    _reserved: Collection[str]
-    """Names of the host's own tools."""
-    _index: ToolIndex | None = field(default=None, init=False)
+    """The tools that are searched, and called."""
+    _index: "ToolIndex | None" = field(default=None, init=False)
     _indexed: Catalogue | None = field(default=None, init=False)
     """The catalogue that the index is of."""
     _indexing: trio.Lock = field(factory=trio.Lock, init=False)
     _call: Tool | None = field(default=None, init=False)
     _find: tuple[Collection[str], Tool] | None = field(default=None, init=False)
     """Made for these servers."""
-    _seen: tuple[Catalogue, tuple[Tool, ...]] | None = field(default=None, init=False)
 
     def open(self) -> None:
         """Somebody wants to search.
@@ -82,6 +80,8 @@ class SearchTools:
             SupervisorClosed: The block was left.
         """
         self._servers.check_open()
+        from ..tools.search import ToolIndex  # few hosts search
+
         self._index = self._index or ToolIndex()
 
     def close(self) -> None:
@@ -89,19 +89,16 @@ class SearchTools:
         if self._index is not None:
             self._index.close()
 
-    def beside(self, catalogue: Catalogue) -> tuple[Tool, ...]:
-        """These, and the tools that are always to be there, sorted by name."""
-        if self._seen is None or self._seen[0] is not catalogue:
-            always = (tool for tool in catalogue.tools if tool.always_load)
-            listed = sorted((*always, *self._of(catalogue)), key=lambda tool: tool.name)
-            self._seen = catalogue, tuple(listed)
-        return self._seen[1]
+    @override
+    def servers_tools(self, catalogue: Catalogue) -> Collection[Tool]:
+        return [tool for tool in catalogue.tools if tool.always_load]
 
-    def _of(self, catalogue: Catalogue) -> tuple[Tool, Tool]:
+    @override
+    def own(self, catalogue: Catalogue) -> tuple[Tool, Tool]:
         servers = catalogue.parts.keys()
         if self._find is None or self._find[0] != servers:
             self._find = servers, self._made(FIND_TOOLS, finds(servers), FIND_SCHEMA)
-        self._call = self._call or self._made(CALL_TOOL, CALLS, CALL_SCHEMA)
+        self._call = self._call or self._made(CALL_TOOL_NAME, CALLS, CALL_SCHEMA)
         return self._find[1], self._call
 
     def _made(self, name: str, described: str, schema: dict[str, Any]) -> Tool:
@@ -116,13 +113,12 @@ class SearchTools:
             read_only=finds,
         )
 
+    @override
     async def find(self, name: str) -> Tool:
-        """One of these, or any tool there is. See `ResourceTools.find`."""
-        own = (tool for tool in self._of(self._servers.catalogue.value) if tool.name == name)
-        return next(own, None) or await self._all.find(name)
+        return self.find_own(name) or await self._all.find(name)
 
     async def search(self, query: str) -> list[Tool]:
-        """What is known and fits these words, best first; no server is asked.
+        """The known tools that fit these words, best first; no server is asked.
 
         Raises:
             SupervisorClosed: The block was left.
@@ -144,7 +140,7 @@ class SearchTools:
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
     ) -> ToolResult:
-        """What is known is searched."""
+        """Search the known tools."""
         del timeout, on_progress, meta
         query, limit = wanted(arguments)
         await trio.lowlevel.checkpoint()
@@ -177,7 +173,7 @@ class SearchTools:
 
 
 def finds(servers: Iterable[str]) -> str:
-    """What the tool that finds tools of these servers says that it does."""
+    """The description of the tool that finds tools of these servers."""
     names = ", ".join(sorted(map(clean_name, servers)))
     return (
         "Finds tools of MCP servers by words for what they do. Gives the best first, one JSON object a line: name, "
@@ -206,15 +202,15 @@ def chosen(arguments: object) -> tuple[str, Any]:
     Raises:
         InvalidArguments: They are not there.
     """
-    given = _given(CALL_TOOL, CALL_SCHEMA, arguments)
+    given = _given(CALL_TOOL_NAME, CALL_SCHEMA, arguments)
     name = given.get("name")
     if not isinstance(name, str):
-        raise InvalidArguments("name must be a text", tool=CALL_TOOL)
+        raise InvalidArguments("name must be a text", tool=CALL_TOOL_NAME)
     return name, given.get("arguments")
 
 
 def _given(tool: str, schema: Mapping[str, Any], arguments: object) -> dict[str, Any]:
-    """What is given; None counts as nothing.
+    """The arguments; None counts as none.
 
     Raises:
         InvalidArguments: It is no object, or has what the tool does not know.
@@ -237,7 +233,7 @@ def described(tools: Iterable[Tool]) -> str:
         said = tool.as_anthropic()
         line = json.dumps(said, ensure_ascii=False)
         if len(line) >= room:
-            line = json.dumps({**said, "input_schema": _TOO_LONG}, ensure_ascii=False)
+            line = json.dumps({**said, "input_schema": _RESULT_TOO_LONG}, ensure_ascii=False)
         room -= len(line) + 1
         lines.append(line)
     return "\n".join(lines)

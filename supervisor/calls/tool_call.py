@@ -10,10 +10,11 @@ from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import CALL_TOOL
+from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 
-from ..tools.results import ToolResult, tool_result
 from ..tools.tool import Tool
+from ..tools.tool_result import ToolResult, tool_result
 from .call import ActiveCall, encode_arguments
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
 
     @property
     def tool(self) -> Tool:
-        """What is called, since it was found."""
+        """The tool that is called, since it was found."""
         assert self.found is not None
         return self.found
 
@@ -62,25 +63,26 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
             raise NotApproved(tool.server, tool.tool, "its definition has changed since it was agreed to")
         return tool
 
+    @override
     def former_owner(self) -> str | None:
-        """See `ActiveCall`."""
         departed = self.servers.catalogue.value.departed(self.asked.name)
         return None if departed is None else departed[0]
 
+    @override
     def check_allowed(self) -> None:
-        """See `ActiveCall`."""
         if held := self.servers.catalogue.value.held_back(self.asked.name, self.asked.server):
             raise NotApproved(held.server, held.tool, held.why)
 
     def listers(self) -> Sequence[str]:
-        """Those that can have a tool of this public name; or the one that was named, unless its user wants no such."""
+        """The servers that can have a tool of this public name; or the one that was named, unless its user wants no
+        such."""
         server = self.asked.server
         if server is None:
             return self.possible_owners()
         return [server] if self.servers.snapshot(server).value.spec.offers(self.asked.name) else []
 
+    @override
     def possible_owners(self) -> Sequence[str]:
-        """See `ActiveCall`."""
         return self.servers.owners_of(self.asked.name, self.servers.snapshots)
 
     def unknown(self, down: Sequence[str]) -> NurseryError:
@@ -90,13 +92,13 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
         return UnknownTool(asked.name, server=asked.server, near=near, down=down)
 
     @property
+    @override
     def tool_name(self) -> str | None:
-        """See `ActiveCall`."""
-        return self.tool.tool
+        return None if self.found is None else self.found.tool
 
     @property
     def repeatable(self) -> bool:
-        """Whether hints that are trusted say so."""
+        """True if trusted hints allow it."""
         return self.tool.hints.repeatable
 
     @property
@@ -109,7 +111,8 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
 
     def params(self) -> bytes:
         """Name and arguments."""
-        name = _encoded(self.tool.tool)
+        assert self.found is not None  # it was found
+        name = _encoded(self.found.tool)
         return (
             b'{"name":%b}' % name if self.arguments is None else b'{"name":%b,"arguments":%b}' % (name, self.arguments)
         )
@@ -122,11 +125,7 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
             server=tool.server,
             tool=tool.tool,
             max_chars=tool.max_result_chars,
-            duration=self.elapsed,
+            duration=self.duration,
             incarnation=incarnation,
             small=small,
         )
-
-    def signals(self, given: ToolResult) -> tuple[str, ...]:
-        """See `ActiveCall`."""
-        return given.signals

@@ -8,13 +8,10 @@ from functools import cached_property
 
 from attrs import frozen
 
-from ..resources.prompt import Prompt
-from ..resources.resource import Resource, ResourceTemplate
+from ..decisions.suggestions import NearNames, near_names
+from ..resources import Prompt, Resource, ResourceTemplate
 from ..tools.tool import Tool
-from .persistent_map import Table
-from .server_offers import NO_OFFERS, ServerOffers
-from .server_tools import HeldBack, ServerTools
-from .suggestions import NearNames, near_names
+from .server_tools import NO_OFFERS, HeldBack, ServerOffers, ServerTools
 
 
 @frozen(slots=False, eq=False)
@@ -23,7 +20,7 @@ class Catalogue:
 
     parts: Mapping[str, ServerTools]
     """Of each server. The router routes by it."""
-    homes: Table[str, str]
+    homes: Mapping[str, str]
     """The server behind each public name. It alone tells routes of different servers apart: what becomes of a server
     that keeps its names changes its part and nothing else, however many they are."""
     contested: Collection[str] = frozenset()
@@ -134,13 +131,12 @@ class Catalogue:
         return NearNames(tool.name for tool in self.tools)
 
 
-NO_TOOLS = Catalogue({}, Table())
+NO_TOOLS = Catalogue({}, {})
 """Of no servers."""
 
 
 def replace_parts(catalogue: Catalogue, parts: Iterable[ServerTools], gone: Collection[str] = ()) -> Catalogue:
-    """The catalogue with these servers' parts exchanged, and without those that are gone; all others as they were. What
-    it takes depends on the names that come and go, not on how many there are, but for one copy of a plain mapping."""
+    """The catalogue with these servers' parts exchanged, and without those that are gone; all others as they were."""
     come = [part for part in parts if part is not catalogue.parts.get(part.server)]
     exchanged = {**catalogue.parts, **{part.server: part for part in come}}
     for server in gone:
@@ -152,7 +148,10 @@ def replace_parts(catalogue: Catalogue, parts: Iterable[ServerTools], gone: Coll
     new = [(name, server) for server, names in after.items() for name in names - before[server]]
     if not (left or new or catalogue.contested):
         return Catalogue(exchanged, catalogue.homes)
-    homes = catalogue.homes.exchange(left, new)
+    homes = {**catalogue.homes}
+    for name in left:
+        homes.pop(name, None)
+    homes.update(new)
     if catalogue.contested or len(homes) != len(catalogue.homes) - len(left) + len(new):
         return _catalogue(exchanged)
     return Catalogue(exchanged, homes)
@@ -167,4 +166,4 @@ def _catalogue(parts: Mapping[str, ServerTools]) -> Catalogue:
     counts = Counter(name for part in parts.values() for name in part.names)
     contested = {name for name, count in counts.items() if count > 1}
     homes = ((name, part.server) for part in parts.values() for name in part.names if name not in contested)
-    return Catalogue(parts, Table(homes), contested)
+    return Catalogue(parts, dict(homes), contested)

@@ -1,18 +1,104 @@
-"""One server's part of the catalogue. Pure, and made in pieces: a server may have ten thousand tools."""
+"""One server's part of the catalogue: its tools, and its offers besides. Pure, and made in one go: the definitions of
+one server are bounded."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from operator import is_
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Owner
-from mcp_nursery.actors.pieces import Steps
 
-from ..state_machine import Snapshot
-from ..tools.naming import naming_steps
-from ..tools.tool import Invoke, Tool
-from .server_offers import NO_OFFERS, ServerOffers, offers_steps
+from ..decisions.state_machine import Snapshot
+from ..resources import Prompt, Resource, ResourceTemplate
+from ..tools.naming import public_names, rivals_of
+from ..tools.tool import Invoke, Tool, as_available
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Definition
+
+T = TypeVar("T", Resource, ResourceTemplate, Prompt)
+
+
+@frozen
+class ServerOffers:
+    """The offers of one server besides tools."""
+
+    resources: tuple[Resource, ...] = ()
+    templates: tuple[ResourceTemplate, ...] = ()
+    prompts: tuple[Prompt, ...] = ()
+    """The prompts, each with its public name; those without one have an empty one."""
+    shown: bool = True
+    """True if its server is in a state that shows them."""
+    available: bool = False
+    """True if its server is connected."""
+    uris: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
+    """The place in `resources` of each, by its URI."""
+    own_prompts: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
+    """The place in `prompts` of each, by the server's own name."""
+
+    def template_of(self, uri: str) -> ResourceTemplate | None:
+        """The first template that the URI may come of."""
+        return next((template for template in self.templates if template.matches(uri)), None)
+
+
+NO_OFFERS = ServerOffers()
+"""The offers of a server that has nothing but tools, or has listed nothing."""
+
+
+def offers_of(
+    snapshot: Snapshot,
+    servers: frozenset[str],
+    template: str,
+    offers: ServerOffers,
+    before: Snapshot | None,
+) -> ServerOffers:
+    """The offers of the server now.
+
+    Args:
+        snapshot: The server now.
+        servers: The names of all configured servers, by which prompts are named as tools are.
+        template: How public names are made.
+        offers: What it offered before. What has not changed is taken from it.
+        before: The server then; None if its prompts would have had other names.
+    """
+    declared, known = snapshot.definitions, None if before is None else before.definitions
+    if not (declared.resources or declared.templates or declared.prompts):
+        return NO_OFFERS
+    available = snapshot.state is ServerState.CONNECTED
+    same = offers.available is available and known is not None and offers is not NO_OFFERS
+    resources, templates, prompts = offers.resources, offers.templates, offers.prompts
+    uris, own_prompts = offers.uris, offers.own_prompts
+    name = snapshot.spec.name
+    if known is None or not same or known.resources is not declared.resources:
+        resources = _reuse_equal(resources, declared.resources, lambda each: Resource(name, each.uri, each, available))
+        uris = {resource.uri: place for place, resource in enumerate(resources)}
+    if known is None or not same or known.templates is not declared.templates:
+        templates = _reuse_equal(
+            templates, declared.templates, lambda each: ResourceTemplate(name, each.uri_template, each, available)
+        )
+    if known is None or not same or known.prompts is not declared.prompts:
+        names = public_names(name, [prompt.name for prompt in declared.prompts], servers, template)
+        prompts = _reuse_equal(
+            prompts, declared.prompts, lambda each: Prompt(names.get(each.name, ""), name, each.name, each, available)
+        )
+        own_prompts = {prompt.prompt: place for place, prompt in enumerate(prompts)}
+    made = ServerOffers(resources, templates, prompts, True, available, uris, own_prompts)  # noqa: FBT003
+    return offers if made == offers else made
+
+
+def _reuse_equal(before: tuple[T, ...], declared: Sequence[Any], make: Callable[[Any], T]) -> tuple[T, ...]:
+    """The items; an unchanged one in the same place is the same object: a comparison of objects finds most of them."""
+    made: list[T] = []
+    same = len(before) == len(declared)
+    for place, each in enumerate(declared):
+        now = make(each)
+        kept = place < len(before) and before[place] == now
+        same = same and kept
+        made.append(before[place] if kept else now)
+    return before if same else tuple(made)
+
 
 ToolKey = str | tuple[str, str]
 """A public tool name, or (server, the server's own name of the tool)."""
@@ -37,23 +123,25 @@ class ServerTools:
     tools: tuple[Tool, ...] = ()
     """Empty in the states that show none."""
     held: Mapping[ToolKey, HeldBack] = field(factory=dict[ToolKey, HeldBack])
-    """What is not shown until a person accepts how it has changed."""
+    """The tools that are not shown until a person accepts how they have changed."""
     departed: Mapping[ToolKey, str] = field(factory=dict[ToolKey, str])
-    """What it offered before it came to a state that shows none, by all its names, and its own name of each: a call
-    gets the server's state, not `UnknownTool`."""
+    """The tools that it offered before it came to a state that shows none, by all their names, and the own name of
+    each: a call gets the server's state, not `UnknownTool`."""
     offers: ServerOffers = NO_OFFERS
-    """Its resources and prompts."""
+    """The resources and prompts."""
     owner: Owner | None = field(default=None, repr=False)
-    named_by: Collection[str] = field(default=frozenset(), repr=False, eq=False)
-    """The names of all servers by which its tools are named."""
+    rivals: frozenset[str] = field(default=frozenset(), repr=False, eq=False)
+    """The part of all servers' names that its tools' names depend on: see `rivals_of`."""
+    public: Mapping[str, str] = field(factory=dict[str, str], repr=False, eq=False)
+    """The public names of all tools that it declares, those that are not shown included, by its own names."""
     names: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
-    """Where in `tools` each is, by its public name."""
+    """The place in `tools` of each, by its public name."""
     own: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
     """The same, by the server's own name."""
 
     @property
     def is_blank(self) -> bool:
-        """Whether it never told of anything."""
+        """True if it has never had an entry."""
         return not (self.tools or self.held or self.departed or self.offers is not NO_OFFERS)
 
 
@@ -61,51 +149,45 @@ Before: TypeAlias = tuple[Snapshot, ServerTools]
 """A server's earlier snapshot, and its part then."""
 
 
-def part_steps(
+def part_of(
     snapshot: Snapshot,
-    servers: Collection[str],
+    servers: frozenset[str],
     *,
     template: str,
     reserved: Collection[str] = frozenset(),
     invoke: Invoke | None = None,
     before: Before | None = None,
-) -> Steps[ServerTools]:
+) -> ServerTools:
     """The part of one server.
 
     Args:
         snapshot: The server now.
-        servers: The names of all configured servers: a tool's name depends on them, on no other server's tools. Best
-            the same `frozenset` for all parts: see `public_names`.
+        servers: The names of all configured servers: a tool's name depends on them, on no other server's tools.
         template: How public names are made.
         reserved: Public names that the host keeps for itself.
         invoke: Given to the tools, for `await tool(arguments)`.
         before: An earlier part, made with the same template, reserved names and `invoke`. What is as it was there is
-            taken from it, so that a look at what is the same object tells most of what has not changed.
+            taken from it, so that a comparison of objects finds most of what has not changed.
     """
-    earlier = _unchanged(snapshot, before)
-    if earlier is None or earlier.named_by is not servers:
-        names = yield from naming_steps(
-            snapshot.spec.name,
-            # All of them have their say in the names: what the user filters changes nobody else's.
-            [definition.name for definition in snapshot.definitions.tools],
-            servers,
-            template,
-            reserved,
-        )
-        if earlier is not None and _is_named(earlier, names):
-            earlier = evolve(earlier, named_by=servers)
-        else:
-            earlier = yield from _new_part(snapshot, names, servers, invoke, before)
-    offers = yield from offers_steps(
-        snapshot, servers, template, before[1].offers if before else NO_OFFERS, before[0] if before else None
-    )
+    name, rivals = snapshot.spec.name, rivals_of(snapshot.spec.name, servers, template)
+    then, earlier = (None, ServerTools(name)) if before is None else before
+    if earlier.rivals != rivals:
+        then = None  # by then its names were others
+    part = earlier if then is not None and _is_unchanged(snapshot, then, earlier) else None
+    if part is None:
+        # All of them count for the names: a filter of the user's changes no other tool's name.
+        declared = dict.fromkeys(definition.name for definition in snapshot.definitions.tools)
+        kept = then is not None and earlier.public.keys() == declared.keys()
+        names = earlier.public if kept else public_names(name, list(declared), servers, template, reserved)
+        part = _new_part(snapshot, names, invoke, earlier)
+    offers = offers_of(snapshot, servers, template, earlier.offers, then)
     if not snapshot.keeps_tools:
-        return dismissed(evolve(earlier, offers=offers))
-    tools = yield from _as_available(earlier.tools, available=snapshot.state is ServerState.CONNECTED)
-    return evolve(earlier, tools=tools, offers=offers, owner=snapshot.owner)
+        return dismiss(evolve(part, offers=offers, rivals=rivals))
+    tools = _as_available(part.tools, available=snapshot.state is ServerState.CONNECTED)
+    return evolve(part, tools=tools, offers=offers, owner=snapshot.owner, rivals=rivals)
 
 
-def dismissed(part: ServerTools) -> ServerTools:
+def dismiss(part: ServerTools) -> ServerTools:
     """The part of a server that shows its tools no more."""
     offers = part.offers if part.offers is NO_OFFERS else evolve(part.offers, shown=False)
     if part.departed:
@@ -113,45 +195,39 @@ def dismissed(part: ServerTools) -> ServerTools:
     departed: dict[ToolKey, str] = {key: held.tool for key, held in part.held.items()}
     departed |= {name: part.tools[place].tool for name, place in part.names.items()}
     departed |= {(part.server, name): name for name in part.own}
-    return ServerTools(part.server, departed=departed, offers=offers, named_by=part.named_by)
+    return ServerTools(part.server, departed=departed, offers=offers, rivals=part.rivals, public=part.public)
 
 
-def _unchanged(snapshot: Snapshot, before: Before | None) -> ServerTools | None:
-    """The earlier part, if all it was made of is the same now but perhaps the names and whether it is available."""
-    if before is None or before[1].departed or before[0].definitions.tools is not snapshot.definitions.tools:
-        return None
-    same = before[0].review == snapshot.review and before[0].spec == snapshot.spec
-    return before[1] if same else None
+def _is_unchanged(snapshot: Snapshot, then: Snapshot, part: ServerTools) -> bool:
+    """True if all that the part was made of is the same now, but perhaps for its availability."""
+    return (
+        not part.departed
+        and then.definitions.tools is snapshot.definitions.tools
+        and then.review == snapshot.review
+        and then.spec == snapshot.spec
+    )
 
 
-def _is_named(part: ServerTools, names: Mapping[str, str]) -> bool:
-    return not part.held and all(tool.name == names.get(tool.tool, "") for tool in part.tools)
-
-
-def _new_part(
-    snapshot: Snapshot,
-    names: Mapping[str, str],
-    servers: Collection[str],
-    invoke: Invoke | None,
-    before: Before | None,
-) -> Steps[ServerTools]:
+def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | None, earlier: ServerTools) -> ServerTools:
     spec, review = snapshot.spec, snapshot.review
-    earlier = ServerTools(spec.name) if before is None else before[1]
+    available, change = snapshot.state is ServerState.CONNECTED, review.changes.get
+    server, trusted_hints, max_result_chars = spec.name, spec.trust_hints, spec.max_result_chars
     tools: list[Tool] = []
     held: dict[ToolKey, HeldBack] = {}
-    for definition in snapshot.definitions.tools:
-        yield
-        if not spec.offers(definition.name):
-            continue
+    declared: Iterable[Definition] = snapshot.definitions.tools
+    if spec.is_filtered:
+        declared = (each for each in declared if spec.offers(each.name))
+    for definition in declared:
+        own_name = definition.name
         tool = Tool(
-            name=names.get(definition.name, ""),
-            server=spec.name,
-            tool=definition.name,
+            name=names.get(own_name, ""),
+            server=server,
+            tool=own_name,
             definition=definition,
-            available=snapshot.state is ServerState.CONNECTED,
-            trusted_hints=spec.trust_hints,
-            max_result_chars=spec.max_result_chars,
-            change=review.changes.get(definition.name),
+            available=available,
+            trusted_hints=trusted_hints,
+            max_result_chars=max_result_chars,
+            change=change(own_name),
             invoke=invoke,
         )
         if tool.tool in review.held:
@@ -160,29 +236,21 @@ def _new_part(
             place = earlier.own.get(tool.tool)
             before_it = None if place is None else earlier.tools[place]
             tools.append(before_it if before_it is not None and before_it == tool else tool)
+    same = len(earlier.tools) == len(tools) and all(map(is_, earlier.tools, tools))
     return ServerTools(
         spec.name,
-        tools=_same(earlier.tools, tools),
+        tools=earlier.tools if same else tuple(tools),
         held=held,
-        named_by=servers,
+        public=names,
         names={tool.name: place for place, tool in enumerate(tools) if tool.name},
         own={tool.tool: place for place, tool in enumerate(tools)},
     )
 
 
-def _same(before: tuple[Tool, ...], tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    same = len(before) == len(tools) and all(one is other for one, other in zip(before, tools, strict=True))
-    return before if same else tuple(tools)
-
-
-def _as_available(tools: tuple[Tool, ...], *, available: bool) -> Steps[tuple[Tool, ...]]:
+def _as_available(tools: tuple[Tool, ...], *, available: bool) -> tuple[Tool, ...]:
     if not tools or tools[0].available is available:  # as all of them
         return tools
-    changed: list[Tool] = []
-    for tool in tools:
-        yield
-        changed.append(evolve(tool, available=available))
-    return tuple(changed)
+    return tuple(as_available(tool, available=available) for tool in tools)
 
 
 def _keys(tool: Tool) -> Iterable[ToolKey]:

@@ -30,8 +30,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _end_at_sigterm() -> None:
-    """Have SIGTERM end this process normally before and after the time in which the command listens for it: nothing
-    has been started yet, or all has ended."""
+    """Let SIGTERM end this process normally before and after the command listens for it: nothing has been started yet,
+    or everything has ended."""
     import os
     import signal
 

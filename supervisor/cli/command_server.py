@@ -1,4 +1,4 @@
-"""One server, as a command line gives it: its command, and what an entry of a file would say of it besides."""
+"""One server given on the command line: its command, and the fields that its entry in a file would have."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from mcp_nursery.actors.argument_checks import Check, check_setting, finite_seco
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport
-from mcp_nursery.supervisor.restart_policy import RestartMode, Revive, is_revive
+from mcp_nursery.supervisor.decisions.restart_policy import RestartMode, Revive, is_revive
 from mcp_nursery.supervisor.spec import Liveness
 
 from .command_names import name_of_command
@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class CommandServer:
-    """What an entry says in the words of a command line. None: as the entry has it that does not say it."""
+    """The fields of the server. None stands for the default of an entry."""
 
     name: str | None = None
-    """Its name. None: that of what its command runs."""
+    """The server's name. None: the name of its program."""
     cwd: str | None = None
-    """Where it runs."""
+    """The working directory."""
     env: Sequence[str] = ()
     """Variables, as `NAME=VALUE`, over those of the host."""
     restart: str | None = None
@@ -36,19 +36,21 @@ class CommandServer:
     connect_seconds: float | None = None
     idle_seconds: float | None = None
     revive: str | None = None
-    """What ends a failure: `never`, `on_call`, seconds, or the last two with a comma."""
+    """The ends of a failure: `never`, `on_call`, seconds, or the last two with a comma."""
     liveness: str | None = None
     """Seconds of silence before a probe, and perhaps, after a comma, those for its answer."""
     protocol: str | None = None
 
     @property
-    def given(self) -> str | None:
-        """An option that was given; None if none was."""
-        told = asdict(self)
-        return next((option_of(each.name) for each in fields(CommandServer) if told[each.name] not in (None, ())), None)
+    def first_option(self) -> str | None:
+        """The first option that was given; None if none was."""
+        values = asdict(self)
+        return next(
+            (option_of(each.name) for each in fields(CommandServer) if values[each.name] not in (None, ())), None
+        )
 
     def spec(self, command: Sequence[str], *, call_seconds: float | None) -> ServerSpec:
-        """The server. It has the environment that its host meant for it.
+        """Make the server. It inherits the environment, which its host chose for it.
 
         Raises:
             ConfigError: An option has a value that cannot work.
@@ -60,7 +62,7 @@ class CommandServer:
         for option in ("name", "cwd"):
             if getattr(self, option) == "":
                 raise ConfigError("must not be empty", field=option_of(option))
-        said: dict[str, Any] = {
+        chosen: dict[str, Any] = {
             "restart": self.restart,
             "policy": self._policy(),
             "connect_timeout": self.connect_seconds,
@@ -73,7 +75,7 @@ class CommandServer:
             self.name or name_of_command(command, os.path.join(_working_directory(), self.cwd or "")),
             StdioTransport(program, args, env=_variables(self.env), cwd=self.cwd, inherit_env=True),
             call_timeout=call_seconds,
-            **{key: value for key, value in said.items() if value is not None},
+            **{key: value for key, value in chosen.items() if value is not None},
         )
 
     def _policy(self) -> RestartPolicy | None:
@@ -82,7 +84,7 @@ class CommandServer:
             ladder["delays"] = _seconds("restart_delays", self.restart_delays)
         if self.stable_after_seconds is not None:
             ladder["stable_after"] = self.stable_after_seconds
-        return _made("restart_delays", lambda: RestartPolicy(**ladder)) if ladder else None
+        return _checked("restart_delays", lambda: RestartPolicy(**ladder)) if ladder else None
 
     def _revive(self) -> Revive | None:
         if self.revive in (None, "never", "on_call"):
@@ -104,7 +106,7 @@ class CommandServer:
         times = _seconds("liveness", self.liveness)
         if len(times) not in (1, 2):
             raise ConfigError("must be SECONDS or SECONDS,SECONDS", field=option_of("liveness"))
-        return _made("liveness", lambda: Liveness(*times))
+        return _checked("liveness", lambda: Liveness(*times))
 
 
 _CHECKS: Mapping[str, Check] = {
@@ -117,7 +119,7 @@ _CHECKS: Mapping[str, Check] = {
 
 
 def option_of(name: str) -> str:
-    """How it is given on a command line."""
+    """Return the option that sets a field."""
     return "--" + name.replace("_", "-")
 
 
@@ -128,7 +130,7 @@ def _working_directory() -> str:
         return os.sep
 
 
-def _made(option: str, make: Callable[[], T]) -> T:
+def _checked(option: str, make: Callable[[], T]) -> T:
     try:
         return make()
     except ValueError as error:
@@ -137,7 +139,7 @@ def _made(option: str, make: Callable[[], T]) -> T:
 
 
 def _seconds(option: str, text: str) -> list[float]:
-    """Seconds with commas between them; nothing is none of them."""
+    """Parse seconds with commas between them; blank text is an empty list."""
     try:
         return [float(part) for part in text.split(",")] if text.strip() else []
     except ValueError:
@@ -147,7 +149,7 @@ def _seconds(option: str, text: str) -> list[float]:
 
 
 def _variables(given: Iterable[str]) -> dict[str, str]:
-    """By name. No error shows a value."""
+    """The variables by name. No error shows a value."""
     variables: dict[str, str] = {}
     for each in given:
         name, equals, value = each.partition("=")

@@ -21,17 +21,15 @@ from mcp_nursery.supervisor.events import Event, StateChanged
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .demo_server import CRASH_CODE
-from .event_lines import line_of_event
 from .failures import OK
 from .output import safe_line, stdout_is_terminal, write_json, write_line
 from .runtime import Options, run_async
-from .status_table import StatusTable
-from .statuses import documents
-from .tables import terminal
+from .statuses import documents, line_of_event
+from .tables import StatusTable, terminal
 
 LIMIT = 14.0
 """Seconds after which the demo gives up: it promises to end within 15."""
-REDRAW = 0.1
+LIVE_REDRAW = 0.1
 """Seconds between two drawings of the live table."""
 CALLS_EACH = 10
 """Calls to each server in the fan-out."""
@@ -40,12 +38,12 @@ LOCAL, STEADY, FRAGILE = "local", "steady", "fragile"
 
 
 class DemoFailed(NurseryError):
-    """Something did not go as the demo promises."""
+    """A step of the demo failed."""
 
 
 @frozen
 class Step:
-    """One thing that was shown."""
+    """One step that was shown."""
 
     step: str
     at: float
@@ -54,21 +52,21 @@ class Step:
 
 
 class Story:
-    """The steps so far; each is printed when it happens, if there is a printer."""
+    """The steps so far; each is printed at once, if there is a printer."""
 
-    def __init__(self, say: Callable[[str], None] | None) -> None:
-        self.say = say
+    def __init__(self, print_line: Callable[[str], None] | None) -> None:
+        self.print_line = print_line
         self.steps: list[Step] = []
         self._began = trio.current_time()
 
     def show(self, step: str, text: str) -> None:
         """Add a step."""
         self.steps.append(Step(step, round(trio.current_time() - self._began, 3), safe_line(text)))
-        if self.say is not None:
-            self.say(_line(self.steps[-1]))
+        if self.print_line is not None:
+            self.print_line(_line(self.steps[-1]))
 
-    def drawn(self, statuses: Sequence[ServerStatus]) -> Group:
-        """Servers and steps for a terminal."""
+    def draw(self, statuses: Sequence[ServerStatus]) -> Group:
+        """Draw servers and steps for a terminal."""
         return Group(StatusTable(statuses), Text("\n".join(map(_line, self.steps))))
 
 
@@ -95,7 +93,7 @@ async def _play(story: Story, *, live: bool) -> Sequence[ServerStatus]:
             async with open_supervisor(_specs()) as supervisor, _drawing(story, supervisor) if live else nullcontext():
                 await _script(story, supervisor)
                 statuses = supervisor.status()
-            story.say = None if not live and story.say is None else write_line
+            story.print_line = None if not live and story.print_line is None else write_line
             _check_gone(story, statuses)
     except trio.TooSlowError:
         raise DemoFailed(f"the demo did not end within {LIMIT:g} s") from None
@@ -140,7 +138,7 @@ async def _script(story: Story, supervisor: Supervisor) -> None:
     await _fan_out(story, supervisor)
     async with supervisor.events() as events:
         await _crash(story, supervisor)
-        await _see_restart(story, supervisor, events)
+        await _await_restart(story, supervisor, events)
     await _expect(story, supervisor, "mcp_fragile_echo", {"text": "back again"}, "back again")
 
 
@@ -175,7 +173,7 @@ async def _crash(story: Story, supervisor: Supervisor) -> None:
         raise DemoFailed("the crash was not noticed")
 
 
-async def _see_restart(story: Story, supervisor: Supervisor, events: AsyncIterable[Event]) -> None:
+async def _await_restart(story: Story, supervisor: Supervisor, events: AsyncIterable[Event]) -> None:
     async for event in events:
         if not isinstance(event, StateChanged) or event.server != FRAGILE:
             continue
@@ -208,12 +206,12 @@ async def _drawing(story: Story, supervisor: Supervisor) -> AsyncGenerator[None]
     with Live(console=terminal(), auto_refresh=False) as live:
 
         def draw() -> None:
-            live.update(story.drawn(supervisor.status()), refresh=True)
+            live.update(story.draw(supervisor.status()), refresh=True)
 
         async def keep_drawing() -> None:
             while True:
                 draw()
-                await trio.sleep(REDRAW)
+                await trio.sleep(LIVE_REDRAW)
 
         async with run_alongside(keep_drawing):
             yield

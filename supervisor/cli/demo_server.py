@@ -18,11 +18,11 @@ Arguments = Mapping[str, Any]
 
 
 class ToolFailed(Exception):
-    """Becomes a result with `isError`."""
+    """The failure of a tool, which becomes a result with `isError`."""
 
 
-class Refused(Exception):
-    """Becomes a JSON-RPC error."""
+class DemoRefusal(Exception):
+    """A refusal, which becomes a JSON-RPC error."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code
@@ -39,7 +39,7 @@ class DemoTool(NamedTuple):
     annotations: Mapping[str, Any] = {"readOnlyHint": True}
 
     def definition(self, name: str) -> dict[str, Any]:
-        """The tool as `tools/list` shows it."""
+        """Make the definition for `tools/list`."""
         schema = {"type": "object", "properties": dict(self.properties), "required": list(self.properties)}
         return {
             "name": name,
@@ -49,7 +49,7 @@ class DemoTool(NamedTuple):
         }
 
     def problem_with(self, arguments: Arguments) -> str | None:
-        """What to say of arguments of which one is missing, perhaps because its name is misspelt; None if none is."""
+        """Describe the fault of arguments of which one is missing, perhaps misspelt; None if there is none."""
         missing = [f"the argument {name!r} is missing" for name in self.properties if name not in arguments]
         unknown = [f"there is no argument {name!r}" for name in arguments if name not in self.properties]
         return "; ".join([*missing, *unknown]) if missing else None
@@ -76,14 +76,14 @@ CRASH = DemoTool(_crash, "End the server's process without an answer.", annotati
 
 
 class DemoServer:
-    """Answers messages one at a time."""
+    """A server that answers one message at a time."""
 
     def __init__(self, name: str, tools: Mapping[str, DemoTool]) -> None:
         self._name = name
         self._tools = tools
 
     def reply(self, line: str) -> dict[str, Any] | None:
-        """The answer to one line; None to a notification."""
+        """Answer one line; None to a notification."""
         try:
             message: Any = json.loads(line)
         except ValueError:
@@ -98,7 +98,7 @@ class DemoServer:
             return None
         try:
             result = self._result(message["method"], message.get("params") or {})
-        except Refused as refused:
+        except DemoRefusal as refused:
             return _error(identifier, refused.code, refused.message)
         return {"jsonrpc": "2.0", "id": identifier, "result": result}
 
@@ -113,7 +113,7 @@ class DemoServer:
             case "tools/call":
                 return self._call(params)
             case _:
-                raise Refused(METHOD_NOT_FOUND, f"no method {method!r}")
+                raise DemoRefusal(METHOD_NOT_FOUND, f"no method {method!r}")
 
     def _initialize(self, params: Arguments) -> dict[str, Any]:
         asked = params.get("protocolVersion")
@@ -126,7 +126,7 @@ class DemoServer:
     def _call(self, params: Arguments) -> dict[str, Any]:
         tool = self._tools.get(params.get("name", ""))
         if tool is None:
-            raise Refused(INVALID_PARAMS, f"no tool {params.get('name')!r}")
+            raise DemoRefusal(INVALID_PARAMS, f"no tool {params.get('name')!r}")
         arguments: Arguments = params.get("arguments") or {}
         try:
             if problem := tool.problem_with(arguments):

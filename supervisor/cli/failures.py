@@ -1,4 +1,4 @@
-"""What the command line makes of an error: one exit code, one line, one JSON shape. The only place that knows."""
+"""The errors of the command line: each has one exit code, one line and one JSON shape."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ USAGE = 2
 UNAVAILABLE = 3
 NOT_APPROVED = 4
 SIGNAL_BASE = 128
-"""Shells report a process that a signal ended as 128 and the signal's number."""
+"""Shells report the end of a process by a signal as 128 plus the signal's number."""
 
 _CODES: tuple[tuple[type[NurseryError], int], ...] = (
     (ServerError, TOOL_ERROR),
@@ -41,8 +41,7 @@ _CODES: tuple[tuple[type[NurseryError], int], ...] = (
 
 
 def message_of(error: NurseryError) -> str:
-    """The error in words that make sense at a command line: each command starts its servers anew, so that nobody is
-    told when one restarts."""
+    """Describe the error for a command line. Each command starts its servers anew: when one restarts is not said."""
     if not isinstance(error, ServerDown):
         return error.fact
     where = ": ".join(filter(None, (error.server, error.tool)))
@@ -51,7 +50,8 @@ def message_of(error: NurseryError) -> str:
 
 
 def exit_code(error: NurseryError) -> int:
-    """0 done, 1 the tool answered with an error, 2 usage, 3 not available, 4 not approved or not trusted."""
+    """Return the exit code: 1 the tool answered with an error, 2 usage, 3 not available, 4 not approved or not
+    trusted."""
     if isinstance(error, ServerDown) and error.state is ServerState.BLOCKED:
         return NOT_APPROVED
     return next((code for kind, code in _CODES if isinstance(error, kind)), UNAVAILABLE)
@@ -60,12 +60,12 @@ def exit_code(error: NurseryError) -> int:
 def error_document(
     kind: str, message: str, *, server: str | None = None, tool: str | None = None
 ) -> dict[str, dict[str, str | None]]:
-    """The JSON shape of every failure."""
+    """Make the JSON shape of every failure."""
     return {"error": {"type": kind, "message": message, "server": server, "tool": tool}}
 
 
 def document_of(error: NurseryError) -> dict[str, dict[str, str | None]]:
-    """The error as JSON."""
+    """Make the JSON document of an error."""
     return error_document(type(error).__name__, message_of(error), server=_server_of(error), tool=_tool_of(error))
 
 

@@ -1,12 +1,14 @@
-"""Hosts of this user that run, and which of them a command means."""
+"""Hosts of this user that run: which of them a command means, and the commands that each tell it one thing:
+`reconnect`, `stop`, `start`, `reload` and `logs`."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import trio
-from attrs import frozen
+from attrs import asdict, evolve
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import open_bare_nursery
@@ -14,36 +16,136 @@ from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.control.protocol import ControlError, HostInfo
 from mcp_nursery.supervisor.control.sockets import control_folder, names_of_hosts
+from mcp_nursery.supervisor.events import Reloaded
+from mcp_nursery.supervisor.status import ServerStatus
 
-_PROMPT = 2.0
-"""Seconds in which a host says who it is."""
+from .failures import OK
+from .output import safe_line, safe_text, send_json_line, send_line, warn, write_json, write_line
+from .runtime import Interrupted, Options, check_server, load, run_async, servers_of
+from .statuses import documents, error_of, line_of_event, line_of_status, worked
+
+_INFO_TIMEOUT: Final = 2.0
+"""Seconds in which a host describes itself."""
+
+_ACTIONS: Final[Mapping[str, Callable[[ControlClient, str], Awaitable[None]]]] = {
+    "reconnect": ControlClient.reconnect,
+    "stop": ControlClient.stop,
+    "start": ControlClient.start,
+}
+
+# -- commands ---------------------------------------------------------------------------------------------------------
 
 
-@frozen
-class HostOptions:
-    """What the commands for a running host can be told besides."""
+def order(options: Options, name: str, host: str | None, *, action: str) -> int:
+    """Have a running host reconnect, stop or start this server, and print its state then."""
 
-    host: str | None = None
-    """What the host is called by; None for the only one, or the only one with the server."""
+    async def send() -> Sequence[ServerStatus]:
+        client = await find_host(host, name)
+        await _ACTIONS[action](client, name)
+        return [status for status in await client.status() if status.name == name]
+
+    statuses = run_async(send)
+    if options.as_json:
+        write_json({"servers": documents(statuses)})
+    else:
+        for status in statuses:
+            write_line(safe_line(line_of_status(status)))
+    return OK
 
 
-async def find_host(wanted: HostOptions, server: str | None = None) -> ControlClient:
-    """The host that is meant.
+def reload(options: Options, host: str | None, *, restart: bool) -> int:
+    """Have a running host read its files again."""
+
+    async def send() -> Reloaded:
+        return await (await find_host(host)).reload(restart=restart)
+
+    event = run_async(send)
+    if options.as_json:
+        write_json({key: value for key, value in asdict(event).items() if key != "at"})
+    else:
+        write_line(safe_line(line_of_event(event)))
+    return OK
+
+
+def logs(options: Options, name: str, host: str | None, *, follow: bool) -> int:
+    """Print what a server of a running host writes to standard error, or else of one that is started for it."""
+    named = options.config or options.trust or not options.project
+    if follow or host is not None or (not named and run_async(partial(_any_has, name))):
+        return _print_log(options, host, name, follow=follow)
+    return _print_first_lines(options, name)
+
+
+def _print_log(options: Options, host: str | None, name: str, *, follow: bool) -> int:
+    """Print the log of a server of a running host. Ctrl-C is the normal end of following it."""
+    read: list[str] = []
+
+    async def send() -> None:
+        client = await find_host(host, name)
+        async with client.stderr(name, follow=follow) as lines:
+            async for line in lines:
+                if options.as_json and follow:
+                    await send_json_line({"name": name, "line": line})
+                elif options.as_json:
+                    read.append(line)
+                else:
+                    await send_line(safe_text(line))
+        if not options.as_json and follow:
+            warn(f"{name}: no more lines: the server was removed, or its host has ended")
+
+    try:
+        run_async(send)
+    except Interrupted:
+        return OK
+    if options.as_json and not follow:
+        write_json({"name": name, "lines": read})
+    return OK
+
+
+def _print_first_lines(options: Options, name: str) -> int:
+    """Start this server alone, wait until it is connected or has failed, and print the end of its log. Fails if it does
+    not work."""
+    config = load(options)
+    check_server(config, name)
+    alone = evolve(config, servers=tuple(spec for spec in config.servers if spec.name == name))
+
+    async def look() -> tuple[ServerStatus, ...]:
+        async with servers_of(options, alone) as supervisor:
+            return supervisor.status()
+
+    (status,) = run_async(look)
+    if options.as_json:
+        (document,) = documents([status])
+        write_json({key: document[key] for key in ("name", "state", "error", "stderr_tail")})
+        return worked([status])
+    for line in (status.stderr_tail or "").splitlines():
+        write_line(safe_text(line))
+    if error := error_of(status):
+        warn(f"{status.name}: {error}")
+    elif not status.stderr_tail:
+        warn(f"{status.name}: it is {status.state} and has written nothing to standard error")
+    return worked([status])
+
+
+# -- hosts ------------------------------------------------------------------------------------------------------------
+
+
+async def find_host(name: str | None, server: str | None = None) -> ControlClient:
+    """Find the host that is meant.
 
     Args:
-        wanted: Which, if it was said.
+        name: Its name; None for the only one, or the only one with the server.
         server: The server that it must have, where several hosts run.
 
     Raises:
         ControlError: None runs, or not this one.
-        ConfigError: It is not clear which.
+        ConfigError: Several may be meant.
     """
     names = _names()
-    if wanted.host is not None:
-        if wanted.host not in names:
+    if name is not None:
+        if name not in names:
             known = f"; running: {', '.join(names)}" if names else ""
-            raise ControlError(f"no host {wanted.host} is running{known}")
-        return ControlClient(wanted.host)
+            raise ControlError(f"no host {name} is running{known}")
+        return ControlClient(name)
     if not names:
         raise ControlError("no host is running; start one with 'mcp-nursery run'")
     if len(names) == 1:
@@ -52,12 +154,12 @@ async def find_host(wanted: HostOptions, server: str | None = None) -> ControlCl
     having = [host for host in hosts if server in host.servers]
     if len(having) == 1:
         return ControlClient(having[0].name)
-    said = ", ".join(f"{host.name} ({host.program} in {host.folder})" for host in having or hosts)
-    raise ConfigError(f"several hosts are running: {said}; say which with --host PID")
+    listed = ", ".join(f"{host.name} ({host.program} in {host.folder})" for host in having or hosts)
+    raise ConfigError(f"several hosts are running: {listed}; choose one with --host PID")
 
 
-async def has_server(server: str) -> bool:
-    """Whether a running host has this server."""
+async def _any_has(server: str) -> bool:
+    """True if a running host has this server."""
     return any(server in host.servers for host in await _infos(_names()))
 
 
@@ -68,7 +170,7 @@ async def hosts_of(config: Config) -> list[HostInfo]:
         return []
     try:
         names = names_of_hosts()
-    except OSError:  # nobody can be asked there; a host has said so when it began
+    except OSError:  # no host can be reached there; a host has warned of it when it began
         return []
     own = sorted(spec.name for spec in config.servers)
     sources = {spec.name: _file(spec.source, "") for spec in config.servers}
@@ -77,14 +179,14 @@ async def hosts_of(config: Config) -> list[HostInfo]:
 
 
 async def _sources(host: HostInfo) -> dict[str, Path | None]:
-    with trio.move_on_after(_PROMPT), suppress(ControlError):  # it has ended, or is of another version
+    with trio.move_on_after(_INFO_TIMEOUT), suppress(ControlError):  # it has ended, or is of another version
         seen = await ControlClient(host.name).status()
         return {status.name: _file(status.source, host.folder) for status in seen}
     return {}
 
 
 def _file(source: str | None, folder: str) -> Path | None:
-    """The file that is meant by who is in this folder."""
+    """The file of this name, seen from this folder."""
     return None if source is None else Path(folder, source).resolve()
 
 
@@ -97,16 +199,16 @@ def _names() -> list[str]:
 
 
 async def _infos(names: Sequence[str]) -> list[HostInfo]:
-    """What each of them says of itself, all asked at once."""
-    said: dict[str, HostInfo] = {}
+    """The descriptions of these hosts, all requested at once."""
+    infos: dict[str, HostInfo] = {}
+
+    async def ask(name: str) -> None:
+        try:
+            infos[name] = await ControlClient(name).info(within=_INFO_TIMEOUT)
+        except ControlError as error:
+            infos[name] = HostInfo(name, str(error), "", (), "")
+
     async with open_bare_nursery() as nursery:
         for name in names:
-            nursery.start_soon(partial(_ask, name, said))
-    return [said[name] for name in names]
-
-
-async def _ask(name: str, said: dict[str, HostInfo]) -> None:
-    try:
-        said[name] = await ControlClient(name).info(within=_PROMPT)
-    except ControlError as error:
-        said[name] = HostInfo(name, str(error), "", (), "")
+            nursery.start_soon(ask, name)
+    return [infos[name] for name in names]

@@ -1,4 +1,4 @@
-"""`mcp-nursery install`: the gateway in a host's own file, shown before it is written. Starts nothing."""
+"""`mcp-nursery install`: adds the gateway to a host's own file, and shows the change first. Starts nothing."""
 
 import os
 import sys
@@ -6,66 +6,67 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from difflib import get_close_matches, unified_diff
 from pathlib import Path
-from typing import Literal
-
-from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError, NotApproved
-from mcp_nursery.supervisor.config.hosts import HOSTS, SERVER, HostProgram
-from mcp_nursery.supervisor.config.installation import Plan, install, status, undo
-from mcp_nursery.supervisor.config.installed import Place, missing_folders, place_of, project_place, user_place
-from mcp_nursery.supervisor.config.whole_file import Replacement, parted
+from mcp_nursery.supervisor.config.hosts import GATEWAY_ENTRY, HOSTS, HostProgram
+from mcp_nursery.supervisor.config.installation import (
+    HostFile,
+    Plan,
+    install,
+    missing_folders,
+    place_of,
+    project_place,
+    status,
+    undo,
+    user_place,
+)
+from mcp_nursery.supervisor.config.whole_file import Replacement, split_mark
 from mcp_nursery.supervisor.security.untrusted_marks import visible
 
-from .calling import can_ask, says_yes
+from .consent import can_ask, says_yes
 from .failures import OK
 from .output import safe_line, warn, write_json, write_line
 from .runtime import Options, run_async
 from .tables import write_rows
 
 
-@frozen
-class InstallOptions:
-    """What `install` can be told besides."""
-
-    host: str | None = None
-    """None: show which there are."""
-    scope: Literal["user", "project"] = "user"
-    file: Path | None = None
-    """Goes before the scope."""
-    adopt: bool = False
-    undo: bool = False
-    yes: bool = False
-    dry_run: bool = False
-
-
-def install_gateway(options: Options, wanted: InstallOptions) -> int:
-    """Show what would be written, ask, and write it."""
-    if wanted.adopt and wanted.undo:
+def install_gateway(
+    options: Options,
+    host: str | None,
+    *,
+    scope: str,
+    file: Path | None,
+    adopt: bool,
+    undoing: bool,
+    yes: bool,
+    dry_run: bool,
+) -> int:
+    """Print the change, ask, and write it. Without a host: list the hosts."""
+    if adopt and undoing:
         raise ConfigError("--adopt and --undo cannot be given together", field="--undo")
-    if wanted.host is None:
-        if wanted != InstallOptions():
-            raise ConfigError(f"which host? One of {', '.join(host.name for host in HOSTS)}", field="HOST")
+    if host is None:
+        if scope != "user" or file is not None or adopt or undoing or yes or dry_run:
+            raise ConfigError(f"which host? One of {', '.join(each.name for each in HOSTS)}", field="HOST")
         return _show_hosts(options)
-    place = _place(wanted)
-    plan = undo(place) if wanted.undo else install(place, [_program()], adopting=wanted.adopt)
+    place = _place(host, scope, file)
+    plan = undo(place) if undoing else install(place, [_command_path()], adopting=adopt)
     diff = "".join(line for replacement in plan.shown for line in _diff(replacement))
-    asking = plan.change is not None and not (wanted.yes or wanted.dry_run)
+    asking = plan.change is not None and not (yes or dry_run)
     if not options.as_json and diff and not (asking and can_ask()):
         write_line(diff)
     if asking:
         _ask(diff, plan)
-    if not wanted.dry_run:
-        _make(plan)
-    _tell(options, wanted, place, plan, diff)
+    if not dry_run:
+        _apply(plan)
+    _report(options, place, plan, diff, made=not dry_run)
     return OK
 
 
-def _place(wanted: InstallOptions) -> Place:
-    host = _host(wanted.host or "")
-    if wanted.file is not None:
-        return place_of(host, wanted.file)
-    place = project_place(host) if wanted.scope == "project" else user_place(host)
+def _place(name: str, scope: str, file: Path | None) -> HostFile:
+    host = _host(name)
+    if file is not None:
+        return place_of(host, file)
+    place = project_place(host) if scope == "project" else user_place(host)
     if place is None:
         raise ConfigError(f"{host.title} has no file for a project", field="--scope")
     return place
@@ -80,19 +81,19 @@ def _host(name: str) -> HostProgram:
     raise ConfigError(f"there is no host {name[:80]!r}; one of {', '.join(names)}{meant}", field="HOST")
 
 
-def _program() -> str:
-    """The command, by a path that holds wherever a host starts it: one that was not started in a terminal has another
-    PATH. The script and not `python -m`, which would take modules from the folder of whatever project is open."""
-    for candidate in (Path(sys.argv[0]), Path(sys.executable).parent / SERVER):
-        if candidate.name == SERVER and os.access(candidate, os.X_OK):
+def _command_path() -> str:
+    """The absolute path of the command: a host that was not started in a terminal has another PATH. The script and not
+    `python -m`, which would import modules from the folder of the open project."""
+    for candidate in (Path(sys.argv[0]), Path(sys.executable).parent / GATEWAY_ENTRY):
+        if candidate.name == GATEWAY_ENTRY and os.access(candidate, os.X_OK):
             return os.path.abspath(candidate)
-    raise ConfigError(f"the command {SERVER} is not beside {sys.executable}; install the package again")
+    raise ConfigError(f"the command {GATEWAY_ENTRY} is not beside {sys.executable}; install the package again")
 
 
 def _diff(replacement: Replacement) -> Iterator[str]:
-    """In words that no terminal obeys, and that are what is written."""
+    """The change as a diff, exact, and in characters that no terminal obeys."""
     contents = (replacement.before, replacement.after)
-    before, after = ([f"{visible(line)}\n" for line in parted(data)[1].splitlines()] for data in contents)
+    before, after = ([f"{visible(line)}\n" for line in split_mark(data)[1].splitlines()] for data in contents)
     first, second = ("/dev/null" if data is None else visible(str(replacement.file)) for data in contents)
     return unified_diff(before, after, first, second)
 
@@ -109,8 +110,8 @@ def _ask(diff: str, plan: Plan) -> None:
         raise NotApproved(str(plan.file), None, "refused at the terminal")
 
 
-def _make(plan: Plan) -> None:
-    """All of it, or nothing."""
+def _apply(plan: Plan) -> None:
+    """Make all replacements, or none."""
     made: list[Replacement] = []
     folders = [folder for replacement in plan.replacements for folder in missing_folders(replacement.file)]
     try:
@@ -120,21 +121,21 @@ def _make(plan: Plan) -> None:
     except ConfigError:
         for replacement in reversed(made):
             Replacement(replacement.file, replacement.after, replacement.before).make()
-        _without(folders)
+        _remove_folders(folders)
         raise
-    _without(plan.folders)
+    _remove_folders(plan.folders)
 
 
-def _without(folders: Iterable[str]) -> None:
+def _remove_folders(folders: Iterable[str]) -> None:
     for folder in folders:
-        with suppress(OSError):  # something else is in it
+        with suppress(OSError):  # it holds other files
             os.rmdir(folder)
 
 
-def _tell(options: Options, wanted: InstallOptions, place: Place, plan: Plan, diff: str) -> None:
+def _report(options: Options, place: HostFile, plan: Plan, diff: str, *, made: bool) -> None:
     stays = {name: safe_line(reason) for name, reason in plan.stay.items()}
     if options.as_json:
-        change = None if wanted.dry_run else plan.change
+        change = plan.change if made else None
         said = {"host": place.host.name, "file": str(place.file), "change": change, "diff": diff}
         write_json({**said, "moved": list(plan.moved), "stay": stays, "notes": list(plan.notes)})
         return
@@ -144,9 +145,9 @@ def _tell(options: Options, wanted: InstallOptions, place: Place, plan: Plan, di
         warn(note)
     if plan.change is None:
         write_line(safe_line(f"installed already in {place.file}"))
-    elif not wanted.dry_run:
+    elif made:
         number = f"{len(plan.moved)} server{'s' * (len(plan.moved) > 1)}"
-        what = f"{number} moved behind {SERVER}" if plan.moved else plan.change
+        what = f"{number} moved behind {GATEWAY_ENTRY}" if plan.moved else plan.change
         write_line(safe_line(f"{what} in {place.file}; start {place.host.title} again"))
 
 

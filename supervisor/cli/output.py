@@ -1,4 +1,4 @@
-"""What reaches the user: JSON documents, plain lines and tables. Nothing a server says can steer a terminal."""
+"""The output for the user: JSON documents, lines and rows. No text of a server can control a terminal."""
 
 import json
 import math
@@ -7,22 +7,24 @@ import re
 import select
 import sys
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import trio
 
 from mcp_nursery.actors.json_depth import with_each
 
-# Well-formed sequences as a whole; then C0 without tab and newline, DEL, C1, and the marks that reorder text, with
-# which one name can look like another.
-_STEERING = re.compile(
+# Well-formed sequences as a whole; then C0 without tab and newline, DEL, C1, and the marks that reorder text and can
+# make one name look like another.
+_CONTROL_SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
 
+_LOG_TIMEOUT = 50
+"""Milliseconds in which a reader of the log must take a line of it."""
+_NUMBERS = re.compile("([0-9]+)")
 
-_SOON = 50
-"""Milliseconds in which somebody who reads the log takes a line of it."""
+Rank: TypeAlias = tuple[tuple[str, int, str], ...]
 
 
 class StdoutClosed(Exception):
@@ -30,22 +32,22 @@ class StdoutClosed(Exception):
 
 
 def safe_text(text: str) -> str:
-    """The text without anything that a terminal obeys; lines and tabs stay."""
-    return _STEERING.sub("", text)
+    """Remove from the text all that a terminal obeys; lines and tabs stay."""
+    return _CONTROL_SEQUENCE.sub("", text)
 
 
 def safe_line(text: object) -> str:
-    """The text on one line, without anything that a terminal obeys. None is empty."""
+    """Put the text on one line, without anything that a terminal obeys. None is empty."""
     return "" if text is None else " ".join(safe_text(str(text)).split())
 
 
 def stdout_is_terminal() -> bool:
-    """Whether a person reads standard output, on a terminal that can redraw."""
+    """True if a person reads standard output, on a terminal that can redraw."""
     return sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 def write_line(text: str) -> None:
-    """Print the text as it is, at once.
+    """Print the text unchanged, at once.
 
     Raises:
         StdoutClosed: The reader has closed it.
@@ -58,13 +60,13 @@ def write_line(text: str) -> None:
 
 
 def write_answer(text: str) -> None:
-    """Print what a server answered: as it is for a program, and for a person without anything that a terminal obeys,
-    be it one that cannot redraw."""
+    """Print the answer of a server: unchanged for a program, and on any terminal without the characters that it
+    obeys."""
     write_line(safe_text(text) if sys.stdout.isatty() else text)
 
 
 async def send_line(text: str) -> None:
-    """Print the text as it is. Whoever reads it slowly is waited for, and holds up nothing else meanwhile.
+    """Print the text unchanged. Waits for a slow reader, and meanwhile delays nothing else.
 
     Raises:
         StdoutClosed: The reader has closed it.
@@ -81,19 +83,25 @@ async def send_line(text: str) -> None:
         while left:
             with suppress(PermissionError):  # a file, which takes everything
                 await trio.lowlevel.wait_writable(fd)
-            left = left[os.write(fd, left[: select.PIPE_BUF]) :]  # so much is taken at once by what takes anything
+            left = left[os.write(fd, left[: select.PIPE_BUF]) :]  # a pipe that is writable takes this much at once
     except BrokenPipeError:
         give_up_stdout()
 
 
 async def send_json_line(document: Any) -> None:
-    """Print one JSON document on one line, of several, as `send_line` does."""
+    """Print one JSON document of several on one line, as `send_line` does."""
     await send_line(_json(document))
 
 
+def pick(value: object, *names: str) -> dict[str, Any]:
+    """Make a JSON object of these attributes; tuples become arrays."""
+    found: dict[str, Any] = {name: getattr(value, name) for name in names}
+    return {name: [*each] if type(each) is tuple else each for name, each in found.items()}
+
+
 def write_json(document: Any, *, indent: int | None = 2) -> None:
-    """Print one JSON document, without `indent` on one line. Non-ASCII is escaped: with it, every character a terminal
-    could obey. Numbers that JSON does not know become null: servers send them all the same."""
+    """Print one JSON document, without `indent` on one line. All but ASCII is escaped, and with it every character that
+    a terminal obeys. Numbers unknown to JSON, which servers send all the same, become null."""
     write_line(_json(document, indent))
 
 
@@ -114,44 +122,54 @@ def warn(text: object) -> None:
     sys.stderr.flush()
 
 
+def natural(name: str) -> Rank:
+    """Make a key to sort names as people read them, `s2` before `s10`: letters of either case are equal, and numbers of
+    any length are numbers."""
+    words = _NUMBERS.split(name)
+    folded = [(word.casefold(), 0, "") for word in words[::2]]
+    numbers = [("", len(digits), digits) for digits in (word.lstrip("0") for word in words[1::2])]
+    paired = [part for pair in zip(folded, [*numbers, ("", 0, "")], strict=True) for part in pair]
+    return (*paired, (name, 0, ""))
+
+
 class LogStream:
-    """Standard error for a log. Whoever does not read it loses lines, and is told how many; nothing waits for him."""
+    """Standard error for a log. A reader that falls behind loses lines and learns how many; nothing waits for it."""
 
     def __init__(self) -> None:
         self._lost = 0
 
     def write(self, text: str) -> None:
-        """Write a line, if it is taken now or soon."""
+        """Write a line, unless the reader is too slow."""
         stream = sys.__stderr__
         if stream is None or sys.stderr is not stream:  # a live table, while it is shown, or a test
             sys.stderr.write(text)
             return
-        lost = f"({self._lost} lines are missing here: nobody read them)\n" if self._lost else ""
+        lost = f"({self._lost} lines are missing here: the reader was too slow)\n" if self._lost else ""
         left = memoryview((lost + text).encode(stream.encoding, "backslashreplace"))
         fd = stream.fileno()
         try:
-            while left and self._is_taken(fd):
+            while left and self._is_writable(fd):
                 left = left[os.write(fd, left[: select.PIPE_BUF]) :]
         except OSError:
-            pass  # nobody reads it any more: as lost as the rest
+            pass  # the reader has gone: the text is lost as well
         self._lost = self._lost + 1 if left else 0
 
-    def _is_taken(self, fd: int) -> bool:
+    def _is_writable(self, fd: int) -> bool:
         end = select.poll()
         end.register(fd, select.POLLOUT)
-        return bool(end.poll(0 if self._lost else _SOON))
+        return bool(end.poll(0 if self._lost else _LOG_TIMEOUT))
 
     def flush(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no text is kept."""
 
 
 def give_up_stdout() -> NoReturn:
-    """Write nothing more: nobody reads it.
+    """Give up standard output, whose reader has gone.
 
     Raises:
         StdoutClosed: Always.
     """
-    # What is still buffered would be flushed at exit and fail there, out of anyone's reach.
+    # Buffered text would be flushed at exit and fail there, where no handler is left.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

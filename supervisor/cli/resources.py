@@ -1,99 +1,139 @@
-"""`mcp-nursery resources` and `read`: what can be read, and what it holds."""
+"""`mcp-nursery resources` and `read`, `prompts` and `prompt`: what servers offer besides tools."""
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from mcp_nursery.actors.errors import ConfigError, InvalidArguments, InvalidResult
-from mcp_nursery.supervisor import open_supervisor
-from mcp_nursery.supervisor.resources import Resource, ResourceResult, ResourceTemplate
+from mcp_nursery.actors.pieces import at_once
+from mcp_nursery.supervisor import Supervisor, open_supervisor
+from mcp_nursery.supervisor.resources import Prompt, PromptResult, Resource, ResourceResult, ResourceTemplate
+from mcp_nursery.supervisor.tools.tool_result import render
 
-from .calling import can_ask, start_all
+from .consent import ask_for_trust, can_ask
 from .failures import OK
-from .natural_order import natural
-from .output import write_answer, write_json
+from .output import natural, pick, write_answer, write_json
 from .runtime import Options, check_server, load, look, run_async
 from .statuses import errors_of, worked
-from .tables import write_rows
-from .trust import ask_for_trust
+from .tools import parse_arguments, start_all
 
 if TYPE_CHECKING:
     from mcp_types import BlobResourceContents, TextResourceContents
 
-
-@frozen
-class ReadOptions:
-    """What `read` can be told besides."""
-
-    uri: str
-    server: str | None = None
-    timeout: float | None = None
-    output: Path | None = None
-    """The file that the content goes to, as it is."""
+T = TypeVar("T")
 
 
-def show_resources(options: Options) -> int:
-    """Start the servers, list resources, templates and the errors of servers that have none, stop them."""
+def resources(options: Options) -> int:
+    """Print the resources and templates of every server, and the errors of servers that are down."""
+    from .tables import write_rows  # with rich, which calls do not need
+
     config = load(options)
     (resources, templates), statuses = run_async(
-        lambda: look(config, lambda supervisor: (supervisor.resources, supervisor.resource_templates))
+        lambda: look(options, config, lambda supervisor: (supervisor.resources, supervisor.resource_templates))
     )
     errors = errors_of(statuses)
     if options.as_json:
         listed = [{"uri": one.uri, **_described(one), "size": one.size} for one in resources]
-        made = [{"uri_template": one.uri_template, **_described(one)} for one in templates]
-        write_json({"resources": listed, "templates": made, "errors": errors})
+        patterns = [{"uri_template": one.uri_template, **_described(one)} for one in templates]
+        write_json({"resources": listed, "templates": patterns, "errors": errors})
         return worked(statuses)
-    by_uri = sorted(resources, key=lambda resource: natural(resource.uri))
-    rows = [(one.uri, one.server, one.description or one.title or one.name) for one in by_uri]
-    by_uri_template = sorted(templates, key=lambda template: natural(template.uri_template))
-    rows += [(one.uri_template, one.server, one.description or one.title or one.name) for one in by_uri_template]
+    rows = sorted(((one.uri, *_cells(one)) for one in resources), key=lambda row: natural(row[0]))
+    rows += sorted(((one.uri_template, *_cells(one)) for one in templates), key=lambda row: natural(row[0]))
     write_rows(("URI", "SERVER", "DESCRIPTION"), rows, errors)
     return worked(statuses)
 
 
+def _cells(one: Resource | ResourceTemplate) -> tuple[str, str]:
+    return one.server, one.description or one.title or one.name
+
+
 def _described(one: Resource | ResourceTemplate) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "server": one.server,
-        "mime_type": one.mime_type,
-        "title": one.title,
-        "description": one.description,
-    }
+    return pick(one, "name", "server", "mime_type", "title", "description")
 
 
-def read(options: Options, wanted: ReadOptions) -> int:
-    """Start the servers it takes, read one resource, print it or put it into a file, stop the servers."""
+def prompts(options: Options) -> int:
+    """Print the prompts of every server, and the errors of servers that are down."""
+    from .tables import write_rows  # with rich, which calls do not need
+
     config = load(options)
-    check_server(config, wanted.server)
-    specs = [evolve(spec, lazy=True) for spec in config.servers]
-
-    async def ask() -> ResourceResult:
-        async with open_supervisor(specs, trust=ask_for_trust if can_ask() else None) as supervisor:
-            if wanted.server is None:
-                await start_all(supervisor, wanted.uri)  # of those that have it the first is asked, not the fastest
-            return await supervisor.read_resource(wanted.uri, server=wanted.server, timeout=wanted.timeout)
-
-    result = run_async(ask)
-    if wanted.output is not None:
-        _write(wanted.output, _only(result))
+    prompts, statuses = run_async(lambda: look(options, config, lambda supervisor: supervisor.prompts))
+    errors = errors_of(statuses)
     if options.as_json:
-        write_json(_document(result, wanted.output))
-    elif wanted.output is None:
+        write_json({"prompts": [_prompt_document(one) for one in prompts], "errors": errors})
+        return worked(statuses)
+    rows = [
+        (one.name, one.server, " ".join(each.name for each in one.arguments), one.description or one.title)
+        for one in sorted(prompts, key=lambda prompt: natural(prompt.name))
+    ]
+    write_rows(("NAME", "SERVER", "ARGUMENTS", "DESCRIPTION"), rows, errors)
+    return worked(statuses)
+
+
+def _prompt_document(prompt: Prompt) -> dict[str, Any]:
+    arguments = [{**pick(one, "name", "description"), "required": bool(one.required)} for one in prompt.arguments]
+    return {**pick(prompt, "name", "server", "prompt", "title", "description"), "arguments": arguments}
+
+
+def read(options: Options, uri: str, *, server: str | None, timeout: float | None, output: Path | None) -> int:
+    """Read one resource, and print it or write it to a file."""
+
+    def request(supervisor: Supervisor) -> Awaitable[ResourceResult]:
+        return supervisor.read_resource(uri, server=server, timeout=timeout)
+
+    result = _request(options, uri, server, request)
+    if output is not None:
+        _write(output, _only_content(result))
+    if options.as_json:
+        write_json(_resource_document(result, output))
+    elif output is None:
         write_answer(result.text)
     return OK
 
 
-def _only(result: ResourceResult) -> bytes:
-    """The one content of a resource, as it is.
+def prompt(options: Options, name: str, *, args: str, server: str | None, timeout: float | None) -> int:
+    """Get one prompt with its arguments filled in, and print its messages."""
+    arguments = parse_arguments(args)
+
+    def request(supervisor: Supervisor) -> Awaitable[PromptResult]:
+        return supervisor.get_prompt(name, arguments or None, server=server, timeout=timeout)
+
+    result = _request(options, name, server, request)
+    if options.as_json:
+        write_json(_messages_document(result))
+        return OK
+    for message in result.messages:
+        write_answer(f"{message.role}: {at_once(render([message.content], None))}")
+    return OK
+
+
+def _request(options: Options, name: str, server: str | None, request: Callable[[Supervisor], Awaitable[T]]) -> T:
+    """Start the servers that may have it, and send them the request. Of several that have it the first is asked, not
+    the fastest."""
+    config = load(options)
+    check_server(config, server)
+    specs = [evolve(spec, lazy=True) for spec in config.servers]
+
+    async def ask() -> T:
+        async with open_supervisor(
+            specs, state=options.state, trust=ask_for_trust if can_ask() else None
+        ) as supervisor:
+            if server is None:
+                await start_all(supervisor, name)
+            return await request(supervisor)
+
+    return run_async(ask)
+
+
+def _only_content(result: ResourceResult) -> bytes:
+    """The one content of a resource, unchanged.
 
     Raises:
         InvalidArguments: It has none, or several.
-        InvalidResult: What should be base64 is not.
+        InvalidResult: The base64 in it is broken.
     """
     contents: Sequence[TextResourceContents | BlobResourceContents] = result.contents
     if len(contents) != 1:
@@ -119,15 +159,18 @@ def _write(file: Path, content: bytes) -> None:
     raise ConfigError(f"cannot be written: {problem}", file=str(file))
 
 
-def _document(result: ResourceResult, output: Path | None) -> dict[str, Any]:
+def _resource_document(result: ResourceResult, output: Path | None) -> dict[str, Any]:
     return {
-        "uri": result.uri,
-        "server": result.server,
-        "text": result.text,
+        **pick(result, "uri", "server", "text"),
         "contents": [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in result.contents],
         "output": None if output is None else str(output),
-        "duration": result.duration,
-        "incarnation": result.incarnation,
-        "truncated": result.truncated,
-        "signals": list(result.signals),
+        **pick(result, "duration", "incarnation", "truncated", "signals"),
+    }
+
+
+def _messages_document(result: PromptResult) -> dict[str, Any]:
+    return {
+        **pick(result, "server", "prompt", "description"),
+        "messages": [one.model_dump(by_alias=True, mode="json", exclude_none=True) for one in result.messages],
+        **pick(result, "duration", "incarnation", "signals"),
     }

@@ -1,4 +1,4 @@
-"""How a command runs: its signals, its log, its configuration, its servers and its end."""
+"""The run of a command: its signals, its log, its configuration, its servers and its end."""
 
 import gc
 import logging
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import trio
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownServer
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.supervisor import Supervisor, discover_config, load_config, open_supervisor, transition_log
-from mcp_nursery.supervisor.catalogue.suggestions import near_names
-from mcp_nursery.supervisor.config import Config, loader
+from mcp_nursery.supervisor import Supervisor, logs, open_supervisor
+from mcp_nursery.supervisor.config import Config
+from mcp_nursery.supervisor.decisions.suggestions import near_names
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .failures import SIGNAL_BASE, document_of, exit_code, message_of
@@ -26,14 +26,16 @@ from .output import LogStream, StdoutClosed, safe_text, warn, write_json
 T = TypeVar("T")
 
 COLLECTED_AFTER = 2.0
-"""Seconds after the start of a command until garbage is collected."""
+"""Seconds from the start of a command to its first collection of garbage."""
 
 _OURS = "mcp_nursery"
 """The logger of everything here."""
+_OF_FILES = f"{_OURS}.supervisor.config.loader"
+"""The logger of warnings about files."""
 
 
 class Interrupted(Exception):
-    """A signal asked the command to end; its servers have ended."""
+    """A signal asked the command to end, and its servers have ended."""
 
     def __init__(self, signum: int) -> None:
         self.signum = signum
@@ -42,23 +44,25 @@ class Interrupted(Exception):
 
 @frozen
 class Options:
-    """What every command can be told."""
+    """The options that every command has."""
 
     config: Sequence[Path] = ()
-    """The files that were named; none means those of the project and of the user."""
+    """The files named; if none, those of the project and of the user."""
     trust: bool = False
-    """Whether a project's entries may be used without being asked about, this once."""
+    """True if a project's entries are trusted for this run, without a question."""
     as_json: bool = False
     verbose: bool = False
     project: bool = True
-    """Whether the project's files are looked for."""
+    """True if the project's files are read."""
+    state: str | None = field(default=None, repr=False)
+    """The file or database of what outlasts a run; None for the user's own file."""
 
 
 def execute(command: Callable[[], int], options: Options) -> int:
-    """Run a command to its exit code; its errors become one line, or one JSON document."""
+    """Run a command to its exit code. Its errors become one line, or one JSON document."""
     _set_up_logging(verbose=options.verbose)
     try:
-        return _reported(command, options)
+        return _run_reporting(command, options)
     except StdoutClosed:
         return SIGNAL_BASE + signal.SIGPIPE
     except Interrupted as interrupted:
@@ -67,7 +71,7 @@ def execute(command: Callable[[], int], options: Options) -> int:
         return SIGNAL_BASE + signal.SIGINT
 
 
-def _reported(command: Callable[[], int], options: Options) -> int:
+def _run_reporting(command: Callable[[], int], options: Options) -> int:
     try:
         return command()
     except NurseryError as error:
@@ -84,24 +88,19 @@ def report(error: NurseryError, *, as_json: bool) -> None:
 
 
 def run_async(main: Callable[[], Awaitable[T]], hung_up: Callable[[], None] | None = None) -> T:
-    """Run `main` under Trio. A signal cancels it and waits for the end of what it started.
+    """Run `main` under Trio. A signal cancels it and waits for the end of all it has started.
 
     Args:
-        main: What is run.
-        hung_up: Called at SIGHUP instead, as long as the terminal is there that the command was started on; under
-            nohup also when that is gone.
+        main: The command.
+        hung_up: Called at SIGHUP instead, as long as the command's terminal exists; under nohup also when it is gone.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP came.
     """
-
-    async def watched() -> T:
-        return await _interruptible(main, hung_up)
-
-    return trio.run(watched)
+    return trio.run(_run_interruptibly, main, hung_up)
 
 
-async def _interruptible(main: Callable[[], Awaitable[T]], hung_up: Callable[[], None] | None) -> T:
+async def _run_interruptibly(main: Callable[[], Awaitable[T]], hung_up: Callable[[], None] | None) -> T:
     received: list[int] = []
     scope = trio.CancelScope()
     on_terminal = _has_terminal()
@@ -125,8 +124,8 @@ async def _interruptible(main: Callable[[], Awaitable[T]], hung_up: Callable[[],
 
 
 async def collect_later() -> None:
-    """Have garbage collected again, if that is switched off, once modules are loaded: they are no garbage, and to look
-    at them again and again would take a tenth of the time until the first answer, and a while ever after."""
+    """Enable the collection of garbage, if it is disabled, once modules are loaded. Modules are no garbage, and
+    checking them again and again would take a tenth of the time to the first answer, and some time ever after."""
     if not gc.isenabled():
         await trio.sleep(COLLECTED_AFTER)
         gc.freeze()
@@ -134,7 +133,7 @@ async def collect_later() -> None:
 
 
 def _has_terminal() -> bool:
-    """Whether there is a terminal that this process belongs to, and nobody has closed it."""
+    """True if this process has a terminal that is still open."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
     except OSError:
@@ -143,13 +142,12 @@ def _has_terminal() -> bool:
 
 
 def load(options: Options) -> Config:
-    """Read the files that were named, or else those of the project and of the user. Warnings go to standard error.
+    """Read the files named, or else those of the project and of the user. Warnings go to standard error.
 
     Raises:
-        ConfigError: A file that was named is unusable, there is no file, or what is wrong with those there are leaves
-            no server.
+        ConfigError: A named file is unusable, there is no file, or errors in the files leave no server.
     """
-    config = found(options)
+    config = read_config(options)
     if config.errors and not config.servers:
         raise ConfigError("; ".join(config.errors))
     for problem in config.errors:
@@ -159,18 +157,20 @@ def load(options: Options) -> Config:
     return config
 
 
-def found(options: Options) -> Config:
-    """What the files say that were named, or else those of the project and of the user. With `--trust` without anything
-    that would have to be agreed to; it is read again in the same way.
+def read_config(options: Options) -> Config:
+    """Read the files named, or else those of the project and of the user, with their errors. With `--trust` no entry
+    needs consent.
 
     Raises:
-        ConfigError: A file that was named is unusable, or there is no file.
+        ConfigError: A named file is unusable, or there is no file.
     """
-    config = _read(options)
+    config = _discover(options)
     return config.with_each(partial(evolve, trust_request=None)) if options.trust else config
 
 
-def _read(options: Options) -> Config:
+def _discover(options: Options) -> Config:
+    from mcp_nursery.supervisor.config import discover_config, load_config  # one command takes no file
+
     if options.config:
         return load_config(*options.config)
     config = discover_config(project=options.project)
@@ -192,22 +192,23 @@ def check_server(config: Config, server: str | None) -> None:
         raise UnknownServer(server, near_names(server, names))
 
 
-async def look(config: Config, take: Callable[[Supervisor], T]) -> tuple[T, Sequence[ServerStatus]]:
-    """What the configured servers have, and where each stands, every first attempt settled."""
-    async with servers_of(config) as supervisor:
+async def look(options: Options, config: Config, take: Callable[[Supervisor], T]) -> tuple[T, Sequence[ServerStatus]]:
+    """Start the configured servers, wait for every first attempt, and return what `take` makes of them and their
+    statuses."""
+    async with servers_of(options, config) as supervisor:
         return take(supervisor), supervisor.status()
 
 
 @asynccontextmanager
-async def servers_of(config: Config) -> AsyncGenerator[Supervisor]:
-    """The configured servers, every first attempt settled."""
-    async with open_supervisor(config) as supervisor:
+async def servers_of(options: Options, config: Config) -> AsyncGenerator[Supervisor]:
+    """Run the configured servers for a block, every first attempt settled."""
+    async with open_supervisor(config, state=options.state) as supervisor:
         await supervisor.list_tools()
         yield supervisor
 
 
 class _Formatter(logging.Formatter):
-    # Records quote servers; a library's tracebacks quote what could not be parsed, secrets included.
+    # Records quote servers; tracebacks of libraries quote unparsed text, secrets included.
     def format(self, record: logging.LogRecord) -> str:
         if not _is_ours(record):
             record = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None, "stack_info": None})
@@ -215,40 +216,41 @@ class _Formatter(logging.Formatter):
 
 
 def log_failures() -> None:
-    """Have each loss and each failed start of a server in the log: the command prints none of them itself."""
+    """Log each loss and each failed start of a server, for a command that prints none of them itself."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, _Formatter):  # others are not ours to change
-            handler.removeFilter(_is_no_transition)
-            handler.addFilter(_is_no_success)
-    logging.getLogger(transition_log.__name__).setLevel(logging.INFO)
+            handler.removeFilter(_is_not_transition)
+            handler.addFilter(_is_not_success)
+    logging.getLogger(logs.logger.name).setLevel(logging.INFO)
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
     return record.name.partition(".")[0] == _OURS
 
 
-def _is_said_by_nobody_else(record: logging.LogRecord) -> bool:
-    """Commands print the warnings about files themselves."""
-    return record.name != loader.__name__
+def _is_not_about_files(record: logging.LogRecord) -> bool:
+    """False for warnings about files: commands print them themselves."""
+    return record.name != _OF_FILES
 
 
-def _is_no_transition(record: logging.LogRecord) -> bool:
-    """Most commands print the changes of servers themselves."""
-    return record.name != transition_log.__name__
+def _is_not_transition(record: logging.LogRecord) -> bool:
+    """False for changes of servers: most commands print them themselves."""
+    return record.name != logs.logger.name
 
 
-def _is_no_success(record: logging.LogRecord) -> bool:
-    return record.levelno != logging.INFO or getattr(record, transition_log.FAILED, False)
+def _is_not_success(record: logging.LogRecord) -> bool:
+    return record.levelno != logging.INFO or getattr(record, logs.FAILED_ATTRIBUTE, False)
 
 
 def _set_up_logging(*, verbose: bool) -> None:
-    """Our warnings go to standard error; with `verbose` all that we and servers log, and libraries' warnings."""
+    """Send our warnings to standard error; with `verbose` all that we and servers log, and the warnings of
+    libraries."""
     handler = logging.StreamHandler(LogStream())
     handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
-    handler.addFilter(_is_said_by_nobody_else)
+    handler.addFilter(_is_not_about_files)
     if not verbose:
         handler.addFilter(_is_ours)
-        handler.addFilter(_is_no_transition)
+        handler.addFilter(_is_not_transition)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger(_OURS).setLevel(logging.DEBUG if verbose else logging.WARNING)
     logging.getLogger(f"{_OURS}.server").setLevel(logging.DEBUG if verbose else logging.CRITICAL + 1)

@@ -1,20 +1,21 @@
-"""`mcp-nursery serve --http`: what a port of one's own needs, and who may come."""
+"""`mcp-nursery serve --http`: the port, its TLS, and the clients that it admits."""
 
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
-from importlib import import_module
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import trio
 from attrs import fields
 
-from mcp_nursery.actors.argument_checks import check_setting
+from mcp_nursery.actors.argument_checks import check_setting, finite_seconds_or_none, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.actors.transports.http import grants
+from mcp_nursery.actors.oauth import settings
 from mcp_nursery.supervisor.gateway import (
     Gateway,
     HttpApplication,
@@ -23,73 +24,114 @@ from mcp_nursery.supervisor.gateway import (
     Principal,
     open_http,
 )
-from mcp_nursery.supervisor.gateway.access import bearer_of
-from mcp_nursery.supervisor.gateway.served_names import LOOPBACK, host_name, page_origin
-from mcp_nursery.supervisor.gateway.token_file import PREFIX, TokenFile
-from mcp_nursery.supervisor.gateway.web_server import Tls, bound, serve_http
+from mcp_nursery.supervisor.gateway.auth.principal import bearer_of
+from mcp_nursery.supervisor.gateway.auth.token_file import PREFIX, BearerTokenFile
+from mcp_nursery.supervisor.gateway.http.admission import LOOPBACK_NAMES, host_name, page_origin
+from mcp_nursery.supervisor.gateway.http.application import serve_http
+from mcp_nursery.supervisor.gateway.sealing import MAX_AGE, SessionKeys
+from mcp_nursery.supervisor.http_server.listening import bind_socket, inherited_socket, listen
+from mcp_nursery.supervisor.http_server.server import Tls
 from mcp_nursery.supervisor.watch import FileWatch
 
-from .command_server import option_of
-from .http_options import HttpServing
+from .output import warn
+from .session_keys import SessionKeyFile, own_key_file
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics import MeterProvider
 
-    from mcp_nursery.supervisor.gateway.prometheus import Prometheus
+    from mcp_nursery.supervisor.gateway.metrics import TelemetryFigures
     from mcp_nursery.supervisor.status import ServerStatus, SupervisorStatistics
 
 logger: Final = logging.getLogger(__name__)
 
 KEY_PASSWORD: Final = "MCP_NURSERY_TLS_KEY_PASSWORD"  # noqa: S105 - the name of a variable
-"""Where the password of a key is: arguments are for everybody on the machine to see."""
+"""The variable with the password of a key: all users of the machine can read arguments."""
+LAST_REQUESTS: Final = 2.0
+"""Seconds of `--lame-duck` where another process listens: for the next request of each connection that was open."""
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with
 
 
 class HttpFront:
-    """All that is ready before the servers start: what is wrong with it ends the command.
+    """The HTTP side of `serve`, made before the servers start, so that a wrong option ends the command first.
+
+    `commands.py` explains its arguments, the options that need `--http`; `address` is that option's own value.
 
     Raises:
         ConfigError: An option cannot work.
     """
 
-    def __init__(self, serving: HttpServing) -> None:
-        host, port = _address(serving.address)
-        self._limits = _limits(serving.limit)
-        read = (serving.token_file, serving.tls_cert, serving.tls_key)
+    def __init__(
+        self,
+        address: str,
+        *,
+        token_file: Path | None = None,
+        oauth_issuer: str | None = None,
+        oauth_jwks: str | None = None,
+        audience: Sequence[str] = (),
+        scope: Sequence[str] = (),
+        public_url: str | None = None,
+        tls_cert: Path | None = None,
+        tls_key: Path | None = None,
+        behind_proxy: bool = False,
+        allowed_host: Sequence[str] = (),
+        allowed_origin: Sequence[str] = (),
+        metrics: bool = False,
+        limit: Sequence[str] = (),
+        reuse_port: bool = False,
+        lame_duck: float | None = None,
+        replica_key: Path | None = None,
+        no_resume: bool = False,
+        session_max_age: float | None = None,
+    ) -> None:
+        host, port = _address(address)
+        check_setting("--lame-duck", lame_duck, seconds_or_none)
+        self._limits = _limits(limit)
+        read = (token_file, tls_cert, tls_key, replica_key)
         self._watch = FileWatch([str(each) for each in read if each is not None], self.reload)
-        self._tokens = None if serving.token_file is None else TokenFile(serving.token_file)
-        self._oauth = _oauth(serving)
-        self._tls = _tls(serving)
-        self._hosts = _hosts(host, serving.allowed_host)
-        self._behind_proxy = serving.behind_proxy
-        self._origins = serving.allowed_origin
+        self._tokens = None if token_file is None else BearerTokenFile(token_file)
+        self._oauth = _oauth(oauth_issuer, audience=audience, scope=scope, public_url=public_url, jwks=oauth_jwks)
+        self._tls = _tls(tls_cert, tls_key)
+        self._hosts = _hosts(host, allowed_host)
+        self._behind_proxy = behind_proxy
+        self._origins = allowed_origin
         for each in self._origins:
             check_setting("--allowed-origin", each, page_origin)
-        if host not in grants.LOOPBACK:
-            self._check_network(host, serving)
-        self._prometheus: Prometheus | None = (
-            _needed("prometheus", "--metrics").Prometheus() if serving.metrics else None
-        )
-        self._listening = bound(host, port)
+        if host not in settings.LOOPBACK:
+            self._check_network(host)
+        self._keys = _session_keys(replica_key, session_max_age, resume=not no_resume)
+        self._telemetry: TelemetryFigures | None = _telemetry_figures() if metrics else None
+        inherited = inherited_socket(os.environ, host, port)
+        self._listening = inherited or bind_socket(host, port, reuse_port=reuse_port)
+        self._binds_shared = reuse_port and inherited is None
+        self._passed_on = inherited is not None
+        self._shared = reuse_port or self._passed_on
+        self._lame_duck = LAST_REQUESTS * self._shared if lame_duck is None else lame_duck
         self._application: HttpApplication | None = None
 
-    def _check_network(self, host: str, serving: HttpServing) -> None:
+    @property
+    def session_keys(self) -> SessionKeys | None:
+        """The keys of its sessions; None: they end with the gateway."""
+        return None if self._keys is None else self._keys.keys
+
+    def _check_network(self, host: str) -> None:
         if self._tokens is None and self._oauth is None:
             problem = f"{host} can be reached from the network: --token-file FILE or --oauth-issuer URL is needed"
             raise ConfigError(problem, field="--http")
-        if self._tls is None and not serving.behind_proxy:
-            problem = "tokens would cross the network in clear: --tls-cert FILE, or --behind-proxy if that ends TLS"
+        if self._tls is None and not self._behind_proxy:
+            problem = (
+                "tokens would cross the network unencrypted: add --tls-cert FILE, or --behind-proxy if a proxy ends TLS"
+            )
             raise ConfigError(problem, field="--http")
 
     @property
     def meter_provider(self) -> "MeterProvider | None":
-        """Who is told figures; None: nobody."""
-        return None if self._prometheus is None else self._prometheus.provider
+        """The provider of `--metrics`; None without it."""
+        return None if self._telemetry is None else self._telemetry.provider
 
     def reload(self) -> None:
-        """Read tokens and certificates again, at SIGHUP and when their files change. What is wrong with them is logged,
+        """Read tokens, certificates and keys again, at SIGHUP and when their files change. An error in them is logged
         and changes nothing."""
-        for file in (self._tokens, self._tls):
+        for file in (self._tokens, self._tls, self._keys):
             try:
                 if file is not None:
                     file.reload()
@@ -104,7 +146,7 @@ class HttpFront:
         return self._oauth is not None and client.key == self._oauth.issuer
 
     async def _authenticate(self, scope: MutableMapping[str, Any]) -> Principal | None:
-        """By the file of tokens, or an issuer of them; without either, nobody is asked."""
+        """Authenticate a request by the token file or the issuer; without either, all are admitted."""
         if self._oauth is None:
             return None if self._tokens is None else await self._tokens.authenticate(scope)
         if self._tokens is not None and (bearer_of(scope) or "").startswith(PREFIX):
@@ -119,10 +161,8 @@ class HttpFront:
 
         async def metrics() -> bytes:
             supervisor = gateway.supervisor
-            figures = await trio.to_thread.run_sync(
-                _exposition, supervisor.status(), supervisor.statistics(by_tool=False), application.kept
-            )
-            return figures if self._prometheus is None else figures + await self._prometheus.text()
+            statuses, statistics = supervisor.status(), supervisor.statistics(by_tool=False)
+            return await trio.to_thread.run_sync(_exposition, statuses, statistics, application.kept, self._telemetry)
 
         opening = open_http(
             gateway,
@@ -137,6 +177,8 @@ class HttpFront:
         )
         async with opening as application, run_alongside(self._watch.run):
             self._application = application
+            if self._binds_shared:
+                listen(self._listening)
             self._announce()
             await serve_http(
                 gateway,
@@ -145,6 +187,9 @@ class HttpFront:
                 tls=self._tls,
                 connections=limits.connections,
                 connections_of_address=None if self._behind_proxy else limits.connections_of_address,
+                lame_duck=self._lame_duck,
+                shared=self._shared,
+                passed_on=self._passed_on,
                 drain=drain,
                 stop=stop,
             )
@@ -157,21 +202,29 @@ class HttpFront:
 
 
 def _exposition(
-    statuses: "Sequence[ServerStatus]", statistics: "SupervisorStatistics", kept: "Mapping[str, int]"
+    statuses: "Sequence[ServerStatus]",
+    statistics: "SupervisorStatistics",
+    kept: "Mapping[str, int]",
+    telemetry: "TelemetryFigures | None",
 ) -> bytes:
-    from mcp_nursery.supervisor.gateway.exposition import exposition  # takes 0.1 s: in a thread, and if somebody asks
+    # takes 0.1 s to load: in a thread, and at the first request
+    from mcp_nursery.supervisor.gateway.metrics import exposition
 
-    return exposition(statuses, statistics, kept)
+    return exposition(statuses, statistics, kept, telemetry)
 
 
-def _needed(name: str, option: str) -> Any:
-    """A module of the gateway that needs what the extra installs.
+def _telemetry_figures() -> "TelemetryFigures":
+    from mcp_nursery.supervisor.gateway.metrics import TelemetryFigures
 
-    Raises:
-        ConfigError: It is not installed.
-    """
+    with _installed("--metrics"):
+        return TelemetryFigures()
+
+
+@contextmanager
+def _installed(option: str) -> Generator[None, None, None]:
+    """Refuse an option if what it needs is not installed."""
     try:
-        return import_module(f"mcp_nursery.supervisor.gateway.{name}")
+        yield
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
         raise ConfigError(f"{missing} is missing: pip install 'mcp-nursery[gateway]'", field=option) from None
@@ -186,32 +239,32 @@ def _address(address: str) -> tuple[str, int]:
 
 
 def _hosts(host: str, named: Iterable[str]) -> Sequence[str] | None:
-    """What `Host` may name. Who listens everywhere and names nothing is reached by names that he knows best: there a
-    token is asked for, which no browser adds by itself."""
+    """The values that `Host` may have. A gateway that listens on all addresses without named hosts takes any: it needs
+    a token, which no browser adds by itself."""
     if host in _WILDCARDS and not named:
         return None
     own = f"[{host.partition('%')[0]}]" if ":" in host else host
     check_setting("--http", own, host_name)
     for each in named:
         check_setting("--allowed-host", each, host_name)
-    return [*LOOPBACK, *([] if host in _WILDCARDS else [own]), *named]
+    return [*LOOPBACK_NAMES, *([] if host in _WILDCARDS else [own]), *named]
 
 
-def _oauth(serving: HttpServing) -> OAuthResource | None:
-    if serving.oauth_issuer is None:
-        for name in ("audience", "scope", "public_url", "oauth_jwks"):
-            if getattr(serving, name):
-                raise ConfigError("needs --oauth-issuer", field=option_of(name))
+def _oauth(
+    issuer: str | None, *, audience: Sequence[str], scope: Sequence[str], public_url: str | None, jwks: str | None
+) -> OAuthResource | None:
+    if issuer is None:
+        given = {"--audience": audience, "--scope": scope, "--public-url": public_url, "--oauth-jwks": jwks}
+        for option in (option for option, value in given.items() if value):
+            raise ConfigError("needs --oauth-issuer", field=option)
         return None
-    url = serving.public_url or next((_origin(each) for each in serving.audience if "://" in each), None)
+    url = public_url or next((_origin(each) for each in audience if "://" in each), None)
     if url is None:
-        problem = "is needed where no --audience is a URL: what clients call this gateway"
+        problem = "is needed unless an --audience is a URL: the address by which clients call this gateway"
         raise ConfigError(problem, field="--public-url")
-    _needed("issuer", "--oauth-issuer")
     try:
-        return OAuthResource(
-            serving.oauth_issuer, url, audiences=serving.audience, scopes=serving.scope, jwks=serving.oauth_jwks
-        )
+        with _installed("--oauth-issuer"):
+            return OAuthResource(issuer, url, audiences=audience, scopes=scope, jwks=jwks)
     except ConfigError as error:
         options = {"issuer": "--oauth-issuer", "jwks": "--oauth-jwks"}
         raise ConfigError(error.problem, field=options.get(str(error.field), "--public-url")) from None
@@ -222,12 +275,31 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _tls(serving: HttpServing) -> Tls | None:
-    if serving.tls_cert is None:
-        if serving.tls_key is not None:
+def _tls(cert: Path | None, key: Path | None) -> Tls | None:
+    if cert is None:
+        if key is not None:
             raise ConfigError("needs --tls-cert", field="--tls-key")
         return None
-    return Tls(serving.tls_cert, serving.tls_key, os.environ.get(KEY_PASSWORD))
+    return Tls(cert, key, os.environ.get(KEY_PASSWORD))
+
+
+def _session_keys(file: Path | None, max_age: float | None, *, resume: bool) -> SessionKeyFile | None:
+    """The keys of sessions that outlive this gateway; None: they end with it."""
+    given = {"--replica-key": file, "--session-max-age": max_age}
+    if not resume:
+        for option in (option for option, value in given.items() if value is not None):
+            raise ConfigError("cannot be given together with --no-resume", field=option)
+        return None
+    check_setting("--session-max-age", max_age, finite_seconds_or_none)
+    age = MAX_AGE if max_age is None else max_age
+    try:
+        with _installed("--replica-key"):
+            return SessionKeyFile(own_key_file() if file is None else file, age)
+    except ConfigError as error:
+        if file is not None:
+            raise
+        warn(f"warning: sessions end with this gateway, as with --no-resume: {error}")
+        return None
 
 
 def _limits(given: Iterable[str]) -> HttpLimits:

@@ -1,12 +1,12 @@
-"""`mcp-nursery status`: where each server stands, as a running host says, or as they do when they are started."""
+"""`mcp-nursery status`: the state of each server, as a running host reports it, or after a start here."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import trio
-from attrs import evolve, frozen
+from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor import open_supervisor
@@ -15,41 +15,40 @@ from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.status import ServerStatus
 
-from .hosts import HostOptions, find_host, hosts_of
+from .hosts import find_host, hosts_of
 from .output import safe_line, send_line, stdout_is_terminal, warn, write_json, write_line
 from .runtime import Options, load, run_async
-from .settling import Look, News, Tell, settle
 from .statuses import HEADERS, counts, documents, error_of, row, worked, worst_first
 
-_LOOK: Final = 0.25
-"""Seconds between two looks at a host elsewhere."""
-_BREATH: Final = 0.03
+_POLL: Final = 0.25
+"""Seconds between two requests to a running host."""
+_SHORTEST: Final = 0.03
 """Seconds between two looks at servers here, however much happens."""
 
-
-@frozen
-class StatusOptions:
-    """What `status` can be told besides."""
-
-    attach: bool | None
-    """Whether a running host is asked; None: the one that supervises these servers, if there is one."""
-    host: str | None
-    """What the host is called by that is asked."""
-    timeout: float
-    """Seconds to wait for servers that are connecting."""
+Look: TypeAlias = Callable[[], Awaitable[Sequence[ServerStatus]]]
+Wait: TypeAlias = Callable[[], Awaitable[object]]
+ReportStatuses: TypeAlias = Callable[[Sequence[ServerStatus], Sequence[ServerStatus]], Awaitable[None]]
+Show: TypeAlias = Callable[[Look, Wait], Awaitable[Sequence[ServerStatus]]]
 
 
-def show_status(options: Options, wanted: StatusOptions) -> int:
-    """Show each server as it settles. Fails if none of them works."""
-    attached = wanted.attach or wanted.host is not None
-    config = None if attached else load(options)
-    show = partial(_show, options, wanted.timeout)
+def status(options: Options, *, attach: bool | None, host: str | None, timeout: float) -> int:
+    """Show each server as it settles. Fails if none of them works.
+
+    Args:
+        options: The servers, and how they are shown.
+        attach: True to ask a running host; False to start the servers; None to ask the host that supervises them, if
+            there is one.
+        host: The name of the host to ask.
+        timeout: Seconds to wait for servers that are connecting.
+    """
+    config = None if attach or host is not None else load(options)
+    show = partial(_show, options, timeout)
 
     async def look() -> Sequence[ServerStatus]:
         if config is None:
-            return await _attached(await find_host(HostOptions(wanted.host)), show)
-        asked = None if options.trust or wanted.attach is False else await _supervising(config)
-        return await (_started(config, show) if asked is None else _attached(asked, show))
+            return await _show_host(await find_host(host), show)
+        found = None if options.trust or attach is False else await _supervising(config)
+        return await (_show_started(options, config, show) if found is None else _show_host(found, show))
 
     statuses = run_async(look)
     if options.as_json:
@@ -64,42 +63,63 @@ async def _supervising(config: Config) -> ControlClient | None:
         return None
     first, *others = hosts
     more = f"; so do {', '.join(host.name for host in others)}: see --host" if others else ""
-    warn(f"host {first.name} runs them ({first.program} in {first.folder}){more}; --no-attach starts others")
+    warn(f"host {first.name} supervises them ({first.program} in {first.folder}){more}; --no-attach starts them here")
     return ControlClient(first.name)
 
 
-# -- where they stand -------------------------------------------------------------------------------------------------
+async def _show_host(host: ControlClient, show: Show) -> Sequence[ServerStatus]:
+    return await show(host.status, partial(trio.sleep, _POLL))
 
 
-_Show = Callable[[Look, News], Awaitable[Sequence[ServerStatus]]]
-
-
-async def _attached(host: ControlClient, show: _Show) -> Sequence[ServerStatus]:
-    return await show(host.status, partial(trio.sleep, _LOOK))
-
-
-async def _started(config: Config, show: _Show) -> Sequence[ServerStatus]:
+async def _show_started(options: Options, config: Config, show: Show) -> Sequence[ServerStatus]:
     AHEAD.set(False)  # nothing is called
-    async with open_supervisor(config, gate=0.0) as supervisor, supervisor.events() as events:
+    async with open_supervisor(config, state=options.state, gate=0.0) as supervisor, supervisor.events() as events:
 
         async def look() -> Sequence[ServerStatus]:
             return supervisor.status()
 
-        async def news() -> None:
+        async def wait() -> None:
             await events.receive()
-            await trio.sleep(_BREATH)
+            await trio.sleep(_SHORTEST)
 
-        return await show(look, news)
-
-
-# -- what is shown ----------------------------------------------------------------------------------------------------
+        return await show(look, wait)
 
 
-async def _show(options: Options, timeout: float, look: Look, news: News) -> Sequence[ServerStatus]:
-    """Show them, but as JSON: that is one document, in the end."""
+async def settle(look: Look, wait: Wait, report: ReportStatuses, within: float) -> Sequence[ServerStatus]:
+    """Wait until no server is connecting for the first time, or for so many seconds, and return the statuses. A server
+    that has failed and is being started again has the status in which it failed.
+
+    Args:
+        look: Returns all statuses now.
+        wait: Returns when it is time to look again.
+        report: Gets the servers that have settled since its last call, and all servers.
+        within: The seconds.
+    """
+    deadline = trio.current_time() + within
+    settled: dict[str, ServerStatus] = {}
+    while True:
+        statuses = await look()
+        now = [status for status in statuses if status.state is not ServerState.CONNECTING]
+        new = [status for status in now if status.name not in settled]
+        settled |= {status.name: status for status in now}
+        statuses = [settled.get(status.name, status) for status in statuses]
+        await report(new, statuses)
+        if all(status.name in settled for status in statuses):
+            return statuses
+        with trio.move_on_at(deadline) as waiting:
+            await wait()
+        if waiting.cancelled_caught:
+            return statuses
+
+
+# -- output -----------------------------------------------------------------------------------------------------------
+
+
+async def _show(options: Options, timeout: float, look: Look, wait: Wait) -> Sequence[ServerStatus]:
+    """Show servers as they settle. With `--json` nothing: one document follows at the end."""
     on_terminal = stdout_is_terminal()
-    async with _view(as_json=options.as_json, on_terminal=on_terminal) as tell:
-        statuses = await settle(look, news, tell, timeout)
+    async with _view(as_json=options.as_json, on_terminal=on_terminal) as report:
+        statuses = await settle(look, wait, report, timeout)
     late = [_late(status, timeout) for status in statuses]
     if on_terminal and not options.as_json:
         _print(late)
@@ -110,46 +130,45 @@ async def _show(options: Options, timeout: float, look: Look, news: News) -> Seq
     return statuses
 
 
-def _view(*, as_json: bool, on_terminal: bool) -> AbstractAsyncContextManager[Tell]:
+def _view(*, as_json: bool, on_terminal: bool) -> AbstractAsyncContextManager[ReportStatuses]:
     if as_json:
         return _nothing()
     return _live_table() if on_terminal else _lines()
 
 
 @asynccontextmanager
-async def _nothing() -> AsyncGenerator[Tell]:
-    async def tell(_new: Sequence[ServerStatus], _all: Sequence[ServerStatus]) -> None:
+async def _nothing() -> AsyncGenerator[ReportStatuses]:
+    async def report(_new: Sequence[ServerStatus], _all: Sequence[ServerStatus]) -> None:
         pass
 
-    yield tell
+    yield report
 
 
 @asynccontextmanager
-async def _lines() -> AsyncGenerator[Tell]:
-    """A line of each server that has settled."""
+async def _lines() -> AsyncGenerator[ReportStatuses]:
+    """A line for each server that has settled."""
 
-    async def tell(new: Sequence[ServerStatus], _all: Sequence[ServerStatus]) -> None:
+    async def report(new: Sequence[ServerStatus], _all: Sequence[ServerStatus]) -> None:
         for status in new:
             await _print_row(row(status))
 
     await _print_row(HEADERS)
-    yield tell
+    yield report
 
 
 @asynccontextmanager
-async def _live_table() -> AsyncGenerator[Tell]:
-    """A table of those that there is room for, as long as somebody is waited for."""
+async def _live_table() -> AsyncGenerator[ReportStatuses]:
+    """A table of as many servers as there is room for, until all have settled."""
     from rich.live import Live
 
-    from .status_table import StatusTable
-    from .tables import terminal
+    from .tables import StatusTable, terminal
 
     with Live(console=terminal(), auto_refresh=False, transient=True) as live:
 
-        async def tell(_new: Sequence[ServerStatus], everyone: Sequence[ServerStatus]) -> None:
+        async def report(_new: Sequence[ServerStatus], everyone: Sequence[ServerStatus]) -> None:
             live.update(StatusTable(worst_first(everyone), title=counts(everyone)), refresh=True)
 
-        yield tell
+        yield report
 
 
 def _late(status: ServerStatus, timeout: float) -> ServerStatus:
@@ -164,9 +183,8 @@ async def _print_row(cells: Sequence[object]) -> None:
 
 
 def _print(statuses: Sequence[ServerStatus]) -> None:
-    """All of them; then why some do not work, and how many do, which stands above the next prompt."""
-    from .status_table import StatusTable
-    from .tables import terminal
+    """Print all servers; then the errors of those that do not work, and the counts, just above the next prompt."""
+    from .tables import StatusTable, terminal
 
     terminal().print(StatusTable(statuses, whole=True))
     for status in statuses:

@@ -1,12 +1,28 @@
-"""Statuses of servers as JSON, as counts and as rows. Shared by `status`, `run` and `demo`."""
+"""Statuses and events for people and programs: as JSON, as counts, as cells of a table, as lines."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from attrs import asdict
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.supervisor.events import (
+    BreakerChanged,
+    DefinitionsChanged,
+    Event,
+    InjectionSuspected,
+    Lagged,
+    PromptsChanged,
+    Reloaded,
+    ReloadFailed,
+    ResourcesChanged,
+    ResourceUpdated,
+    ServerRemoved,
+    SnapshotEvent,
+    StateChanged,
+    ToolsChanged,
+)
 from mcp_nursery.supervisor.status import BreakerStatus, ServerStatus
 
 from .failures import NOT_APPROVED, OK, UNAVAILABLE
@@ -15,36 +31,36 @@ from .output import safe_line
 HEADERS = ("SERVER", "STATE", "TRY", "RETRY IN", "UP", "TOOLS", "PID", "CALLS", "ERROR")
 
 _TROUBLE = (ServerState.FAILED, ServerState.BLOCKED, ServerState.NEEDS_AUTH, ServerState.WAITING)
-"""States that somebody may want to do something about, the worst first."""
+"""States that may need action, the worst first."""
 _COUNTED = (*_TROUBLE, ServerState.CONNECTING, ServerState.IDLE, ServerState.STOPPED, ServerState.DISABLED)
 
 GOOD = frozenset({ServerState.CONNECTED})
-"""What its tools can be called in."""
+"""The states in which tools can be called."""
 _OFF = frozenset({ServerState.DISABLED, ServerState.STOPPED, ServerState.IDLE})
-"""On purpose."""
+"""The states of servers that are off on purpose."""
 
 
 def documents(statuses: Iterable[ServerStatus]) -> list[dict[str, Any]]:
-    """The statuses as JSON."""
+    """Make the statuses JSON."""
     return [
         {**asdict(status), "state": status.state.value, "instances": documents(status.instances)} for status in statuses
     ]
 
 
 def counts(statuses: Sequence[ServerStatus]) -> str:
-    """How many there are of each state: `2 of 5 connected, 1 failed, 2 idle`."""
+    """Count the servers in each state: `2 of 5 connected, 1 failed, 2 idle`."""
     states = Counter(status.state for status in statuses)
     others = [f"{states[state]} {state}" for state in _COUNTED if states[state]]
     return ", ".join([f"{states[ServerState.CONNECTED]} of {len(statuses)} connected", *others])
 
 
 def worst_first(statuses: Sequence[ServerStatus]) -> list[ServerStatus]:
-    """Those in trouble first; for the rest in the order in which they came."""
-    return sorted(statuses, key=_calmness)
+    """Sort the servers: those in trouble first, the rest in their order."""
+    return sorted(statuses, key=_severity)
 
 
-def _calmness(status: ServerStatus) -> int:
-    if status.state is ServerState.CONNECTING and status.error:  # a new try: it would leave its place for a moment
+def _severity(status: ServerStatus) -> int:
+    if status.state is ServerState.CONNECTING and status.error:  # a new attempt: it would leave its place for a moment
         return _TROUBLE.index(ServerState.WAITING)
     if status.state in _TROUBLE:
         return _TROUBLE.index(status.state)
@@ -52,7 +68,7 @@ def _calmness(status: ServerStatus) -> int:
 
 
 def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]:
-    """One server as cells under `HEADERS`; `median`: seconds that half of its calls took at most, if that is known."""
+    """Make the cells of one server under `HEADERS`. `median` is the p50 of its calls in seconds, if known."""
     return (
         f"{status.name} +{len(status.instances)}" if status.instances else status.name,
         status.state.value,
@@ -62,29 +78,29 @@ def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]
         status.tool_count,
         status.pid,
         _calls(status, median),
-        status.error if status.breaker is None else _refusing(status.breaker),
+        status.error if status.breaker is None else _describe_breaker(status.breaker),
     )
 
 
 def _is_trying(status: ServerStatus) -> bool:
-    """Whether the number of its start says something: it is to be tried again, or is being."""
+    """True if the number of its start has a meaning: a restart is due or under way."""
     return status.state is ServerState.WAITING or (status.state is ServerState.CONNECTING and status.attempt > 1)
 
 
 def error_of(status: ServerStatus) -> str | None:
-    """Why the server's tools cannot be called, one line; None if they can, or if it is off on purpose."""
+    """Return on one line why the server's tools cannot be called; None if they can, or if it is off on purpose."""
     if status.state in GOOD | _OFF:
         return None
     return safe_line(status.error or f"the server is {status.state}")
 
 
 def errors_of(statuses: Iterable[ServerStatus]) -> dict[str, str]:
-    """Why nothing of some servers can be used, by their names."""
+    """Return the errors of servers that are down, by their names."""
     return {status.name: error for status in statuses if (error := error_of(status))}
 
 
 def worked(statuses: Iterable[ServerStatus]) -> int:
-    """The exit code of a command that started them all: 0 if one of them works, or none was to."""
+    """Return the exit code of a command that started them all: 0 if one of them works, or all are off on purpose."""
     wanted = [status.state for status in statuses if status.state not in _OFF]
     if not wanted or not GOOD.isdisjoint(wanted):
         return OK
@@ -92,7 +108,7 @@ def worked(statuses: Iterable[ServerStatus]) -> int:
 
 
 def duration(seconds: float) -> str:
-    """`4 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Format seconds: `4 s`, `3 min 20 s`, `2 h 5 min`."""
     minutes, rest = divmod(int(seconds), 60)
     if not minutes:
         return f"{rest} s"
@@ -112,5 +128,90 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-def _refusing(breaker: BreakerStatus) -> str:
-    return f"circuit breaker {breaker.state.replace('_', ' ')}, a try in {breaker.retry_in:.1f} s"
+def _describe_breaker(breaker: BreakerStatus) -> str:
+    return f"circuit breaker {breaker.state.replace('_', ' ')}, next try in {breaker.retry_in:.1f} s"
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+_MOST_NAMES = 5
+"""Tools, or servers, that one line names."""
+
+
+def line_of_status(status: ServerStatus) -> str:
+    """Describe the state of a server in one line: `time: waiting, start 2 in 2.0 s (exit code 3)`."""
+    return _line(status.name, status.state, status)
+
+
+def line_of_event(event: Event) -> str:
+    """Describe the event in one line."""
+    match event:
+        case StateChanged():
+            return _line(event.server, event.new, event)
+        case Lagged():
+            return f"{event.missed} events were missed"
+        case SnapshotEvent():
+            return line_of_status(event.status)
+        case Reloaded():
+            return f"reloaded: {_reload_counts(event)}"
+        case ReloadFailed():
+            return f"not reloaded: {event.error}"
+        case _:
+            return f"{event.server}: {_describe(event)}"
+
+
+def _reload_counts(event: Reloaded) -> str:
+    """`1 changed (a), 2 untouched`."""
+    named = {"added": event.added, "changed": event.changed, "removed": event.removed}
+    parts = [f"{len(names)} {kind} ({_first_names(names)})" for kind, names in named.items() if names]
+    return ", ".join([*parts, f"{len(event.untouched)} untouched"])
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{', '.join(names[:_MOST_NAMES])}{more}"
+
+
+_ListChanged = ToolsChanged | ResourcesChanged | PromptsChanged
+_KINDS = {ToolsChanged: "tools", ResourcesChanged: "resources", PromptsChanged: "prompts"}
+
+
+def _describe(
+    event: _ListChanged | ResourceUpdated | ServerRemoved | InjectionSuspected | DefinitionsChanged | BreakerChanged,
+) -> str:
+    match event:
+        case ToolsChanged() | ResourcesChanged() | PromptsChanged():
+            kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
+            return f"{_KINDS[type(event)]} {', '.join(f'{kind} {len(names)}' for kind, names in kinds if names)}"
+        case ResourceUpdated():
+            return f"{event.uri}: {'changed' if event.certain else 'may have changed'}"
+        case ServerRemoved():
+            return "removed"
+        case BreakerChanged():
+            open_for = (
+                "" if event.state != "open" else f" for {event.retry_in:.1f} s after {event.failures} failed calls"
+            )
+            return f"circuit breaker {event.state.replace('_', ' ')}{open_for}"
+        case InjectionSuspected():
+            return f"{event.tool}: suspicious output ({', '.join(event.signals)})"
+        case DefinitionsChanged():
+            tools = _first_names([f"{change.tool} ({', '.join(change.fields)})" for change in event.changes])
+            return f"changed since they were first used{', held back' if event.held else ''}: {tools}"
+        case _:
+            assert_never(event)
+
+
+def _line(server: str, state: ServerState, facts: StateChanged | ServerStatus) -> str:
+    words = [str(state)]
+    if facts.retry_in is not None:
+        words.append(f"start {facts.attempt} of {facts.max_attempts} in {facts.retry_in:.1f} s")
+    if state is ServerState.CONNECTED:
+        words.append(f"incarnation {facts.incarnation}")
+        words += [] if facts.pid is None else [f"pid {facts.pid}"]
+    because = f" ({facts.error})" if facts.error and state is not ServerState.CONNECTING else ""
+    return f"{server}: {', '.join(words)}{because}"
+
+
+def is_step(event: Event) -> bool:
+    """True if the event is another step of the same state."""
+    return isinstance(event, StateChanged) and event.old is event.new

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.gateway.access import Principal
-from mcp_nursery.supervisor.gateway.token_file import TokenFile, add_token, remove_token
+from mcp_nursery.supervisor.gateway.auth.principal import Principal
+from mcp_nursery.supervisor.gateway.auth.token_file import BearerTokenFile, add_token, remove_token
 
 from .failures import OK
 from .output import write_json, write_line
@@ -16,7 +16,7 @@ from .tables import write_rows
 
 
 def add(options: Options, name: str, file: Path, allow: Sequence[str], days: float | None) -> int:
-    """Make a token and print it: it is kept nowhere."""
+    """Make a token and print it; only its digest is kept."""
     try:
         expires = None if days is None else datetime.now(UTC).replace(microsecond=0) + timedelta(days=days)
     except OverflowError:
@@ -30,23 +30,23 @@ def add(options: Options, name: str, file: Path, allow: Sequence[str], days: flo
 
 
 def show(options: Options, file: Path) -> int:
-    """Whose tokens there are, what each may use, and until when."""
-    found = [_document(principal) for principal in TokenFile(file).principals]
+    """Print the clients of all tokens, with their tools and their ends."""
+    found = [_document(principal) for principal in BearerTokenFile(file).principals]
     if options.as_json:
         write_json({"tokens": found})
     else:
-        rows = [(each["name"], _may(each["allow"]), _until(each["expires"], each["expired"])) for each in found]
+        rows = [(each["name"], _tools_allowed(each["allow"]), _end(each["expires"], each["expired"])) for each in found]
         write_rows(("NAME", "ALLOW", "EXPIRES"), rows)
     return OK
 
 
 def remove(options: Options, name: str, file: Path) -> int:
-    """Take a token out."""
+    """Remove a token."""
     remove_token(file, name)
     if options.as_json:
         write_json({"name": name, "removed": True})
     else:
-        write_line(f"{name}: removed; a gateway that runs lets it in for a second or two more")
+        write_line(f"{name}: removed; a running gateway admits it for one or two seconds more")
     return OK
 
 
@@ -61,9 +61,9 @@ def _document(principal: Principal) -> dict[str, Any]:
     }
 
 
-def _may(allow: Sequence[str] | None) -> str:
+def _tools_allowed(allow: Sequence[str] | None) -> str:
     return "everything" if allow is None else " ".join(allow) or "nothing"
 
 
-def _until(expires: str | None, expired: bool) -> str:
+def _end(expires: str | None, expired: bool) -> str:
     return "never" if expires is None else expires + (" (over)" if expired else "")

@@ -1,6 +1,6 @@
 """Transports whose text is resolved at each connect: variables, files of variables, the output of commands.
 
-`deferred` puts a `DeferredTransport` in the place of a transport whose text does not say all. When an incarnation
+`defer` puts a `DeferredTransport` in the place of a transport whose text does not say all. When an incarnation
 connects, a `Resolver` finds out what the text stands for now; with that the connection is opened. What was found is
 stored nowhere, and shown to nobody: errors quote the file.
 """
@@ -16,19 +16,19 @@ from attrs import asdict, define, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_HOST, Host
 from mcp_nursery.actors.errors import ConfigError, StartFailed
-from mcp_nursery.actors.process.command import INHERITED, Shown
+from mcp_nursery.actors.oauth.settings import OAuth
+from mcp_nursery.actors.process.command import INHERITED, ShownCommand, child_environment, find_program
 from mcp_nursery.actors.secrets import TELL_SECRETS, names_only
-from mcp_nursery.actors.transports.http.grants import OAuth
 from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of, secrets_of_value
 from mcp_nursery.supervisor.security.trust import AGREED_FILE, FileRead
+from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.transports import DockerGatewayTransport, DockerTransport, StdioTransport
 
-from .command_output import CommandFailed, output_of
-from .discovery import Origin
 from .document import as_object
-from .env_file import EnvFileError, read_env_file
+from .value_sources import CommandFailed, EnvFileError, output_of, read_env_file
 from .variables import (
-    PLACES,
+    PLACE_VARIABLES,
     Find,
     Surroundings,
     UnresolvedVariable,
@@ -43,8 +43,10 @@ from .variables import (
 )
 
 if TYPE_CHECKING:
-    from mcp_nursery.actors.server import Connector
-    from mcp_nursery.actors.session.base import Connection
+    from mcp_nursery.actors.incarnation import Connector
+    from mcp_nursery.actors.session.connection import Connection
+
+    from .discovery import EntryOrigin
 
 TEXTS = ("command", "image", "cwd", "url")
 """Fields of transports that hold one text. `args` holds several, `env` and `headers` hold them by name."""
@@ -69,7 +71,7 @@ class DeferredTransport:
     headers_helper: str | None = field(default=None, repr=False)
     """A command that prints more headers, as written."""
     inputs: Mapping[str, str] = field(factory=dict[str, str], repr=names_only)
-    """What the host gave for `${input:ID}`, by ID; no more than this server asks for."""
+    """The host's values for `${input:ID}`, by ID; no more than this server asks for."""
 
     @property
     def kind(self) -> Any:
@@ -78,13 +80,13 @@ class DeferredTransport:
 
     @property
     def literals(self) -> set[str]:
-        """What is secret of that which stands there to the letter: what a variable or a command stands for is not
-        known before it connects."""
+        """The secret literals of the entry: the value of a variable or a command is not known before the server
+        connects."""
         auth = getattr(self.transport, "auth", None)
-        words = set(_literal({text: text for text in auth.secrets})) if isinstance(auth, OAuth) else set[str]()
+        words = set(_drop_computed({text: text for text in auth.secrets})) if isinstance(auth, OAuth) else set[str]()
         return words | secrets_in(
-            env=_literal(self.env),
-            headers=_literal(getattr(self.transport, "headers", {})),
+            env=_drop_computed(self.env),
+            headers=_drop_computed(getattr(self.transport, "headers", {})),
             args=["" if has_variables(arg) else arg for arg in getattr(self.transport, "args", ())],
             url="" if has_variables(url := getattr(self.transport, "url", "")) else url,
         )
@@ -101,7 +103,7 @@ class DeferredTransport:
             return None
 
     def look_at_env_file(self) -> FileRead:
-        """What that file sets now, for who has to agree to it. Blocks."""
+        """The variables that the file sets now, for the person who has to agree to it. Blocks."""
         path = self.env_file_path()
         if path is None:
             return FileRead(self.env_file or "", problem="a variable in its name has no value")
@@ -120,28 +122,29 @@ class DeferredTransport:
         return [(name, variable) for name, text in headers.items() for variable in unresolved_in_header(text, known)]
 
     def connector(self, *, close_grace: float) -> "Connector":
-        """How an incarnation reaches it: what it stands for is found out when it connects."""
+        """The connector of an incarnation: variables are replaced when it connects."""
         return DeferredConnector(self, close_grace=close_grace)
 
 
-def deferred(
+def defer(
     transport: Any,
     *,
     env: Mapping[str, str],
     server: str,
-    origin: Origin,
+    origin: "EntryOrigin",
     env_file: str | None = None,
     headers_helper: str | None = None,
     inputs: Mapping[str, str] | None = None,
 ) -> Any:
-    """The transport as it is if its text says all; otherwise one that is resolved at each connect."""
+    """The transport itself if its text is complete; otherwise one that is resolved at each connect."""
     texts = [str(text) for name in TEXTS if (text := getattr(transport, name, None)) is not None]
     named = [*env.values(), *getattr(transport, "env", {}).values(), *getattr(transport, "headers", {}).values()]
-    named += _texts_of(getattr(transport, "auth", None)).values()
+    if (auth := getattr(transport, "auth", None)) is not None:
+        named += _texts_of(auth).values()
     texts += [*getattr(transport, "args", ()), *named]
     reads = env_file is not None or headers_helper is not None or any(map(has_variables, texts))
     if not reads and all(command_of(text) is None for text in named):
-        return in_workspace(transport, origin.workspace)
+        return transport if origin.workspace is None else in_workspace(transport, origin.workspace)
     used = {name: inputs[name] for name in inputs_in([*texts, env_file]) if inputs}
     return DeferredTransport(
         transport,
@@ -162,12 +165,12 @@ def in_workspace(transport: Any, workspace: str | None) -> Any:
 
 
 def _texts_of(auth: object) -> dict[str, str]:
-    """What of the words that authorise requests is text of the file."""
+    """The texts of the file among the words that authorise requests."""
     said = asdict(auth, recurse=False) if isinstance(auth, OAuth) else {}
     return {name: text for name, text in said.items() if isinstance(text, str) and name != "grant"}
 
 
-def _literal(values: Mapping[str, str]) -> dict[str, str]:
+def _drop_computed(values: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in values.items() if not has_variables(text) and command_of(text) is None}
 
 
@@ -185,11 +188,11 @@ class DeferredConnector:
         Raises:
             StartFailed: On entering: a variable without value, a command that failed, or what the transport raises.
         """
-        connector = await self._resolved()
+        connector = await self._resolve()
         async with connector.connect(host) as connection:
             yield connection
 
-    async def _resolved(self) -> Any:
+    async def _resolve(self) -> Any:
         resolver = Resolver(self.deferred)
         try:
             transport = await resolver.transport()
@@ -198,22 +201,21 @@ class DeferredConnector:
         except ConfigError as error:
             problem = str(error)
         else:
-            return self._discreet(connector, tuple(sorted(resolver.secrets)))
+            return self._hide_values(connector, tuple(sorted(resolver.secrets)))
         raise StartFailed(problem, retriable=False)
 
-    def _discreet(self, connector: Any, secrets: tuple[str, ...]) -> Any:
+    def _hide_values(self, connector: Any, secrets: tuple[str, ...]) -> Any:
         """The connector, with errors that quote the file about a process that it starts."""
-        from mcp_nursery.actors.transports.docker import DockerConnector
-        from mcp_nursery.actors.transports.docker_gateway import DockerGatewayConnector
+        from mcp_nursery.actors.transports.docker import DockerConnector, DockerGatewayConnector
         from mcp_nursery.actors.transports.stdio import StdioConnector
 
         written = self.deferred.transport
         match connector:
             case StdioConnector():
-                shown = Shown(written.command, getattr(written, "cwd", None), secrets)
+                shown = ShownCommand(written.command, getattr(written, "cwd", None), secrets)
                 return evolve(connector, shown=shown)
             case DockerConnector() | DockerGatewayConnector():
-                return evolve(connector, client=self._discreet(connector.client, secrets))
+                return evolve(connector, client=self._hide_values(connector.client, secrets))
             case _:
                 return connector
 
@@ -241,7 +243,7 @@ class Resolver:
         for name, value in self.deferred.env.items():
             env[name] = await self._value(f"env.{name}", value, outside)
         own = {**env, **inputs}
-        inside = self._recorded(evolve(outside, own=own))
+        inside = self._record_secrets(evolve(outside, own=own))
         found: dict[str, Any] = {}
         for name in TEXTS:
             text = getattr(written, name, None)
@@ -254,7 +256,7 @@ class Resolver:
         if hasattr(written, "headers"):
             found["headers"] = {name: await self._header(name, text, own) for name, text in written.headers.items()}
         if self.deferred.headers_helper is not None:
-            found["headers"] = await self._helped(found["headers"], self.deferred.headers_helper)
+            found["headers"] = await self._add_helper_headers(found["headers"], self.deferred.headers_helper)
         if words := _texts_of(getattr(written, "auth", None)):
             surroundings = evolve(outside, own=own)
             words = {name: await self._value(f"auth.{name}", text, surroundings) for name, text in words.items()}
@@ -265,10 +267,10 @@ class Resolver:
     def _workspace(self) -> str:
         return self.deferred.workspace or _here()
 
-    def _recorded(self, surroundings: Surroundings) -> Find:
+    def _record_secrets(self, surroundings: Surroundings) -> Find:
         def find(name: str) -> str | None:
             value, variable = surroundings.find(name), name.removeprefix("env:")
-            if value is not None and variable not in (*INHERITED, *PLACES):
+            if value is not None and variable not in (*INHERITED, *PLACE_VARIABLES):
                 self._keep_secrets({value} if is_input(name) else secrets_of_value(variable, value))
             return value
 
@@ -280,7 +282,7 @@ class Resolver:
     async def _env_file(self, outside: Surroundings) -> dict[str, str]:
         if self.deferred.env_file is None:
             return {}
-        written = self._text("envFile", self.deferred.env_file, self._recorded(outside))
+        written = self._text("envFile", self.deferred.env_file, self._record_secrets(outside))
         path = os.path.join(self._workspace, written)
         try:
             found = await trio.to_thread.run_sync(read_env_file, path, abandon_on_cancel=True)
@@ -288,15 +290,15 @@ class Resolver:
             problem = str(error)
         else:
             if AGREED_FILE.get() not in (None, found.digest):
-                raise self._failed("envFile", "it has changed since it was agreed to", retriable=True)
+                raise self._failure("envFile", "it has changed since it was agreed to", retriable=True)
             self._keep_secrets(secrets_in(env=found.variables, headers={}))
             return found.variables
-        raise self._failed("envFile", problem, retriable=False)
+        raise self._failure("envFile", problem, retriable=False)
 
     async def _value(self, where: str, text: str, outside: Surroundings) -> str:
         command = command_of(text)
         if command is None:
-            return self._text(where, text, self._recorded(outside))
+            return self._text(where, text, self._record_secrets(outside))
         return await self._output(where, command)
 
     def _text(self, where: str, text: str, find: Find) -> str:
@@ -306,18 +308,18 @@ class Resolver:
             problem = str(error)
         else:
             return found
-        raise self._failed(where, problem, retriable=False)
+        raise self._failure(where, problem, retriable=False)
 
     async def _header(self, name: str, text: str, own: Mapping[str, str]) -> str:
         where = f"headers.{name}"
         command = command_of(text)
         found = expand_header(text, own) if command is None else await self._output(where, command)
         if not found.isprintable():  # a library's error about it would show it
-            raise self._failed(where, "the value is not one line of text", retriable=False)
+            raise self._failure(where, "the value is not one line of text", retriable=False)
         self._keep_secrets(secrets_of_value(name, found))
         return found
 
-    async def _helped(self, headers: Mapping[str, str], command: str) -> dict[str, str]:
+    async def _add_helper_headers(self, headers: Mapping[str, str], command: str) -> dict[str, str]:
         """The headers, and over them those that a command prints."""
         output = await self._output("headersHelper", command)
         try:
@@ -329,7 +331,7 @@ class Resolver:
             problem = problem or problem_with_header(name, text)
             self._keep_secrets([str(text)])
         if said is None or problem is not None:
-            raise self._failed("headersHelper", problem or "", retriable=True)
+            raise self._failure("headersHelper", problem or "", retriable=True)
         given = {name.lower() for name in said}
         return {**{name: text for name, text in headers.items() if name.lower() not in given}, **said}
 
@@ -341,9 +343,9 @@ class Resolver:
         else:
             self._keep_secrets([output])
             return output
-        raise self._failed(where, problem, retriable=True)
+        raise self._failure(where, problem, retriable=True)
 
-    def _failed(self, where: str, problem: str, *, retriable: bool) -> StartFailed:
+    def _failure(self, where: str, problem: str, *, retriable: bool) -> StartFailed:
         # Not as a field: of `'env.API_KEY': variable` redaction would make a secret of what follows the name.
         said = f"field {where!r} is unusable: {problem}"
         error = ConfigError(said, file=self.deferred.file, server=self.deferred.server)
@@ -359,3 +361,44 @@ def _here() -> str:
 
 def _home() -> str:
     return os.path.expanduser("~")
+
+
+# -- what would keep a server from starting here and now, as far as can be found without starting anything -------------
+#
+# No part of reading a file: the environment and the disk may have changed when the server starts.
+
+_UNKNOWN = "unknown"
+"""Stands for the output of a command that is not run."""
+
+
+async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None:
+    """A variable without value, an `envFile` that cannot be used, a program or working directory that is not there;
+    None if nothing is found.
+
+    Args:
+        spec: The server.
+        trusted: Whether its user agreed to it; no file is read for one that is not trusted.
+    """
+    transport = spec.transport
+    written: Any = transport.transport if isinstance(transport, DeferredTransport) else transport
+    try:
+        if isinstance(transport, DeferredTransport):
+            if transport.env_file is not None and not trusted:
+                return None
+            transport = await Resolver(transport, run=_not_run).transport()
+        if isinstance(transport, StdioTransport | DockerTransport | DockerGatewayTransport):
+            cwd = getattr(transport, "cwd", None)
+            shown = ShownCommand(written.command, getattr(written, "cwd", None))
+            find_program(transport.command, child_environment(transport.env), cwd and str(cwd), shown)
+    except StartFailed as error:
+        problem = str(error)
+    except ConfigError as error:  # a URL that its variables make none
+        problem = error.problem
+    else:
+        return None
+    where = f"{spec.source}: server {spec.name!r}: "
+    return ConfigError(problem.removeprefix(where), file=spec.source, server=spec.name)
+
+
+async def _not_run(_command: str, _folder: str) -> str:
+    return _UNKNOWN

@@ -6,7 +6,7 @@ Above a shared folder anybody can put a file, and every command below would read
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 from attrs import frozen
@@ -30,33 +30,16 @@ SETTINGS = frozenset(
 
 
 @frozen
-class Origin:
-    """Where an entry stands."""
+class EntryOrigin:
+    """The place of an entry."""
 
     file: str
     trusted: bool = True
-    """Whether its user named the file, or it is the user's own."""
+    """True if its user named the file, or it is the user's own."""
     workspace: str | None = None
     """`${workspaceFolder}`: the folder of a project's file; None for the host's working directory."""
     root: str = "mcpServers"
     """The file's key under which the entry stands."""
-
-
-Signature = tuple[int, ...] | None
-"""What tells a file from what it was before; None if it is not there."""
-
-
-def signatures(paths: Iterable[str]) -> Mapping[str, Signature]:
-    """Those of these files now."""
-    return {path: _signature(path) for path in paths}
-
-
-def _signature(path: str) -> Signature:
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def absolute(path: str | os.PathLike[str]) -> Path:
@@ -72,13 +55,13 @@ def absolute(path: str | os.PathLike[str]) -> Path:
     raise ConfigError(problem)
 
 
-def project_files(folder: Path) -> list[Origin]:
+def project_files(folder: Path) -> list[EntryOrigin]:
     """The project's files, `.mcp.json` last: each kind in the nearest folder that has it, up to the root of the git
     repository; outside of one in `folder` alone. They came with the project. Not those that are the user's own."""
     root = next((place for place in (folder, *folder.parents) if os.path.lexists(place / ".git")), folder)
     above = [folder, *(place for place in folder.parents if place.is_relative_to(root))]
     own = set(_of_the_user())
-    found: list[Origin] = []
+    found: list[EntryOrigin] = []
     for name in reversed([name for dialect in DIALECTS for name in dialect.project]):
         file = next((place / name for place in above if os.path.lexists(place / name)), None)
         if file is not None and file not in own:
@@ -86,18 +69,18 @@ def project_files(folder: Path) -> list[Origin]:
     return found
 
 
-def as_project(file: Path) -> Origin:
+def as_project(file: Path) -> EntryOrigin:
     """The file as one that came with a project, whose folder is the one that its host would open."""
     parts = file.parts
     places = (PurePath(name).parts for dialect in DIALECTS for name in dialect.project)
     depth = next((len(place) for place in places if parts[-len(place) :] == place), 1)
-    return Origin(str(file), trusted=False, workspace=str(file.parents[depth - 1]))
+    return EntryOrigin(str(file), trusted=False, workspace=str(file.parents[depth - 1]))
 
 
-def user_files(*, hosts: bool) -> list[Origin]:
+def user_files(*, hosts: bool) -> list[EntryOrigin]:
     """The user's own files: with `hosts` those of other hosts, then our own, where they exist."""
     files = [*(reversed(list(_of_the_user())) if hosts else ()), own_file()]
-    return [Origin(str(file)) for file in files if os.path.lexists(file)]
+    return [EntryOrigin(str(file)) for file in files if os.path.lexists(file)]
 
 
 def own_file() -> Path:
@@ -112,8 +95,8 @@ def _of_the_user() -> Iterator[Path]:
     yield from (home / name for dialect in DIALECTS for name in dialect.user)
 
 
-def problem_with_owner(origin: Origin) -> str | None:
-    """Why a file that was found may not be used, a phrase; None if it may, or if it cannot be looked at.
+def problem_with_owner(origin: EntryOrigin) -> str | None:
+    """The reason why a file that was found may not be used, a phrase; None if it may, or if it cannot be looked at.
 
     The file, the folder it is in, for `.vscode/mcp.json` and the like also the project's, every link among them and
     what it leads to belong to the user or to root, and not everybody can write to them; in a folder like `/tmp`, where
@@ -126,7 +109,7 @@ def problem_with_owner(origin: Origin) -> str | None:
     try:
         return next(filter(None, (_problem(path, ours) for path in _on_the_way(origin))), None)
     except OSError:
-        return None  # reading it says why
+        return None  # reading it will raise
 
 
 def _ours() -> set[int]:
@@ -136,7 +119,7 @@ def _ours() -> set[int]:
     return {0, user, *([int(caller)] if caller.isdecimal() else [])}
 
 
-def _on_the_way(origin: Origin) -> Iterator[Path]:
+def _on_the_way(origin: EntryOrigin) -> Iterator[Path]:
     file = Path(origin.file)
     top = file.parent if origin.workspace is None else Path(origin.workspace)
     named = (file, *(folder for folder in file.parents if folder.is_relative_to(top)))

@@ -19,7 +19,7 @@ _TRAILING_COMMAS = re.compile(rf"{_STRING}|(?:[\[{{:,][ \t\r\n]*+)?,(?=[ \t\r\n]
 _NOT_A_LINE_END = re.compile(r"[^\r\n]")
 
 
-LIMIT = 64 << 20
+FILE_LIMIT = 64 << 20
 """Bytes of a file: what is larger was not written by hand, and is not read."""
 PROJECT_LIMIT = 1 << 20
 """Bytes of a project's file. Somebody else wrote it, and what it costs is paid by every command in its folder: a
@@ -44,6 +44,10 @@ class _RefusedError(Exception):
     """Valid for Python's parser, not for us."""
 
 
+# ConfigError is raised after each `except` block: as its context, the parser's error would keep the whole text, secrets
+# included.
+
+
 def read_document(file: str, *, found: bool = False, limit: int | None = None) -> dict[str, Any]:
     """The object in a file: TOML if its name ends so, else JSON. In UTF-8 with or without a byte order mark.
 
@@ -58,7 +62,7 @@ def read_document(file: str, *, found: bool = False, limit: int | None = None) -
         ConfigError: The file cannot be read, has more bytes than the limit, is not UTF-8, not JSON or not an object, is
             nested more than 100 levels deep, or a key of one of its objects stands there twice.
     """
-    return parse_document(_read(file, found=found, limit=limit or LIMIT), file)
+    return parse_document(_read(file, found=found, limit=limit or FILE_LIMIT), file)
 
 
 def parse_document(text: str, file: str) -> dict[str, Any]:
@@ -67,13 +71,29 @@ def parse_document(text: str, file: str) -> dict[str, Any]:
     Raises:
         ConfigError: As for `read_document`.
     """
-    document = _parse(text, file)
-    if not isinstance(document, dict):
-        raise ConfigError(f"the top level must be an object, not {json_type(document)}", file=file)
-    return cast("dict[str, Any]", document)
+    try:
+        if file.endswith(".toml"):
+            document = _to_json_types(_check_depth(tomllib.loads(text)))
+        else:
+            document = json.loads(blank_comments(text), object_pairs_hook=_object, parse_constant=_constant)
+            document = _check_depth(document)
+        if isinstance(document, dict):
+            return cast("dict[str, Any]", document)
+        problem = f"the top level must be an object, not {json_type(document)}"
+    except json.JSONDecodeError as error:
+        problem = f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
+    except tomllib.TOMLDecodeError as error:
+        problem = f"not TOML: {str(error)[:200]}"
+    except _RefusedError as error:
+        problem = str(error)
+    except RecursionError:
+        problem = _TOO_DEEP
+    except ValueError:
+        problem = "a number with too many digits"
+    raise ConfigError(problem, file=file)
 
 
-def blanked(text: str, *, commas: bool = True) -> str:
+def blank_comments(text: str, *, commas: bool = True) -> str:
     """The JSON with spaces in the place of comments, and of commas after a last item: the rest stays where it is."""
     bare = _COMMENTS.sub(_blank, text)
     return _TRAILING_COMMAS.sub(_blank, bare) if commas else bare
@@ -85,7 +105,7 @@ def as_object(value: object) -> dict[str, Any] | None:
 
 
 def json_type(value: object) -> str:
-    """What a JSON value is, for messages that must not show it."""
+    """The JSON type of a value, for messages that must not show it."""
     match value:
         case None:
             return "null"
@@ -102,12 +122,8 @@ def json_type(value: object) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text can be written as UTF-8: JSON can escape halves of a character."""
+    """True if the text can be written as UTF-8: JSON can escape halves of a character."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
-
-
-# In the functions below ConfigError is raised after the `except` block: as its context, the parser's error would keep
-# the whole text, secrets included.
 
 
 def _read(file: str, *, found: bool, limit: int) -> str:
@@ -139,26 +155,8 @@ def _decode(data: bytes, file: str) -> str:
     raise ConfigError(f"not UTF-8 (line {line}); save it as UTF-8", file=file)
 
 
-def _parse(text: str, file: str) -> object:
-    try:
-        if file.endswith(".toml"):
-            return _plain(_shallow(tomllib.loads(text)))
-        return _shallow(json.loads(blanked(text), object_pairs_hook=_object, parse_constant=_constant))
-    except json.JSONDecodeError as error:
-        problem = f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
-    except tomllib.TOMLDecodeError as error:
-        problem = f"not TOML: {str(error)[:200]}"
-    except _RefusedError as error:
-        problem = str(error)
-    except RecursionError:
-        problem = _TOO_DEEP
-    except ValueError:
-        problem = "a number with too many digits"
-    raise ConfigError(problem, file=file)
-
-
-def _shallow(value: object) -> object:
-    """The value, if it is not too deep. Level by level: a recursion would end where the stack of whoever calls does."""
+def _check_depth(value: object) -> object:
+    """The value, if it is not too deep. Level by level: a recursion would end where the stack of the caller does."""
     level: list[object] = [[value]]
     for _ in range(DEPTH + 1):
         inner: list[object] = []
@@ -182,13 +180,13 @@ def _blank(match: re.Match[str]) -> str:
     return _NOT_A_LINE_END.sub(" ", found) if comment or found == "," else found
 
 
-def _plain(value: object) -> object:
+def _to_json_types(value: object) -> object:
     """The value without the types that JSON does not have: times become text."""
     match value:
         case dict():
-            return {key: _plain(part) for key, part in cast("dict[str, Any]", value).items()}
+            return {key: _to_json_types(part) for key, part in cast("dict[str, Any]", value).items()}
         case list():
-            return [_plain(part) for part in cast("list[object]", value)]
+            return [_to_json_types(part) for part in cast("list[object]", value)]
         case datetime.date() | datetime.time():
             return value.isoformat()
         case _:

@@ -13,51 +13,51 @@ from mcp_nursery.supervisor.spec import ServerSpec
 
 from . import json_edits, toml_edits
 from .dialects import Dialect, entries_of, opencode, recognise
-from .discovery import Origin
+from .discovery import EntryOrigin
 from .document import Written, as_object, parse_document
 from .loader import read_file
 
 Change: TypeAlias = Literal["enable", "disable", "remove"]
-Path: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]
 """Keys of objects and places in lists, from the top of a file."""
 
 
 @frozen
-class Step:
+class Edit:
     """One edit. In `set` and `append`, objects and the list on the way are made where they are missing."""
 
     verb: Literal["set", "append", "remove"]
-    path: Path
+    path: KeyPath
     """Of the value to set or remove; of the list to append to."""
     value: Any = ""
 
 
-def changed(text: str, file: str, steps: Sequence[Step]) -> str:
+def apply_edits(text: str, file: str, steps: Sequence[Edit]) -> str:
     """The file's text after these edits, and no others.
 
     Raises:
         ConfigError: The text cannot be used, or does not let that be done without changing more.
     """
-    new, wanted = _made(text, file, parse_document(text, file), steps)
-    if not _reads(new, file, wanted):
+    new, wanted = _edit(text, file, parse_document(text, file), steps)
+    if not _is_read_as(new, file, wanted):
         field = ".".join(map(str, steps[-1].path)) if steps else None
         raise ConfigError("cannot be edited without changing more; do it by hand", file=file, field=field)
     return new
 
 
-def raw_texts(text: str, file: str, way: Path) -> dict[str | int, str]:
+def raw_texts(text: str, file: str, way: KeyPath) -> dict[str | int, str]:
     """The values of an object of the file as they stand there; empty if one cannot be taken out and put elsewhere."""
-    return toml_edits.raw(text, way) if file.endswith(".toml") else json_edits.raw(text, way)
+    return toml_edits.raw_values(text, way) if file.endswith(".toml") else json_edits.raw_values(text, way)
 
 
-def edited(text: str, file: str, server: str, change: Change) -> str:
+def edit_text(text: str, file: str, server: str, change: Change) -> str:
     """The file's text after the change of one of its servers; the same text if it is so already.
 
-    What the new text says is compared with what it should say: the change made, and nothing else.
+    The new text is parsed and compared with the intended result: the change, and nothing else.
 
     Args:
         text: Without a byte order mark.
-        file: Its path, which says whose words the text is written in.
+        file: Its path, which decides on the dialect.
         server: Its name.
         change: What becomes of it.
 
@@ -72,11 +72,11 @@ def edited(text: str, file: str, server: str, change: Change) -> str:
     if change != "remove" and before[server].enabled is (change == "enable"):
         return text
     steps = _steps(document, dialect, _path(document, dialect, root, file, server), server, change)
-    new, wanted = _made(text, file, document, steps)
+    new, wanted = _edit(text, file, document, steps)
     after = {name: spec for name, spec in before.items() if name != server}
     if change != "remove":
         after = {**before, server: evolve(before[server], enabled=change == "enable")}
-    if not _says(new, file, wanted, after):
+    if not _holds(new, file, wanted, after):
         field = ".".join(map(str, steps[-1].path)) if steps else None
         problem = f"cannot be edited to {change} it without changing more; do it by hand (nothing was written)"
         raise ConfigError(problem, file=file, server=server, field=field)
@@ -84,11 +84,11 @@ def edited(text: str, file: str, server: str, change: Change) -> str:
 
 
 def _specs(file: str, document: Mapping[str, Any]) -> dict[str, ServerSpec]:
-    """By name. An entry without a name tells in its error where it stands, which a change of another moves."""
-    return {name: entry.spec for name, entry in read_file(Origin(file), document=document).entries if name.strip()}
+    """The specs by name. The error of an entry without a name holds its position, which a change of another moves."""
+    return {name: entry.spec for name, entry in read_file(EntryOrigin(file), document=document).entries if name.strip()}
 
 
-def _made(text: str, file: str, document: dict[str, Any], steps: Sequence[Step]) -> tuple[str, dict[str, Any]]:
+def _edit(text: str, file: str, document: dict[str, Any], steps: Sequence[Edit]) -> tuple[str, dict[str, Any]]:
     edits = toml_edits if file.endswith(".toml") else json_edits
     wanted = deepcopy(document)
     for step in steps:
@@ -104,14 +104,14 @@ def _made(text: str, file: str, document: dict[str, Any], steps: Sequence[Step])
     return text, wanted
 
 
-def _reads(text: str, file: str, wanted: Mapping[str, Any]) -> bool:
+def _is_read_as(text: str, file: str, wanted: Mapping[str, Any]) -> bool:
     try:
         return parse_document(text, file) == wanted
     except ConfigError:
         return False
 
 
-def _says(text: str, file: str, wanted: Mapping[str, Any], specs: Mapping[str, ServerSpec]) -> bool:
+def _holds(text: str, file: str, wanted: Mapping[str, Any], specs: Mapping[str, ServerSpec]) -> bool:
     try:
         document = parse_document(text, file)
         return document == wanted and _specs(file, document) == specs
@@ -119,7 +119,7 @@ def _says(text: str, file: str, wanted: Mapping[str, Any], specs: Mapping[str, S
         return False
 
 
-def _path(document: Mapping[str, Any], dialect: Dialect, root: str, file: str, server: str) -> Path:
+def _path(document: Mapping[str, Any], dialect: Dialect, root: str, file: str, server: str) -> KeyPath:
     servers = document[root]
     if isinstance(servers, list):
         names = [name for name, _ in entries_of(file, document, dialect, root)]
@@ -128,10 +128,10 @@ def _path(document: Mapping[str, Any], dialect: Dialect, root: str, file: str, s
     return (root, "servers", server) if nested is not None and server in nested else (root, server)
 
 
-def _steps(document: dict[str, Any], dialect: Dialect, path: Path, server: str, change: Change) -> list[Step]:
-    """What has to be done, by what the dialect reads; the last in a list first, so that places stay."""
+def _steps(document: dict[str, Any], dialect: Dialect, path: KeyPath, server: str, change: Change) -> list[Edit]:
+    """The steps of a change, by what the dialect reads; the last in a list first, so that places stay."""
     if change == "remove":
-        return [Step("remove", path)]
+        return [Edit("remove", path)]
     entry = as_object(_at(document, path))
     rules = as_object(document.get(dialect.rules, {})) if dialect.rules is not None else {}
     if entry is None or rules is None or not isinstance(rules.get("excluded", []), list):
@@ -139,36 +139,36 @@ def _steps(document: dict[str, Any], dialect: Dialect, path: Path, server: str, 
     if change == "enable":
         return steps_to_enable(entry, rules, dialect.rules or "", path, server)
     if dialect.rules is not None:
-        return [Step("append", (dialect.rules, "excluded"), server)]
+        return [Edit("append", (dialect.rules, "excluded"), server)]
     other = "enabled" if dialect.switch == "disabled" else "disabled"
     key = other if other in entry and dialect.switch not in entry else dialect.switch
-    return [Step("set", (*path, key), key == "disabled")]
+    return [Edit("set", (*path, key), key == "disabled")]
 
 
 def steps_to_enable(
-    entry: Mapping[str, Any], rules: Mapping[str, Any], key: str, path: Path, server: str
-) -> list[Step]:
-    """What switches an entry on, in itself and in the rules that stand under a key of the file."""
-    steps: list[Step] = []
+    entry: Mapping[str, Any], rules: Mapping[str, Any], key: str, path: KeyPath, server: str
+) -> list[Edit]:
+    """The steps that switch an entry on, in itself and in the rules under a key of the file."""
+    steps: list[Edit] = []
     if entry.get("enabled") is False:
-        steps.append(Step("set", (*path, "enabled"), value=True))
+        steps.append(Edit("set", (*path, "enabled"), value=True))
     if entry.get("disabled") is True:
-        steps.append(Step("set", (*path, "disabled"), value=False))
+        steps.append(Edit("set", (*path, "disabled"), value=False))
     excluded: list[Any] = rules["excluded"] if isinstance(rules.get("excluded"), list) else []
     places = [place for place, name in enumerate(excluded) if name == server]
-    steps += [Step("remove", (key, "excluded", place)) for place in reversed(places)]
+    steps += [Edit("remove", (key, "excluded", place)) for place in reversed(places)]
     if isinstance(rules.get("allowed"), list) and server not in rules["allowed"]:
-        steps.append(Step("append", (key, "allowed"), server))
+        steps.append(Edit("append", (key, "allowed"), server))
     return steps
 
 
-def _at(document: Any, path: Path) -> Any:
+def _at(document: Any, path: KeyPath) -> Any:
     for key in path:
         document = document[key]
     return document
 
 
-def _apply(document: Any, step: Step) -> None:
+def _apply(document: Any, step: Edit) -> None:
     """The same edit on the object that the text stands for."""
     *way, last = step.path
     for key in way:

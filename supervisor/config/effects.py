@@ -1,4 +1,4 @@
-"""What an entry of a project's file would do that its user has to agree to first: see `security.trust`. Pure."""
+"""The effects of an entry of a project's file to which its user has to agree first: see `security.trust`. Pure."""
 
 import hashlib
 import json
@@ -35,18 +35,18 @@ _HARMLESS = frozenset(
 """Keys of an entry that neither start anything nor read anything, whatever stands under them but variables and
 commands. A key that is not here has to be agreed to: also one that lets a server cost its host more."""
 
-_READS = "reads a file for env"
+_READS_FILE = "reads a file for env"
 _DOES = {
     "headersHelper": "runs a command for headers",
     "auth": "uses your tokens",
     "roots": "is told of folders",
-    "envFile": _READS,
+    "envFile": _READS_FILE,
 }
-"""What some of those others do."""
-_DOES_LOCALLY = {"envFile": _READS, "inheritEnv": "gets your whole environment"}
+"""The effects of some of the other keys."""
+_DOES_LOCALLY = {"envFile": _READS_FILE, "inheritEnv": "gets your whole environment"}
 """The same of an entry that starts a process."""
 
-_FORMAT = 1
+_DIGEST_FORMAT = 1
 """Part of every digest: with another number, everybody is asked again."""
 
 
@@ -62,7 +62,7 @@ def trust_request(
     written: Mapping[str, Any] | None = None,
     reader: Callable[[], FileRead] | None = None,
 ) -> TrustRequest | None:
-    """What has to be agreed to before this entry of a project's file may be used; None if nothing.
+    """The request for agreement to this entry of a project's file; None if it needs none.
 
     Args:
         server: Its name.
@@ -81,7 +81,7 @@ def trust_request(
     path = _in_project(file, folder or os.path.dirname(file))
     shown = entry if written is None else written
     # What the words mean is agreed to as well: it depends on what else is in the file.
-    agreed = [_FORMAT, path, server, shown, *([] if shown == entry else [entry])]
+    agreed = [_DIGEST_FORMAT, path, server, shown, *([] if shown == entry else [entry])]
     canonical = json.dumps(agreed, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(canonical.encode()).hexdigest()
     return TrustRequest(server, path, reasons, dict(shown), digest, argv=argv, reader=reader)

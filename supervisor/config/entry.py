@@ -3,15 +3,15 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeVar, cast
 
-from attrs import asdict, evolve, field, fields, frozen
+from attrs import asdict, evolve, field, fields, fields_dict, frozen
 
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
+from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.roots import CWD, root_uris
-from mcp_nursery.actors.transports.http.grants import OAuth
-from mcp_nursery.supervisor.circuit_breaker import CircuitBreaker
-from mcp_nursery.supervisor.restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive
+from mcp_nursery.supervisor.decisions.circuit_breaker import CircuitBreaker
+from mcp_nursery.supervisor.decisions.restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerGatewayTransport,
@@ -26,12 +26,12 @@ from mcp_nursery.supervisor.transports import (
     problem_with_url,
 )
 
-from .deferred import deferred
+from ..decisions.suggestions import advice_for_key
+from .deferred import defer
 from .dialects import OWN, Dialect, Translation
-from .discovery import Origin
+from .discovery import EntryOrigin
 from .document import as_object, json_type
 from .effects import trust_request
-from .misspelt import advice_for_key
 from .values import FieldError, WrittenRoots, structurer
 from .variables import has_variables, inputs_in
 
@@ -40,7 +40,7 @@ T = TypeVar("T")
 NAMELESS = "(nameless)"
 """The name of a spec whose entry has an empty one. It never runs."""
 
-_KINDS = {
+_TRANSPORT_KINDS = {
     "stdio": "stdio",
     "local": "stdio",
     "docker": "docker",
@@ -58,6 +58,9 @@ _KINDS = {
 }
 """Transports by the words that `type` may name them with."""
 
+_WITH_INPUTS = ("command", "image", "args", "cwd", "url", "env", "envFile", "headers", "auth")
+"""Keys of an entry whose texts may name inputs of the host."""
+
 _IN_PROCESS = ("in-process", "sdk")
 
 _REMOTE: dict[str | None, type[RemoteTransport]] = {
@@ -68,11 +71,11 @@ _REMOTE: dict[str | None, type[RemoteTransport]] = {
 """Transports with a URL."""
 
 _MEANT_BY = {"command": "stdio", "image": "docker", "url": "http"}
-"""What a key of an entry says about how the server is reached."""
+"""The transport that a key of an entry implies."""
 
 
 @frozen(kw_only=True)
-class _Entry:
+class _WrittenEntry:
     """An entry as written: a field's alias is its key in the file, None stands for absent."""
 
     type: str | None = None
@@ -108,6 +111,7 @@ class _Entry:
     max_result_chars: int | None = field(default=None, alias="maxResultChars")
     max_message_values: int | None = field(default=None, alias="maxMessageValues")
     max_kept_bytes: int | None = field(default=None, alias="maxKeptBytes")
+    max_definitions: int | None = field(default=None, alias="maxDefinitions")
     instances: Instances | None = None
     max_instances: int | None = field(default=None, alias="maxInstances")
     subscribe: tuple[str, ...] | None = None
@@ -115,29 +119,16 @@ class _Entry:
     tools: Any = None
 
 
-_structure = structurer(_Entry)
-KEYS = frozenset(str(attribute.alias) for attribute in fields(_Entry))
+_structure_entry = structurer(_WrittenEntry)
+ENTRY_KEYS = frozenset(str(attribute.alias) for attribute in fields(_WrittenEntry))
 """All that an entry may say in our words."""
 
-_OWN_FIELDS = (
-    "description",
-    "lazy",
-    "stop_idle_after",
-    "restart",
-    "revive",
-    "protocol",
-    "connect_timeout",
-    "call_timeout",
-    "max_in_flight",
-    "mailbox_size",
-    "trust_hints",
-    "max_result_chars",
-    "max_message_values",
-    "max_kept_bytes",
-    "instances",
-    "max_instances",
-    "subscribe",
+_OWN_FIELDS = tuple(
+    name
+    for name in fields_dict(_WrittenEntry)
+    if name in fields_dict(ServerSpec) and name not in ("enabled", "liveness", "breaker", "roots")
 )
+"""The fields that go to `ServerSpec` as they are."""
 
 
 @frozen(kw_only=True)
@@ -206,7 +197,7 @@ class Entry:
 
     spec: ServerSpec
     own: Mapping[str, Any] = field(repr=False)
-    """What it says in our words, unresolved."""
+    """The entry in our words, unresolved."""
 
     def off(self) -> "Entry":
         """The same, switched off."""
@@ -218,18 +209,18 @@ def read_entry(
     value: object,
     *,
     number: int,
-    origin: Origin,
+    origin: EntryOrigin,
     dialect: Dialect = OWN,
     inputs: Mapping[str, str] | None = None,
 ) -> Entry:
     """The spec of one server, unresolved, out of an entry in the words of the dialect; its file's `number`th, from 1.
 
-    A key whose value is null counts as absent. The server is off if either `enabled` or `disabled` says so.
+    A key whose value is null counts as absent. The server is off if either `enabled` or `disabled` switches it off.
     `restartDelays` and `stableAfterSeconds` make a policy of its own; if one is missing, `RestartPolicy` has it.
 
     An entry that cannot work gives a spec with an `UnusableTransport` that keeps nothing else of the entry but its
     unknown keys and whether the server is off. One of a file that is not trusted carries what has to be agreed to
-    before it runs, and its server's hints are not trusted, whatever it says of them.
+    before it runs, and its server's hints are not trusted, whatever its `trustHints`.
     """
     parts = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     written = {key: part for key, part in parts.items() if part is not None}
@@ -249,16 +240,16 @@ def read_entry(
             "transport": UnusableTransport(problem, _kind(said.own or written)),
             "enabled": written.get("enabled") is not False and written.get("disabled") is not True,
         }
-    unknown = {key: part for key, part in said.own.items() if key not in KEYS}
+    unknown = {key: part for key, part in said.own.items() if key not in ENTRY_KEYS}
     host = None if dialect is OWN else dialect.name
     spec = ServerSpec(name if name.strip() else NAMELESS, source=origin.file, host=host, extra=unknown, **settings)
-    return Entry(spec, {key: part for key, part in said.own.items() if key in KEYS})
+    return Entry(spec, {key: part for key, part in said.own.items() if key in ENTRY_KEYS})
 
 
 def _kind(written: dict[str, Any]) -> str | None:
     if "type" in written:
         named = written["type"]
-        return _KINDS.get(named) if isinstance(named, str) else None
+        return _TRANSPORT_KINDS.get(named) if isinstance(named, str) else None
     if "command" in written:
         return "stdio"
     if "image" in written:
@@ -269,21 +260,19 @@ def _kind(written: dict[str, Any]) -> str | None:
 
 
 def _settings(
-    name: str, own: dict[str, Any], written: dict[str, Any], origin: Origin, inputs: Mapping[str, str]
+    name: str, own: dict[str, Any], written: dict[str, Any], origin: EntryOrigin, inputs: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What an entry in our words says, as keywords of ServerSpec."""
-    entry = _structure(own)
+    """The keywords of ServerSpec for an entry in our words."""
+    entry = _structure_entry(own)
     kind = _kind(own)
     transport = _transport(entry, kind)
     if entry.env_file is not None and not entry.env_file.strip():
         raise FieldError("must not be empty", "envFile")
-    for key in ("command", "image", "args", "cwd", "url", "env", "envFile", "headers", "auth"):
-        missing = next((asked for asked in inputs_in(own.get(key)) if asked not in inputs), None)
-        if missing is not None:
-            way = "write ${env:NAME} in its place to take it from the environment"
-            raise FieldError(f"the input {missing[:80]!r} has no value; {way}", key)
+    missing = {*inputs_in([own.get(key) for key in _WITH_INPUTS])} - inputs.keys()
+    if missing:
+        raise _no_value(own, missing)
     settings = {name: value for name in _OWN_FIELDS if (value := getattr(entry, name)) is not None}
-    settings["transport"] = deferred(
+    settings["transport"] = defer(
         transport,
         env=entry.env,
         env_file=entry.env_file,
@@ -299,9 +288,9 @@ def _settings(
     if entry.tools is not None:
         settings |= _filters(entry.tools)
     if entry.liveness is not None:
-        settings["liveness"] = _switched("liveness", entry.liveness, Liveness, _Liveness, _structure_liveness)
+        settings["liveness"] = _read_switch("liveness", entry.liveness, Liveness, _Liveness, _structure_liveness)
     if entry.breaker is not None:
-        settings["breaker"] = _switched("breaker", entry.breaker, CircuitBreaker, _Breaker, _structure_breaker)
+        settings["breaker"] = _read_switch("breaker", entry.breaker, CircuitBreaker, _Breaker, _structure_breaker)
     if entry.roots is not None:
         settings["roots"] = _roots(entry.roots, origin.workspace)
     if not origin.trusted:
@@ -311,7 +300,7 @@ def _settings(
             own,
             file=origin.file,
             remote=kind in _REMOTE,
-            known=KEYS,
+            known=ENTRY_KEYS,
             folder=origin.workspace,
             argv=getattr(transport, "argv", ()),
             written=written,
@@ -320,10 +309,17 @@ def _settings(
     return settings
 
 
-def _switched(
+def _no_value(own: Mapping[str, Any], missing: Collection[str]) -> FieldError:
+    """The error for the first input of the host that has no value."""
+    key, name = next((key, name) for key in _WITH_INPUTS for name in inputs_in(own.get(key)) if name in missing)
+    way = "write ${env:NAME} in its place to take it from the environment"
+    return FieldError(f"the input {name[:80]!r} has no value; {way}", key)
+
+
+def _read_switch(
     key: str, written: object, made: Callable[..., T], words: Any, structure: Callable[[dict[str, Any]], Any]
 ) -> T | None:
-    """What an object under a key says in these words: true as we would have it, false none at all."""
+    """The object under a key, made of these words; of true, the default one; of false, None."""
     if isinstance(written, bool):
         return made() if written else None
     said = as_object(written)
@@ -352,8 +348,8 @@ def _roots(written: tuple[str, ...] | Literal["cwd"], workspace: str | None) -> 
 
 
 def _filters(written: object) -> dict[str, Any]:
-    """Which tools are offered, as keywords of ServerSpec. A list, as some hosts write it, says what is allowed; an
-    object under a tool's name whether it is enabled."""
+    """The filters of tools, as keywords of ServerSpec. A list, as some hosts write it, has what is allowed; an object
+    under a tool's name says whether it is enabled."""
     said: dict[str, Any] | None = {"allow": written} if json_type(written) == "a list" else as_object(written)
     if said is None:
         raise FieldError(f"must be an object or a list, not {json_type(written)}", "tools")
@@ -384,12 +380,12 @@ def _within(key: str, structure: Callable[[dict[str, Any]], T], said: Mapping[st
 
 
 def _transport(
-    entry: _Entry, kind: str | None
+    entry: _WrittenEntry, kind: str | None
 ) -> StdioTransport | DockerTransport | DockerGatewayTransport | RemoteTransport:
     if entry.type in _IN_PROCESS:
         raise FieldError("a server in the host's process can be given in code only, not in a file", "type")
     if entry.type is not None and kind is None:
-        raise FieldError(f"unknown transport; the known ones are {', '.join(_KINDS)}", "type")
+        raise FieldError(f"unknown transport; the known ones are {', '.join(_TRANSPORT_KINDS)}", "type")
     given = [(key, meant) for key, meant in _MEANT_BY.items() if getattr(entry, key) is not None]
     if len(given) > 1:
         (one, this), (other, that), *_ = given
@@ -401,7 +397,7 @@ def _transport(
     return _container(entry) if kind == "docker" else _local(entry, kind)
 
 
-def _remote(entry: _Entry, kind: str | None) -> RemoteTransport:
+def _remote(entry: _WrittenEntry, kind: str | None) -> RemoteTransport:
     transport = _REMOTE[kind]
     if entry.url is None:
         raise FieldError(f"missing url ({kind})", "url")
@@ -417,7 +413,7 @@ def _remote(entry: _Entry, kind: str | None) -> RemoteTransport:
 
 
 def _oauth(written: object) -> OAuth:
-    """How requests are authorised: `"oauth"`, or an object that says more."""
+    """The authorisation of requests: `"oauth"`, or an object with details."""
     said = {"type": written} if isinstance(written, str) else as_object(written)
     if said is None or said.get("type") != "oauth":
         raise FieldError('must be "oauth", or an object with "type": "oauth"', "auth")
@@ -430,7 +426,7 @@ def _oauth(written: object) -> OAuth:
     raise FieldError(problem, f"auth.{next(str(one.alias) for one in fields(_OAuth) if one.name == name)}")
 
 
-def _container(entry: _Entry) -> DockerTransport:
+def _container(entry: _WrittenEntry) -> DockerTransport:
     if entry.image is None:
         raise FieldError("missing image (docker)", "image")
     problem = problem_with_image(entry.image)
@@ -441,14 +437,14 @@ def _container(entry: _Entry) -> DockerTransport:
     return DockerTransport(entry.image, args=entry.args, env=entry.env)
 
 
-def _gateway(entry: _Entry) -> DockerGatewayTransport:
+def _gateway(entry: _WrittenEntry) -> DockerGatewayTransport:
     for key in (*_MEANT_BY, "cwd"):
         if getattr(entry, key) is not None:
             raise FieldError("must not be given: docker's gateway has only args and env", key)
     return DockerGatewayTransport(args=entry.args, env=entry.env)
 
 
-def _local(entry: _Entry, kind: str | None) -> StdioTransport:
+def _local(entry: _WrittenEntry, kind: str | None) -> StdioTransport:
     if entry.command is None:
         others = "" if kind else ", image (docker) or url (http)"
         raise FieldError(f"missing command (stdio){others}", "command")

@@ -1,34 +1,40 @@
-"""The hosts that the gateway can be installed in: where each keeps its servers, how it writes one down, and which
-variables it replaces itself. Pure."""
+"""The hosts that the gateway can be installed in: where each keeps its servers, how it writes one down, which variables
+it replaces itself, and which of its servers can go behind the gateway. Pure."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 from attrs import frozen
 
-from .dialects import DIALECTS, Dialect, opencode
+from mcp_nursery.supervisor.transports import UnusableTransport
+
+from .dialects import DIALECTS, Dialect, entries_of, opencode
+from .dialects.translation import each_text
+from .discovery import EntryOrigin
 from .document import as_object
-from .variables import variables_in
+from .entry import Entry, read_entry
+from .values import FieldError
+from .variables import command_of, texts_of, variables_in
 
-SERVER = "mcp-nursery"
-"""What the gateway is called in a host's file."""
+GATEWAY_ENTRY = "mcp-nursery"
+"""The name of the gateway in a host's file."""
 
-_NAME = "[A-Za-z_][A-Za-z0-9_]*"
-_NOTHING = "(?!)"
-_PLACES = "userHome|pathSeparator|/"
+_VARIABLE_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+_MATCHES_NOTHING = "(?!)"
+_PLACE_NAMES = "userHome|pathSeparator|/"
 
 
 def _plain(argv: Sequence[str]) -> dict[str, Any]:
     return {"command": argv[0], "args": list(argv[1:])}
 
 
-def _typed(argv: Sequence[str]) -> dict[str, Any]:
+def _with_type(argv: Sequence[str]) -> dict[str, Any]:
     return {"type": "stdio", **_plain(argv)}
 
 
-def _required(argv: Sequence[str]) -> dict[str, Any]:
+def _with_required(argv: Sequence[str]) -> dict[str, Any]:
     """Codex waits a second for a server that is not required, and goes without its tools."""
     return {"required": True, **_plain(argv)}
 
@@ -63,13 +69,13 @@ class HostProgram:
     """The file of a project, in its folder; empty where it has none."""
     written: Callable[[Sequence[str]], dict[str, Any]] = _plain
     """An entry that starts this command."""
-    replaces: str = _NOTHING
-    """Which `${…}` it replaces itself, a pattern of what is between the braces. Others are text to it."""
+    replaces: str = _MATCHES_NOTHING
+    """The `${…}` that the host replaces itself, a pattern of what is between the braces. Others are text to it."""
     passes: Callable[[Sequence[str]], dict[str, Any]] = _nothing
-    """What an entry says besides to be given these variables, if the host keeps them back else."""
+    """The members that an entry needs besides to be given these variables, if the host keeps them back otherwise."""
 
     def root(self, document: Mapping[str, Any]) -> tuple[str, ...]:
-        """Where in the file its servers stand, or would."""
+        """The path in the file at which its servers stand, or would."""
         root = next((root for root in self.dialect.roots if root in document), self.dialect.roots[0])
         nested = opencode.nested_servers(as_object(document.get(root)) or {}) if root == "mcp" else None
         return (root,) if nested is None else (root, "servers")
@@ -89,19 +95,19 @@ HOSTS = (
         _CLAUDE,
         _CLAUDE.user[:1],
         _CLAUDE.project,
-        written=_typed,
-        replaces=f"{_NAME}(:-.*)?",
+        written=_with_type,
+        replaces=f"{_VARIABLE_NAME}(:-.*)?",
     ),
     HostProgram("claude-desktop", "Claude Desktop", _CLAUDE, _CLAUDE.user[1:], ()),
-    # The folder that is open is known to nobody else, and not where Cursor starts a server.
+    # Cursor alone knows the folder that is open, and does not start servers there.
     HostProgram(
         "cursor",
         "Cursor",
         _CURSOR,
         _CURSOR.user,
         _CURSOR.project,
-        written=_typed,
-        replaces=f"env:{_NAME}|{_PLACES}",
+        written=_with_type,
+        replaces=f"env:{_VARIABLE_NAME}|{_PLACE_NAMES}",
     ),
     HostProgram(
         "vscode",
@@ -109,8 +115,8 @@ HOSTS = (
         _VSCODE,
         _VSCODE.user,
         _VSCODE.project,
-        written=_typed,
-        replaces=f"env:{_NAME}|{_PLACES}|workspaceFolder(Basename)?|input:.*",
+        written=_with_type,
+        replaces=f"env:{_VARIABLE_NAME}|{_PLACE_NAMES}|workspaceFolder(Basename)?|input:.*",
     ),
     HostProgram(
         "gemini",
@@ -118,21 +124,21 @@ HOSTS = (
         _GEMINI,
         _GEMINI.user,
         _GEMINI.project,
-        replaces=f"{_NAME}(:-.*)?",
+        replaces=f"{_VARIABLE_NAME}(:-.*)?",
         passes=_by_value,
     ),
-    HostProgram("codex", "Codex", _CODEX, _CODEX.user, _CODEX.project, written=_required, passes=_by_name),
+    HostProgram("codex", "Codex", _CODEX, _CODEX.user, _CODEX.project, written=_with_required, passes=_by_name),
     HostProgram("opencode", "OpenCode", _OPENCODE, _OPENCODE.user, _OPENCODE.project, written=_one_list),
 )
 """In the order in which they are shown."""
 
 
 def is_gateway(own: Mapping[str, Any]) -> bool:
-    """Whether an entry, in our words, starts mcp-nursery for servers of a file: behind itself it would start itself,
+    """True if an entry, in our words, starts mcp-nursery for servers of a file: behind itself it would start itself,
     and so on."""
     match own:
         case {"command": str(command), "args": [*args]}:
-            return PurePath(command).name == SERVER and args[:1] == ["serve"] and "--" not in args
+            return PurePath(command).name == GATEWAY_ENTRY and args[:1] == ["serve"] and "--" not in args
         case _:
             return False
 
@@ -146,3 +152,125 @@ def projects_with_servers(document: Mapping[str, Any]) -> int:
 def foreign_variable(host: HostProgram, text: str) -> str | None:
     """A variable of ours in the text that is none to this host, or known to it alone; None if there is none."""
     return next((each for each in variables_in(text) if not re.fullmatch(host.replaces, each)), None)
+
+
+# -- a host's servers as entries of a file of ours, behind the gateway, where the same is started as by the host -------
+#
+# The gateway is started by the host, with the host's environment and in its working directory, so that variables have
+# the same values. What cannot be the same is refused, and stays with the host.
+
+_HOST_VARIABLE = re.compile(r"\$\{(env:)?([A-Za-z_][A-Za-z0-9_]*)(:-[^{}]*)?\}")
+
+
+@frozen
+class Adoption:
+    """The servers of a host's file that can go behind the gateway, and those that cannot."""
+
+    entries: Mapping[str, Mapping[str, Any]]
+    """The servers that can, as entries in our words."""
+    stay: Mapping[str, str]
+    """The reasons why the others cannot, one line each."""
+    notes: tuple[str, ...]
+    """The differences behind the gateway, one line each."""
+
+
+def host_variables_in(entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The variables of the host's environment that entries in our words ask for."""
+    found: set[str] = set()
+    for own in entries:
+        known = as_object(own.get("env")) or {}
+        for text in texts_of(dict(own)):
+            found.update(name for outside, name, _ in _HOST_VARIABLE.findall(text) if outside or name not in known)
+    return sorted(found)
+
+
+def servers_in(file: str, document: Mapping[str, Any], dialect: Dialect, root: tuple[str, ...]) -> dict[str, Entry]:
+    """The servers of a host's file by name. Those at another place in it are left out.
+
+    Raises:
+        ConfigError: They are not an object.
+    """
+    if root[0] not in document:
+        return {}
+    inner = document[root[0]][root[1]] if root[1:] else document[root[0]]
+    origin = EntryOrigin(file, root=root[0])
+    found: dict[str, Entry] = {}
+    for number, (name, value) in enumerate(entries_of(file, document, dialect, root[0]), 1):
+        if name in inner:
+            entry = read_entry(name, value, number=number, origin=origin, dialect=dialect)
+            found[name] = entry.off() if dialect.is_off(document, name) else entry
+    return found
+
+
+def adopt(host: HostProgram, document: Mapping[str, Any], servers: Mapping[str, Entry]) -> Adoption:
+    """The fate of each server of a host's file."""
+    entries: dict[str, Mapping[str, Any]] = {}
+    stay: dict[str, str] = {}
+    notes: list[str] = []
+    written = document
+    for key in host.root(document):
+        written = written.get(key, {})
+    for name, entry in servers.items():
+        try:
+            entries[name] = _move_behind(host, written[name], entry)
+        except FieldError as error:
+            stay[name] = f"{error.key}: {error}" if error.key else str(error)
+        else:
+            notes += [f"{name}: {key!r} means nothing behind the gateway" for key in entry.spec.extra]
+    return Adoption(entries, stay, tuple(notes))
+
+
+def _move_behind(host: HostProgram, written: object, entry: Entry) -> dict[str, Any]:
+    """The entry in our words.
+
+    Raises:
+        FieldError: It cannot be what it is for the host.
+    """
+    transport: Any = entry.spec.transport
+    if isinstance(transport, UnusableTransport):
+        raise FieldError(transport.error.problem, transport.error.field)
+    if is_gateway(entry.own):
+        raise FieldError("is mcp-nursery itself")
+    for key, value in (as_object(written) or {}).items():
+        for text in texts_of(value):
+            variable = foreign_variable(host, text)
+            if variable is not None:
+                shown = variable.partition(":-")[0][:80]
+                raise FieldError(f"${{{shown}}} is for {host.title} alone to make something of, or text", key)
+    for key in ("env", "headers", "auth"):
+        for value in (as_object(entry.own.get(key)) or {}).values():
+            if isinstance(value, str) and command_of(value) is not None:
+                raise FieldError("a value that begins with '!' would be run as a command", key)
+    own = {**entry.own, **_qualify_variables(entry.own), **_headers(entry.own)}
+    if transport.kind == "stdio":
+        own.setdefault("inheritEnv", True)
+    return own
+
+
+def _qualify_variables(own: Mapping[str, Any]) -> dict[str, Any]:
+    """A host looks variables up in its environment; here the entry's own `env` would go first."""
+    known = as_object(own.get("env")) or {}
+
+    def meant(match: re.Match[str]) -> str:
+        return f"${{env:{match[2]}{match[3] or ''}}}" if match[2] in known else match[0]
+
+    texts = {key: own[key] for key in ("command", "args", "cwd", "url") if key in own}
+    return {key: each_text(value, lambda text: _HOST_VARIABLE.sub(meant, text)) for key, value in texts.items()}
+
+
+def _headers(own: Mapping[str, Any]) -> dict[str, Any]:
+    """The headers with their variables of the host's environment passed on in `env`: behind the gateway they see
+    nothing else."""
+    headers, env = as_object(own.get("headers")), dict(as_object(own.get("env")) or {})
+    if not headers:
+        return {}
+
+    def passed_on(match: re.Match[str]) -> str:
+        name, default = match[2], match[3] or ""
+        again = _HOST_VARIABLE.fullmatch(env.setdefault(name, f"${{env:{name}{':-' if default else ''}}}"))
+        if again is None or again[2] != name:
+            raise FieldError(f"${{{name}}} is not what {name} is in env", "headers")
+        return f"${{{name}{default}}}"
+
+    said = {name: _HOST_VARIABLE.sub(passed_on, text) for name, text in headers.items()}
+    return {"headers": said, **({"env": env} if env else {})}

@@ -1,33 +1,162 @@
-"""The gateway in a host's file: what that takes, and how it is taken back. Plans only; whoever has one makes it.
+"""The gateway in a host's file: plans to install it and to undo that, and the record of what was there before. Plans
+only; their owner carries them out.
 
-Three files are involved, and written in this order, each as a whole: the record, which says what was before; the
+Three files are written in this order, each as a whole: the record of the former state; the
 servers that went behind the gateway; the host's own. Killed in between, the host's file is as it was, and the record
-tells of more than was done, which taking back does not mind. Taking back goes the other way round.
+names more than was done, which undoing allows for. Undoing goes the other way round.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import asdict, evolve, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 
-from .adoption import Adoption, adopt, asked_for, servers_in
-from .discovery import own_file
+from .discovery import absolute, own_file, project_files
 from .document import Written, as_object, parse_document
-from .edits import Step, changed, raw_texts, steps_to_enable
+from .edits import Edit, apply_edits, raw_texts, steps_to_enable
 from .entry import Entry
-from .hosts import SERVER, is_gateway, projects_with_servers
-from .installed import Place, Record, digest_of, missing_folders, read_record, record_bytes, servers_behind
-from .whole_file import Replacement, check_writable, parted, read_bytes
+from .hosts import (
+    GATEWAY_ENTRY,
+    Adoption,
+    HostProgram,
+    adopt,
+    host_variables_in,
+    is_gateway,
+    projects_with_servers,
+    servers_in,
+)
+from .values import FieldError, structurer
+from .whole_file import Replacement, check_writable, read_bytes, split_mark
+
+_RECORD_FORMAT = 1
+
+
+@frozen
+class HostFile:
+    """A host's file, and ours that belong to it."""
+
+    host: HostProgram
+    file: Path
+    """An absolute path."""
+    key: str
+    """The name that our files for it share."""
+
+    @property
+    def servers(self) -> Path:
+        """The servers of this file that are behind the gateway."""
+        return own_file().parent / "hosts" / f"{self.key}.json"
+
+    @property
+    def record(self) -> Path:
+        """The file with the record of the former state."""
+        return own_file().parent / "hosts" / f"{self.key}.undo.json"
+
+
+@frozen
+class Record:
+    """The data that undoes what was done to a file."""
+
+    original: str | None = None
+    """The content of the file before, or as it would be without us; None: there was none."""
+    written: tuple[str, ...] = ()
+    """Digests of what we made of exactly that."""
+    moved: tuple[str, ...] = ()
+    """The servers that went behind the gateway."""
+    servers: str | None = None
+    """Digest of the file with them, as we wrote it."""
+    folders: tuple[str, ...] = ()
+    """The folders that were made for the file."""
+
+
+_structure_record = structurer(Record)
+
+
+def user_place(host: HostProgram) -> HostFile:
+    """The host's file of its user."""
+    files = [Path.home() / name for name in host.user]
+    return HostFile(host, next((file for file in files if os.path.lexists(file)), files[0]), host.name)
+
+
+def project_place(host: HostProgram) -> HostFile | None:
+    """The host's file of the project that the working directory is in: the nearest, else one in this folder; None if it
+    has none for projects.
+
+    Raises:
+        ConfigError: The working directory does not exist any more.
+    """
+    if not host.project:
+        return None
+    here = absolute(os.curdir)
+    ends = [Path(name).parts for name in host.project]
+    found = [Path(origin.file) for origin in project_files(here)]
+    file = next((each for each in found if any(each.parts[-len(end) :] == end for end in ends)), None)
+    return place_of(host, file or here / host.project[0])
+
+
+def place_of(host: HostProgram, file: Path) -> HostFile:
+    """A file that was named."""
+    path = Path(os.path.normpath(absolute(file)))
+    if path == user_place(host).file:
+        return user_place(host)
+    if path.suffix != ".toml" and host.name == "codex":
+        raise ConfigError("Codex reads a file whose name ends in .toml", file=str(path))
+    return HostFile(host, path, f"{host.name}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}")
+
+
+def read_record(place: HostFile) -> Record | None:
+    """The record of a host's file; None if nothing was done to it.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    if not os.path.exists(place.record):
+        return None
+    said = parse_document(read_bytes(place.record).decode(), str(place.record))
+    if said.get("format") != _RECORD_FORMAT or said.get("file") != str(place.file):
+        raise ConfigError("is of another file, or of another version of mcp-nursery", file=str(place.record))
+    try:
+        return _structure_record(as_object(said.get("undo")) or {})
+    except FieldError as error:
+        problem, where = str(error), error.key
+    raise ConfigError(problem, file=str(place.record), field=where)
+
+
+def record_bytes(place: HostFile, record: Record) -> bytes:
+    """The record as it is kept."""
+    document = {"format": _RECORD_FORMAT, "file": str(place.file), "undo": asdict(record)}
+    return (json.dumps(document, indent=2) + "\n").encode()
+
+
+def servers_behind(place: HostFile) -> Mapping[str, Any]:
+    """The servers in our file for the host.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    if not os.path.exists(place.servers):
+        return {}
+    return as_object(parse_document(read_bytes(place.servers).decode(), str(place.servers)).get("mcpServers")) or {}
+
+
+def missing_folders(file: Path) -> tuple[str, ...]:
+    """The folders that have to be made for a file, the innermost first."""
+    return tuple(str(folder) for folder in file.parents if not folder.exists())
+
+
+def digest_of(data: bytes | None) -> str:
+    """Says whether a file is as it was."""
+    return "" if data is None else hashlib.sha256(data).hexdigest()
 
 
 @frozen
 class Plan:
-    """What would be done."""
+    """The changes of an install, before anything is done."""
 
     change: str | None
     """`installed`, `adopted`, `undone`, or None: it is so already."""
@@ -35,24 +164,24 @@ class Plan:
     replacements: tuple[Replacement, ...] = ()
     """In the order in which they have to be made."""
     shown: tuple[Replacement, ...] = ()
-    """Those that a person has to see."""
+    """The replacements that a person has to see."""
     moved: tuple[str, ...] = ()
     stay: Mapping[str, str] = field(factory=dict[str, str])
     """The servers that cannot go behind the gateway, and why."""
     notes: tuple[str, ...] = ()
-    """What a person has to know besides, one line each."""
+    """Further remarks for a person, one line each."""
     folders: tuple[str, ...] = ()
-    """Those to remove if they are empty, the innermost first."""
+    """The folders to remove if they are empty, the innermost first."""
 
 
 @frozen
 class _Host:
     """A host's file as it is."""
 
-    place: Place
+    place: HostFile
     data: bytes | None
     mark: str
-    """Its byte order mark, if it has one."""
+    """The byte order mark, if there is one."""
     text: str
     """The rest; of a file that is not there or blank, that of an empty one."""
     document: Mapping[str, Any]
@@ -62,7 +191,7 @@ class _Host:
     @property
     def gateway(self) -> Entry | None:
         """Ours."""
-        entry = self.servers.get(SERVER)
+        entry = self.servers.get(GATEWAY_ENTRY)
         return entry if entry is not None and is_gateway(entry.own) else None
 
     @property
@@ -72,7 +201,7 @@ class _Host:
         return None if command is None or (os.path.isabs(command) and not os.path.exists(command)) else command
 
 
-def install(place: Place, argv: Sequence[str], *, adopting: bool = False) -> Plan:
+def install(place: HostFile, argv: Sequence[str], *, adopting: bool = False) -> Plan:
     """Have the gateway in the host's file; with `adopting` the host's servers behind it.
 
     Args:
@@ -85,8 +214,10 @@ def install(place: Place, argv: Sequence[str], *, adopting: bool = False) -> Pla
     """
     check_writable(place.file)
     host = _read(place)
-    if SERVER in host.servers and host.gateway is None:
-        raise ConfigError("is there already, and is another server; rename it", file=str(place.file), server=SERVER)
+    if GATEWAY_ENTRY in host.servers and host.gateway is None:
+        raise ConfigError(
+            "is there already, and is another server; rename it", file=str(place.file), server=GATEWAY_ENTRY
+        )
     record = read_record(place)
     kept: tuple[Replacement, ...] = ()
     if record is None or _text(host.data) == record.original:
@@ -95,7 +226,7 @@ def install(place: Place, argv: Sequence[str], *, adopting: bool = False) -> Pla
     adoption = adopt(place.host, host.document, host.servers) if adopting else Adoption({}, {}, ())
     moving = {name: entry for name, entry in adoption.entries.items() if name not in behind}
     stay = {**adoption.stay, **{name: "is behind the gateway already" for name in adoption.entries if name in behind}}
-    stay.pop(SERVER, None)
+    stay.pop(GATEWAY_ENTRY, None)
     notes = list(adoption.notes)
     if adopting and (projects := projects_with_servers(host.document)):
         notes.append(f"what it has for single projects stays as it is, in {projects} of them")
@@ -105,15 +236,15 @@ def install(place: Place, argv: Sequence[str], *, adopting: bool = False) -> Pla
         raise ConfigError(problem, file=str(place.file))
     if host.program is not None and not moving:
         return Plan(None, place.file, stay=stay, notes=tuple(notes))
-    text = _installed(host, argv, {**behind, **moving}, moving)
+    text = _install(host, argv, {**behind, **moving}, moving)
     if parse_document(text, str(place.file)) == host.document:
         return Plan(None, place.file, stay=stay, notes=tuple(notes))
     if host.gateway is None and not (behind or moving) and not own_file().exists():
         notes.append(f"there are no servers of yours for it yet, in {own_file()}; see mcp-nursery import, or --adopt")
-    return evolve(_planned(host, record, kept, text, moving), stay=stay, notes=tuple(notes))
+    return evolve(_plan(host, record, kept, text, moving), stay=stay, notes=tuple(notes))
 
 
-def undo(place: Place) -> Plan:
+def undo(place: HostFile) -> Plan:
     """Take back all that was done to the host's file. If it was changed since, what is ours is taken out, and what was
     moved is put in again.
 
@@ -127,7 +258,7 @@ def undo(place: Place) -> Plan:
     data = read_bytes(place.file) if os.path.exists(place.file) else None
     before, notes = record.original, list[str]()
     if _text(data) != record.original and digest_of(data) not in record.written:
-        before, lost = _taken_back(_read(place), record)
+        before, lost = _restore(_read(place), record)
         notes.append("it was changed since: what is ours is taken out, and what was moved is put in again")
         notes += [f"{name}: there is another of that name now, which stays" for name in lost]
         record = evolve(record, moved=tuple(name for name in record.moved if name not in lost))
@@ -138,8 +269,8 @@ def undo(place: Place) -> Plan:
     return Plan("undone", place.file, (ours, *aside, gone), (ours,), notes=tuple(notes), folders=record.folders)
 
 
-def status(place: Place) -> tuple[int, str]:
-    """How many servers the host's file has besides the gateway, and what stands there of us: `installed`, `adopted` or
+def status(place: HostFile) -> tuple[int, str]:
+    """The number of servers in the host's file besides the gateway, and our state there: `installed`, `adopted` or
     nothing.
 
     Raises:
@@ -152,9 +283,9 @@ def status(place: Place) -> tuple[int, str]:
     return count, "adopted" if str(place.servers) in host.gateway.own.get("args", ()) else "installed"
 
 
-def _read(place: Place) -> _Host:
+def _read(place: HostFile) -> _Host:
     data = read_bytes(place.file) if os.path.exists(place.file) else None
-    mark, text = parted(data)
+    mark, text = split_mark(data)
     if not text.strip() and place.file.suffix != ".toml":
         text = "{}\n"
     document = parse_document(text, str(place.file))
@@ -164,30 +295,30 @@ def _read(place: Place) -> _Host:
     )
 
 
-def _installed(host: _Host, argv: Sequence[str], behind: Mapping[str, Any], moving: Mapping[str, Any]) -> str:
+def _install(host: _Host, argv: Sequence[str], behind: Mapping[str, Any], moving: Mapping[str, Any]) -> str:
     place = host.place
     program = argv if host.program is None else [host.program]
     entry = place.host.written([*program, *_arguments(host.gateway, place.servers if behind else None)])
-    passed = place.host.passes(asked_for(behind.values()))
+    passed = place.host.passes(host_variables_in(behind.values()))
     if host.gateway is not None:
-        said = _value(host, SERVER)
+        said = _value(host, GATEWAY_ENTRY)
         entry = {**said, **entry}
         if "env" in passed:
             passed = {"env": {**said.get("env", {}), **passed["env"]}}
     entry |= passed
     if host.text.strip() == "{}":
-        document: Mapping[str, Any] = {SERVER: entry}
+        document: Mapping[str, Any] = {GATEWAY_ENTRY: entry}
         for key in reversed(host.root):
             document = {key: document}
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
-    path = (*host.root, SERVER)
-    steps = [Step("remove", path)] if host.gateway is not None and place.file.suffix == ".toml" else []
-    steps.append(Step("set", path, entry))
+    path = (*host.root, GATEWAY_ENTRY)
+    steps = [Edit("remove", path)] if host.gateway is not None and place.file.suffix == ".toml" else []
+    steps.append(Edit("set", path, entry))
     rules = host.place.host.dialect.rules
     if rules is not None:
-        steps += steps_to_enable({}, as_object(host.document.get(rules)) or {}, rules, path, SERVER)
-    steps += [Step("remove", (*host.root, name)) for name in moving]
-    return changed(host.text, str(place.file), steps)
+        steps += steps_to_enable({}, as_object(host.document.get(rules)) or {}, rules, path, GATEWAY_ENTRY)
+    steps += [Edit("remove", (*host.root, name)) for name in moving]
+    return apply_edits(host.text, str(place.file), steps)
 
 
 def _arguments(gateway: Entry | None, behind: Path | None) -> list[str]:
@@ -203,7 +334,7 @@ def _arguments(gateway: Entry | None, behind: Path | None) -> list[str]:
     return [*said, "--config", str(behind)]
 
 
-def _planned(host: _Host, record: Record, kept: Sequence[Replacement], text: str, moving: Mapping[str, Any]) -> Plan:
+def _plan(host: _Host, record: Record, kept: Sequence[Replacement], text: str, moving: Mapping[str, Any]) -> Plan:
     """All that has to be written, if the host's file becomes this text."""
     place, now = host.place, _text(host.data)
     after = (host.mark + text).encode()
@@ -211,7 +342,7 @@ def _planned(host: _Host, record: Record, kept: Sequence[Replacement], text: str
     if now == record.original or digest_of(host.data) in record.written:
         written = record.written
     else:  # it was changed since: what it would be without us is found out
-        original, lost = _taken_back(host, record)
+        original, lost = _restore(host, record)
         record = evolve(record, original=original, moved=tuple(name for name in record.moved if name not in lost))
     shown = [Replacement(place.file, host.data, after)]
     if moving:
@@ -227,40 +358,40 @@ def _planned(host: _Host, record: Record, kept: Sequence[Replacement], text: str
 
 
 def _with_servers(file: Path, data: bytes | None, moving: Mapping[str, Any]) -> str:
-    """What is there stays as it was edited."""
+    """The file's text with these servers added; the rest stays as it was edited."""
     if data is None:
         return json.dumps({"mcpServers": moving}, indent=2, ensure_ascii=False) + "\n"
-    steps = [Step("set", ("mcpServers", name), own) for name, own in moving.items()]
-    return changed(data.decode(), str(file), steps)
+    steps = [Edit("set", ("mcpServers", name), own) for name, own in moving.items()]
+    return apply_edits(data.decode(), str(file), steps)
 
 
-def _taken_back(host: _Host, record: Record) -> tuple[str, list[str]]:
+def _restore(host: _Host, record: Record) -> tuple[str, list[str]]:
     """The host's file without us and with what was moved, and the servers of which there is another now."""
     file = str(host.place.file)
-    _, original = parted((record.original or "").encode())
+    _, original = split_mark((record.original or "").encode())
     said = parse_document(original, file) if original.strip() else {}
     root = host.place.host.root(said)
-    steps: list[Step] = []
+    steps: list[Edit] = []
     lost: list[str] = []
     texts = raw_texts(original, file, root) if record.moved else {}
     for name in record.moved:
         value = _at(said, (*root, name))
         if name not in host.servers:
-            steps.append(Step("set", (*host.root, name), Written(texts.get(name, ""), value)))
+            steps.append(Edit("set", (*host.root, name), Written(texts.get(name, ""), value)))
         elif _value(host, name) != value:
             lost.append(name)
     if host.gateway is not None:
-        steps.append(Step("remove", (*host.root, SERVER)))
+        steps.append(Edit("remove", (*host.root, GATEWAY_ENTRY)))
     rules = host.place.host.dialect.rules
     allowed: list[Any] | None = (as_object(host.document.get(rules or "")) or {}).get("allowed")
-    if rules is not None and isinstance(allowed, list) and SERVER in allowed:
-        steps.append(Step("remove", (rules, "allowed", allowed.index(SERVER))))
-    return host.mark + changed(host.text, file, steps), lost
+    if rules is not None and isinstance(allowed, list) and GATEWAY_ENTRY in allowed:
+        steps.append(Edit("remove", (rules, "allowed", allowed.index(GATEWAY_ENTRY))))
+    return host.mark + apply_edits(host.text, file, steps), lost
 
 
-def _put_aside(place: Place, record: Record | None) -> tuple[Replacement, ...]:
-    """What becomes of the file with the servers: it goes, and if somebody has changed it, or not all of it is with the
-    host again, it is kept beside."""
+def _put_aside(place: HostFile, record: Record | None) -> tuple[Replacement, ...]:
+    """The replacements that put the file with the servers aside: it goes, and if somebody has changed it, or not all of
+    it is with the host again, it is kept beside."""
     if not os.path.exists(place.servers):
         return ()
     data = read_bytes(place.servers)

@@ -7,10 +7,10 @@ from typing import Literal, cast
 
 from attrs import frozen
 
-from .document import Written, blanked
+from .document import Written, blank_comments
 
 _decode = json.JSONDecoder().raw_decode
-_BLANK = re.compile(r"[ \t]*+")
+_WHITE_SPACE = re.compile(r"[ \t]*+")
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _REST_OF_LINE = re.compile(r"[ \t]*+,?[ \t]*+(?:/\*[^\r\n]*?\*/[ \t]*+)*+(?://[^\r\n]*+)?(?=[\r\n])")
 
@@ -21,7 +21,7 @@ class _Item:
 
     key: str | int
     start: int
-    """Where its key begins; of an item, the value."""
+    """The offset at which the key begins; of an item, the value."""
     value: int
     end: int
 
@@ -30,8 +30,8 @@ def apply(text: str, verb: Literal["set", "append", "remove"], path: tuple[str |
     """The text with the value at the path set or removed, or one appended to the list there."""
     if verb != "append":
         return apply_all(text, verb, path[:-1], {path[-1]: value})
-    plain = blanked(text)
-    at, missing = _found(plain, path)
+    plain = blank_comments(text)
+    at, missing = _find(plain, path)
     if missing:
         return _insert(text, at, _items(plain, at), _member(missing, [value]))
     return _insert(text, at, _items(plain, at), _json(value))
@@ -41,8 +41,8 @@ def apply_all(
     text: str, verb: Literal["set", "remove"], way: tuple[str | int, ...], values: Mapping[str | int, object]
 ) -> str:
     """The text with all these values of one object or list set or removed: in one go, as there may be thousands."""
-    plain = blanked(text)
-    at, missing = _found(plain, way)
+    plain = blank_comments(text)
+    at, missing = _find(plain, way)
     if missing:
         return _insert(text, at, _items(plain, at), _member(missing, values))
     items = _items(plain, at)
@@ -51,7 +51,7 @@ def apply_all(
     new = [_member((key,), value) for key, value in values.items() if key not in known]
     if verb == "set" and new:
         text = _insert(text, at, items, *new)
-    bare = blanked(text, commas=False)
+    bare = blank_comments(text, commas=False)
     for place, item in reversed(there):  # what stands before stays where it is
         if verb == "set":
             text = text[: item.value] + _json(values[item.key]) + text[item.end :]
@@ -61,8 +61,8 @@ def apply_all(
     return text
 
 
-def _found(plain: str, path: tuple[str | int, ...]) -> tuple[int, tuple[str | int, ...]]:
-    """Where the value at the path begins, or the last one on the way, and what is missing from there."""
+def _find(plain: str, path: tuple[str | int, ...]) -> tuple[int, tuple[str | int, ...]]:
+    """The offset of the value at the path, or of the last one on the way, and the rest of the path from there."""
     at = _skip(plain, 0)
     for depth, key in enumerate(path):
         found = next((item for item in _items(plain, at) if item.key == key), None)
@@ -79,10 +79,10 @@ def _member(path: tuple[str | int, ...], value: object) -> str:
     return f"{_json(first)}: {written}"
 
 
-def raw(text: str, way: tuple[str | int, ...]) -> dict[str | int, str]:
+def raw_values(text: str, way: tuple[str | int, ...]) -> dict[str | int, str]:
     """The values of one object as they stand there."""
-    plain = blanked(text)
-    at, _ = _found(plain, way)
+    plain = blank_comments(text)
+    at, _ = _find(plain, way)
     return {item.key: text[item.value : item.end] for item in reversed(_items(plain, at))}
 
 
@@ -95,7 +95,7 @@ def _json(value: object) -> str:
 
 
 def _items(plain: str, at: int) -> list[_Item]:
-    """What stands in the object or list that begins here."""
+    """The items of the object or list that begins here."""
     items: list[_Item] = []
     named = plain[at] == "{"
     here = _skip(plain, at + 1)
@@ -125,7 +125,7 @@ def _insert(text: str, at: int, items: list[_Item], *new: str) -> str:
     rest = _REST_OF_LINE.match(text, last.end)
     if line is None or rest is None:
         return f"{text[: last.end]}, {', '.join(new)}{text[last.end :]}"
-    comma = _comma(blanked(text, commas=False), last.end)
+    comma = _comma(blank_comments(text, commas=False), last.end)
     break_ = text[line : last.start]
     more = f",{break_}".join(new)
     if comma is None:
@@ -135,7 +135,7 @@ def _insert(text: str, at: int, items: list[_Item], *new: str) -> str:
 
 
 def _cuts(bare: str, text: str, items: list[_Item], place: int) -> list[tuple[int, int]]:
-    """What to cut out of the text, the last first, for one item: itself, its comma, and the line if it was its own.
+    """The cuts that remove one item from the text, the last first: itself, its comma, and the line if it was its own.
     Comments around it stay. `bare` is the text without comments."""
     start, end = items[place].start, items[place].end
     comma = _comma(bare, end)
@@ -148,7 +148,7 @@ def _cuts(bare: str, text: str, items: list[_Item], place: int) -> list[tuple[in
     elif comma is not None:
         end = comma + 1
     line = _line_before(text, start)
-    after = _BLANK.match(text, end)
+    after = _WHITE_SPACE.match(text, end)
     if line is not None and after is not None and text[after.end()] in "\r\n":
         start, end = line, after.end()
     elif after is not None and (comma is not None or line is not None):
@@ -157,7 +157,7 @@ def _cuts(bare: str, text: str, items: list[_Item], place: int) -> list[tuple[in
 
 
 def _line_before(text: str, start: int) -> int | None:
-    """Where the line break is after which nothing comes before this place; None: something does."""
+    """The offset of the line break with nothing between it and this place; None if there is something."""
     at = text.rfind("\n", 0, start)
     if at < 0 or text[at + 1 : start].strip(" \t"):
         return None
@@ -165,6 +165,6 @@ def _line_before(text: str, start: int) -> int | None:
 
 
 def _comma(bare: str, end: int) -> int | None:
-    """Where the comma behind an item is."""
+    """The offset of the comma after an item."""
     at = _skip(bare, end)
     return at if bare[at] == "," else None

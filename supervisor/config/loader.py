@@ -14,70 +14,27 @@ from mcp_nursery.actors.argument_checks import check_argument, true_or_false
 from mcp_nursery.actors.errors import ConfigError, one_line
 from mcp_nursery.supervisor.spec import ServerSpec
 
+from ..decisions.suggestions import advice_for_key
+from .config import Config, signatures
 from .deferred import DeferredTransport
 from .dialects import entries_of, recognise
 from .discovery import (
     SETTINGS,
-    Origin,
-    Signature,
+    EntryOrigin,
     absolute,
     as_project,
     problem_with_owner,
     project_files,
-    signatures,
     user_files,
 )
 from .document import PROJECT_LIMIT, read_document
-from .entry import KEYS, NAMELESS, Entry, read_entry
-from .misspelt import advice_for_key
+from .entry import ENTRY_KEYS, NAMELESS, Entry, read_entry
 from .variables import how_to_pass_on
 
 logger: Final = logging.getLogger(__name__)
 
 Keep = Callable[[ServerSpec], bool]
-"""Whether a server is wanted."""
-
-
-@frozen
-class Config:
-    """What the files said."""
-
-    servers: tuple[ServerSpec, ...]
-    """One spec a name, also for the entries that cannot work: those carry an `UnusableTransport`."""
-    files: tuple[str, ...]
-    """The files read, in the order given."""
-    warnings: tuple[str, ...]
-    """One line each: the keys that mean nothing here, once a file and key, and headers that a variable leaves empty."""
-    errors: tuple[str, ...] = ()
-    """One line each: files that were found and cannot be used."""
-    replaced: tuple[str, ...] = ()
-    """One line each: servers that another of the same name went before."""
-    reread: "Callable[[], Config] | None" = field(default=None, init=False, eq=False, repr=False)
-    """Reads the same files again, in the same way; None if it is not as it was read. Not that of what `evolve` makes of
-    it: what was changed there would be lost."""
-
-    locate: Callable[[], Sequence[str]] | None = field(default=None, init=False, eq=False, repr=False)
-    """The files that `reread` would read now, whether they are there or not; None where there is no `reread`."""
-
-    before: Mapping[str, Signature] = field(factory=dict[str, Signature], init=False, eq=False, repr=False)
-    """Those files as they were before they were read."""
-
-    def read_by(
-        self, reread: "Callable[[], Config]", locate: Callable[[], Sequence[str]], before: Mapping[str, Signature]
-    ) -> "Config":
-        """The same, which is read again in this way."""
-        config = evolve(self)
-        object.__setattr__(config, "reread", reread)
-        object.__setattr__(config, "locate", locate)
-        object.__setattr__(config, "before", before)
-        return config
-
-    def with_each(self, change: Callable[[ServerSpec], ServerSpec]) -> "Config":
-        """The same with each of its servers changed, each time that it is read."""
-        changed, reread = evolve(self, servers=tuple(map(change, self.servers))), self.reread
-        if reread is None:
-            return changed
-        return changed.read_by(lambda: reread().with_each(change), self.locate or tuple, self.before)
+"""A test of whether a server is wanted."""
 
 
 @frozen
@@ -86,9 +43,9 @@ class File:
 
     path: str
     host: str
-    """Whose words it is written in."""
+    """The name of the host in whose dialect it is written."""
     entries: tuple[tuple[str, Entry], ...] = field(repr=False)
-    """Its servers by name."""
+    """The servers by name."""
 
 
 def load_config(
@@ -113,14 +70,14 @@ def load_config(
         keep: Says which servers are wanted; the others are dropped.
 
     Raises:
-        ConfigError: A file that cannot be read, is neither a JSON object nor TOML, says a key twice or has no servers.
+        ConfigError: A file that cannot be read, is neither a JSON object nor TOML, has a key twice or no servers.
     """
     by_code = tuple(specs)
     paths = tuple(os.fspath(file) for file in files)
     before = signatures(paths)
-    read = [read_file(Origin(path), inputs=inputs) for path in paths]
+    read = [read_file(EntryOrigin(path), inputs=inputs) for path in paths]
     again = partial(load_config, *files, specs=by_code, inputs=inputs, keep=keep)
-    return _logged(_config(read, by_code, keep)).read_by(again, lambda: paths, before)
+    return _log_problems(_config(read, by_code, keep)).read_by(again, lambda: paths, before)
 
 
 def discover_config(
@@ -157,8 +114,8 @@ def discover_config(
     for name, value in {"project": project, "user": user, "hosts": hosts}.items():
         check_argument(name, value, true_or_false)
 
-    def locate() -> tuple[list[Origin], tuple[str, ...]]:
-        origins, unfound = _found_in(folder or os.curdir) if project else ([], ())
+    def locate() -> tuple[list[EntryOrigin], tuple[str, ...]]:
+        origins, unfound = _find_in(folder or os.curdir) if project else ([], ())
         return origins + (user_files(hosts=hosts) if user else []), unfound
 
     origins, unfound = locate()
@@ -167,12 +124,12 @@ def discover_config(
     files, errors = read_found(origins, inputs=inputs)
     found = {"project": project, "user": user, "hosts": hosts}
     again = partial(discover_config, folder, **found, specs=by_code, inputs=inputs, keep=keep)
-    return _logged(evolve(_config(files, by_code, keep), errors=unfound + errors)).read_by(
+    return _log_problems(evolve(_config(files, by_code, keep), errors=unfound + errors)).read_by(
         again, lambda: [origin.file for origin in locate()[0]], before
     )
 
 
-def _logged(config: Config) -> Config:
+def _log_problems(config: Config) -> Config:
     """Hosts that never look at these fields have them in their log."""
     for line in (*config.errors, *config.warnings):
         logger.warning("%s", line)
@@ -181,7 +138,7 @@ def _logged(config: Config) -> Config:
     return config
 
 
-def _found_in(folder: str | os.PathLike[str]) -> tuple[list[Origin], tuple[str, ...]]:
+def _find_in(folder: str | os.PathLike[str]) -> tuple[list[EntryOrigin], tuple[str, ...]]:
     try:
         return project_files(absolute(folder)), ()
     except ConfigError as error:
@@ -198,9 +155,9 @@ def load_project(file: str | os.PathLike[str]) -> Config:
 
 
 def read_found(
-    origins: Iterable[Origin], *, inputs: Mapping[str, str] | None = None
+    origins: Iterable[EntryOrigin], *, inputs: Mapping[str, str] | None = None
 ) -> tuple[list[File], tuple[str, ...]]:
-    """Those files that can be used, and what is wrong with the others, one line each."""
+    """The files that can be used, and the faults of the others, one line each."""
     files: list[File] = []
     errors: list[str] = []
     for origin in origins:
@@ -215,7 +172,7 @@ def read_found(
     return files, tuple(errors)
 
 
-def _check_owner(origin: Origin) -> None:
+def _check_owner(origin: EntryOrigin) -> None:
     problem = problem_with_owner(origin)
     if problem is not None:
         how = f"--config {shlex.quote(origin.file)} uses it anyway"
@@ -223,7 +180,7 @@ def _check_owner(origin: Origin) -> None:
 
 
 def read_file(
-    origin: Origin, *, inputs: Mapping[str, str] | None = None, document: Mapping[str, object] | None = None
+    origin: EntryOrigin, *, inputs: Mapping[str, str] | None = None, document: Mapping[str, object] | None = None
 ) -> File:
     """The servers of one file; `document` is what it holds, if that was read already.
 
@@ -237,7 +194,7 @@ def read_file(
     read: list[tuple[str, Entry]] = []
     for number, (name, value) in enumerate(entries_of(origin.file, document, dialect, root), 1):
         entry = read_entry(name, value, number=number, origin=here, dialect=dialect, inputs=inputs)
-        read.append((name, entry.off() if dialect.is_off(document, name) else entry))
+        read.append((name, entry.off() if dialect.rules and dialect.is_off(document, name) else entry))
     return File(origin.file, dialect.name, tuple(read))
 
 
@@ -280,18 +237,18 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
 
 
 def warnings_of(path: str, name: str, entry: Entry, *, before: int = 0) -> Iterator[tuple[tuple[str, str], str]]:
-    """What in an entry means nothing, one line each, with what makes two of them the same.
+    """The warnings about an entry's words without a meaning, one line each, with a key that is the same for equal ones.
 
     Args:
         path: The file's.
         name: The server's.
-        entry: What the file says of it.
+        entry: Its entry in the file.
         before: How many lines there are before these. A file may have any number of keys, and to look for what was
             meant takes a tenth of a millisecond.
     """
     where = f"{path}: server {name!r}"
     for number, key in enumerate(entry.spec.extra, before):
-        meant = advice_for_key(key, KEYS) if number < _ADVISED else ""
+        meant = advice_for_key(key, ENTRY_KEYS) if number < _ADVISED else ""
         yield (path, key), f"{where}: unknown key {key[:80]!r} is ignored{meant}"
     if isinstance(entry.spec.transport, DeferredTransport):
         for header, variable in entry.spec.transport.empty_headers():

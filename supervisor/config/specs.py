@@ -1,18 +1,24 @@
-"""The servers a host gives, in whatever shape it has them: specs, a configuration, or the file that holds one."""
+"""The servers that a host gives: specs, a configuration, or the file that holds one; and Docker's MCP gateway, added to
+them where it is found."""
 
+import logging
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 from attrs import Factory, define, field
 
-from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.errors import ConfigError, SupervisorClosed
 
 from ..spec import ServerSpec
-from .discovery import Signature, signatures
-from .loader import Config, load_config
+from ..transports import DockerGatewayTransport
+from .config import Config, Signature, signatures
+
+if TYPE_CHECKING:
+    from ..servers.servers import Servers
 
 Given: TypeAlias = Config | ServerSpec | Iterable[ServerSpec] | str | os.PathLike[str]
 
@@ -27,7 +33,7 @@ def specs_of(given: Given) -> tuple[ServerSpec, ...]:
         ConfigError: It is something else, or a file that cannot be read.
     """
     if isinstance(given, str | os.PathLike):
-        return load_config(given).servers
+        return _read(given).servers
     if isinstance(given, Config):
         return given.servers
     if isinstance(given, ServerSpec):
@@ -37,21 +43,21 @@ def specs_of(given: Given) -> tuple[ServerSpec, ...]:
     try:
         specs = tuple(given)
     except TypeError:
-        raise ConfigError(f"{WANTED}, not {_described(given)}") from None
+        raise ConfigError(f"{WANTED}, not {_describe(given)}") from None
     for spec in cast("tuple[object, ...]", specs):
         if not isinstance(spec, ServerSpec):
-            raise ConfigError(f"{WANTED}, not an iterable with {_described(spec)} in it")
+            raise ConfigError(f"{WANTED}, not an iterable with {_describe(spec)} in it")
     return specs
 
 
 def is_taken(spec: ServerSpec, specs: Iterable[ServerSpec]) -> bool:
-    """Whether one of these has its name, or its kind of transport."""
+    """True if one of these has the spec's name, or its kind of transport."""
     return any(spec.name == each.name or spec.transport.kind == each.transport.kind for each in specs)
 
 
 @define
 class ConfigSource:
-    """What says which servers there are; it can be asked again if that was files."""
+    """The origin of the set of servers; it can be read again if it was files."""
 
     given: Given
     besides: Sequence[ServerSpec] = ()
@@ -67,13 +73,13 @@ class ConfigSource:
         return (*specs, *(spec for spec in self.besides if not is_taken(spec, specs)))
 
     def reader(self) -> Callable[[], Config] | None:
-        """What reads the files again; None if servers were given in another way."""
+        """The reader of the files; None if servers were given in another way."""
         if isinstance(self.given, str | os.PathLike):
-            return partial(self._again, partial(load_config, self.given))
+            return partial(self._read_again, partial(_read, self.given))
         reread = self.given.reread if isinstance(self.given, Config) else None
-        return None if reread is None else partial(self._again, reread)
+        return None if reread is None else partial(self._read_again, reread)
 
-    def _again(self, read: Callable[[], Config]) -> Config:
+    def _read_again(self, read: Callable[[], Config]) -> Config:
         for file in self.files():
             if _is_stream(file):
                 raise ConfigError("a pipe or the like, which cannot be read again", file=file)
@@ -87,8 +93,14 @@ class ConfigSource:
         return () if locate is None else locate()
 
 
+def _read(file: str | os.PathLike[str]) -> Config:
+    from .loader import load_config  # takes a while, and specs are no files
+
+    return load_config(file)
+
+
 def _is_stream(file: str) -> bool:
-    """Whether reading it may wait for who writes it."""
+    """True if reading the file may wait for its writer."""
     try:
         mode = os.stat(file).st_mode
     except (OSError, ValueError):
@@ -96,10 +108,38 @@ def _is_stream(file: str) -> bool:
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
     kind = type(value).__name__
     if hasattr(value, "connector"):
         return f"a bare {kind}, which has no name: ServerSpec('name', transport)"
     if type(value).__module__.startswith("mcp."):
         return f"a server object: ServerSpec('name', InProcessTransport(server)), where its {kind} belongs"
     return kind
+
+
+logger: Final = logging.getLogger(__name__)
+
+Docker = Literal["auto"]
+"""The setting that adds the gateway without an entry of its own, where it is found."""
+
+GATEWAY_NAME: Final = "docker"
+"""The name of the server that is added so."""
+
+
+async def add_gateway(servers: "Servers", source: ConfigSource) -> None:
+    """Look for the gateway and add it, also to what later reloads find, unless there is one, or a server of its name.
+    Where it cannot run, one warning gives the reason."""
+    from mcp_nursery.actors.transports.docker import problem_with_gateway
+
+    transport = DockerGatewayTransport()
+    spec = ServerSpec(GATEWAY_NAME, transport)
+    if is_taken(spec, servers.specs()):
+        return
+    problem = await problem_with_gateway(transport.command, transport.env)
+    if problem is not None:
+        logger.warning("%s", problem)
+        return
+    source.besides = (spec,)
+    if not is_taken(spec, servers.specs()):
+        with suppress(ConfigError, SupervisorClosed):  # it was added meanwhile; the block is being left
+            await servers.add(spec)

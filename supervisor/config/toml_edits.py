@@ -14,7 +14,7 @@ from attrs import frozen
 
 from .document import Written, as_object
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _MAY_END = re.compile(r"\"{3}|'{3}|[\]}]")
@@ -26,13 +26,13 @@ _BOOLEAN = re.compile(r"(=[ \t]*)(?:true|false)\b")
 class _Statement:
     """A header or a key with its value, of which only the last may have several lines."""
 
-    path: Path
+    path: KeyPath
     first: int
     end: int
     header: bool
 
 
-def apply(text: str, verb: Literal["set", "append", "remove"], path: Path, value: object) -> str:
+def apply(text: str, verb: Literal["set", "append", "remove"], path: KeyPath, value: object) -> str:
     """The text with the value at the path set or removed; the same text if its lines do not let that be done. A table
     is set at the end."""
     if verb == "remove" or not isinstance(value, bool):
@@ -57,15 +57,13 @@ def apply(text: str, verb: Literal["set", "append", "remove"], path: Path, value
 
 
 def apply_all(
-    text: str, verb: Literal["set", "append", "remove"], way: Path, values: Mapping[str | int, object]
+    text: str, verb: Literal["set", "append", "remove"], way: KeyPath, values: Mapping[str | int, object]
 ) -> str:
     """The text with all these values of one table removed, or set at the end: in one go, as there may be thousands."""
     if verb != "remove":
         for key, value in values.items():
             text = (
-                apply(text, verb, (*way, key), value)
-                if isinstance(value, bool)
-                else _appended(text, (*way, key), value)
+                apply(text, verb, (*way, key), value) if isinstance(value, bool) else _append(text, (*way, key), value)
             )
         return text
     lines, depth = _LINES.findall(text), len(way)
@@ -77,7 +75,7 @@ def apply_all(
     return "".join(left)
 
 
-def raw(text: str, way: Path) -> dict[str | int, str]:
+def raw_values(text: str, way: KeyPath) -> dict[str | int, str]:
     """The tables of one table as they stand there; empty if one is not under headers of its own."""
     lines, depth = _LINES.findall(text), len(way)
     found: dict[str | int, list[_Statement]] = {}
@@ -94,7 +92,7 @@ def _table_text(lines: list[str], statements: list[_Statement]) -> str:
     return "".join(line for line, kept in zip(lines, left, strict=True) if not kept).rstrip("\r\n")
 
 
-def _appended(text: str, path: Path, value: object) -> str:
+def _append(text: str, path: KeyPath, value: object) -> str:
     ending = _ending(text)
     lines = value.text.splitlines() if isinstance(value, Written) and value.text else _table(path, value)
     before = "" if not text.strip() else ending if text.endswith("\n") else ending * 2
@@ -105,7 +103,7 @@ def _ending(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
 
 
-def _table(path: Path, value: object) -> list[str]:
+def _table(path: KeyPath, value: object) -> list[str]:
     known = as_object(value.value if isinstance(value, Written) else value) or {}
     head = ".".join(_key(str(key)) for key in path)
     return [f"[{head}]", *(f"{_key(key)} = {_toml(part)}" for key, part in known.items())]
@@ -154,7 +152,7 @@ def _without(lines: list[str], gone: list[_Statement]) -> list[str]:
 
 def _statements(lines: list[str]) -> Iterator[_Statement]:
     """A statement takes as many lines as it takes to be TOML on its own."""
-    table: Path = ()
+    table: KeyPath = ()
     first = 0
     for end, line in enumerate(lines, 1):
         if end - first > 1 and not _MAY_END.search(line):
@@ -171,9 +169,9 @@ def _statements(lines: list[str]) -> Iterator[_Statement]:
         first = end
 
 
-def _only(said: dict[str, Any], *, deep: bool) -> Path:
+def _only(said: dict[str, Any], *, deep: bool) -> KeyPath:
     """The keys of the one statement; those of an inline table are its value."""
-    path: Path = ()
+    path: KeyPath = ()
     inner: dict[str, Any] | None = said
     while inner and (deep or not path):
         key, value = next(iter(inner.items()))

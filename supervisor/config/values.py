@@ -2,18 +2,18 @@
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from operator import eq
 from typing import Any, Literal, NewType, TypeVar, cast, get_args
 
-from attrs import AttrsInstance, fields
+from attrs import AttrsInstance, fields_dict
 from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn
 
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.roots import CWD
 from mcp_nursery.actors.transports.http.headers import problem_with_header
-from mcp_nursery.supervisor.restart_policy import Instances, Lazy, RestartMode, Revive, is_revive
+from mcp_nursery.supervisor.decisions.restart_policy import Instances, Lazy, RestartMode, Revive, is_revive
 
 from .document import as_object, is_unicode, json_type
 
@@ -29,7 +29,7 @@ WrittenRoots = tuple[str, ...] | Literal["cwd"] | None
 
 
 class FieldError(Exception):
-    """What is wrong with an object, and under which of its keys."""
+    """The fault of an object, and the key it is under."""
 
     def __init__(self, problem: str, key: str | None = None) -> None:
         super().__init__(problem)
@@ -39,23 +39,27 @@ class FieldError(Exception):
 def structurer(cls: type[T]) -> Callable[[dict[str, Any]], T]:
     """A function from a JSON object to an attrs class whose fields' aliases are the object's keys.
 
+    The function is made when it is first called: most files need few of them.
+
     Text is Unicode without NUL, a `float` a finite number >= 0 (seconds), an `int` a whole number >= 1 (a count). Keys
     that the class does not have are left out. The function raises `FieldError` for the first field that is wrong.
     """
-    converter = Converter(detailed_validation=True)
-    for plain, check in _PLAIN:
-        converter.register_structure_hook(plain, check)
-    for kind, check in _COMPOSED:
-        converter.register_structure_hook_func(partial(eq, kind), check)
-    build = make_dict_structure_fn(cls, converter, _cattrs_use_alias=True)
-    keys = {attribute.name: attribute.alias for attribute in fields(cls)}
+
+    @cache
+    def builder() -> Callable[[Mapping[str, Any], type[T]], T]:
+        converter = Converter(detailed_validation=True)
+        for plain, check in _PLAIN_TYPES:
+            converter.register_structure_hook(plain, check)
+        for kind, check in _COMPOSED:
+            converter.register_structure_hook_func(partial(eq, kind), check)
+        return make_dict_structure_fn(cls, converter, _cattrs_use_alias=True)
 
     def structure(value: dict[str, Any]) -> T:
         try:
-            return build(value, cls)
+            return builder()(value, cls)
         except ClassValidationError as error:
             problem, note = error.group_exceptions()[0][0]
-        raise FieldError(str(problem), keys[note.name])
+        raise FieldError(str(problem), fields_dict(cls)[note.name].alias)
 
     return structure
 
@@ -172,7 +176,7 @@ def _revive(value: object, _type: object) -> Revive:
 
 _Check = Callable[[Any, Any], Any]
 
-_PLAIN: tuple[tuple[type, _Check], ...] = (
+_PLAIN_TYPES: tuple[tuple[type, _Check], ...] = (
     (str, _text),
     (bool, _boolean),
     (float, _seconds),

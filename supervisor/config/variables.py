@@ -8,15 +8,15 @@ from typing import cast
 from attrs import field, frozen
 
 _VARIABLE = re.compile(r"\$\{((?:[^{}]|\$\{[^{}]*\})*)\}")
-_NAME = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[A-Za-z0-9_.-]+|/")
+_REFERENCE = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*|input:[A-Za-z0-9_.-]+|/")
 _INPUT = "input:"
 _SHOWN = re.compile(r"[A-Za-z0-9_.:-]{1,80}")
 
-PLACES: tuple[str, ...] = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
+PLACE_VARIABLES: tuple[str, ...] = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
 """Variables that are no secret: where one is, and how paths are written."""
 
 _COMMAND = "!"
-"""What a value of `env` or `headers` begins with that is a command's output."""
+"""The prefix of a value of `env` or `headers` that is a command's output."""
 
 
 class UnresolvedVariable(Exception):
@@ -29,7 +29,7 @@ Find = Callable[[str], str | None]
 
 @frozen
 class Surroundings:
-    """What variables outside of headers may be replaced by."""
+    """The values for variables outside of headers."""
 
     own: Mapping[str, str] = field(repr=lambda own: f"<{len(own)} variables>")
     """The server's own `env` block, resolved, and the host's inputs, each as `input:ID`."""
@@ -45,7 +45,7 @@ class Surroundings:
         if name.startswith("env:"):
             return self.environ.get(name.removeprefix("env:"))
         values = (self.workspace, os.path.basename(self.workspace), self.home, os.sep, os.sep)
-        places = dict(zip(PLACES, values, strict=True))
+        places = dict(zip(PLACE_VARIABLES, values, strict=True))
         return next((known[name] for known in (places, self.own, self.environ) if name in known), None)
 
 
@@ -74,22 +74,22 @@ def expand_header(text: str, own: Mapping[str, str]) -> str:
 
 def unresolved_in_header(text: str, own: Mapping[str, str]) -> list[str]:
     """The variables of a header's value that its server's `env` block does not name, and that have no default."""
-    return [_shown(match[1]) for match in _VARIABLE.finditer(text) if _value(match[1], own.get) is None]
+    return [_show(match[1]) for match in _VARIABLE.finditer(text) if _value(match[1], own.get) is None]
 
 
 def how_to_pass_on(variable: str) -> str | None:
-    """What an entry has to say for a header to get this variable of the host's environment; None if there is no way."""
+    """The words of an entry that pass a variable of the host's environment to a header; None if there is no way."""
     found = re.fullmatch(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}", variable)
     return f'"env": {{"{found[1]}": "${{env:{found[1]}}}"}} passes it on to ${{{found[1]}}}' if found else None
 
 
 def has_variables(text: str) -> bool:
-    """Whether there is something to replace."""
+    """True if there is something to replace."""
     return _VARIABLE.search(text) is not None
 
 
 def variables_in(text: str) -> list[str]:
-    """What stands between the braces of each variable in the text."""
+    """The texts between the braces of each variable in the text."""
     return [match[1] for match in _VARIABLE.finditer(text)]
 
 
@@ -110,7 +110,7 @@ def texts_of(value: object) -> Iterator[str]:
 
 
 def is_input(name: str) -> bool:
-    """Whether a variable of this name is one of the host's inputs."""
+    """True if a variable of this name is one of the host's inputs."""
     return name.startswith(_INPUT)
 
 
@@ -126,7 +126,7 @@ def command_of(text: str) -> str | None:
 
 def _value(inner: str, find: Find) -> str | None:
     name, given, default = inner.partition(":-")
-    if not _NAME.fullmatch(name) or "${" in default:
+    if not _REFERENCE.fullmatch(name) or "${" in default:
         return None
     value = find(name)
     return default if given and not value else value
@@ -135,12 +135,12 @@ def _value(inner: str, find: Find) -> str | None:
 def _why_not(inner: str) -> str:
     name, _, default = inner.partition(":-")
     if "${" in default:
-        return f"{_shown(inner)}: a default cannot hold a variable"
-    known = _NAME.fullmatch(name) is not None
-    return f"variable {_shown(inner)} is not set" if known else f"{_shown(inner)} is not a variable known here"
+        return f"{_show(inner)}: a default cannot hold a variable"
+    known = _REFERENCE.fullmatch(name) is not None
+    return f"variable {_show(inner)} is not set" if known else f"{_show(inner)} is not a variable known here"
 
 
-def _shown(inner: str) -> str:
+def _show(inner: str) -> str:
     """The variable as an error may show it: never its default, which may be a secret."""
     name = inner.partition(":-")[0]
     return f"${{{name}}}" if _SHOWN.fullmatch(name) else "${…}"

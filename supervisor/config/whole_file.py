@@ -17,7 +17,7 @@ MARK = "\ufeff"
 
 @frozen
 class Replacement:
-    """What a file holds before and after; None: there is none."""
+    """The content of a file before and after; None: there is no file."""
 
     file: Path
     before: bytes | None
@@ -57,7 +57,7 @@ def open_regular(file: str | os.PathLike[str]) -> IO[bytes]:
 
 
 def read_bytes(file: str | os.PathLike[str]) -> bytes:
-    """What a regular file holds, which is UTF-8.
+    """The bytes of a regular file, which are UTF-8.
 
     Raises:
         ConfigError: It is none, or cannot be read.
@@ -75,14 +75,14 @@ def read_bytes(file: str | os.PathLike[str]) -> bytes:
     raise ConfigError(f"cannot be edited: {problem}", file=os.fspath(file))
 
 
-def parted(data: bytes | None) -> tuple[str, str]:
+def split_mark(data: bytes | None) -> tuple[str, str]:
     """The byte order mark, if there is one, and the text."""
     text = (data or b"").decode()
     return (MARK, text[1:]) if text.startswith(MARK) else ("", text)
 
 
 def check_writable(file: str | os.PathLike[str]) -> None:
-    """Refuse a file that nobody may write to, also to root: its folder would let another come in its place.
+    """Refuse a read-only file, also to root: its folder would allow to replace it.
 
     Raises:
         ConfigError: It is there, and read-only.

@@ -1,5 +1,5 @@
-"""The control socket: what a person at another terminal sees of a running host, and tells it to do.
+"""The control socket: a running host shows its servers to a person at another terminal, and takes orders.
 
-`sockets` is where it is and whose, `protocol` what is said on it, `server` the host's end, `client` the other. A client
-of the public surface of a supervisor; nothing else knows of it.
+`sockets` has its place and its owner, `protocol` the messages, `server` the host's end, `client` the other. It is a
+client of the public surface of a supervisor; nothing else knows of it.
 """

@@ -1,7 +1,7 @@
-"""What is said on a control socket: JSON-RPC 2.0, one message a line.
+"""The protocol of a control socket: JSON-RPC 2.0, one message a line.
 
-A client asks, one request after the other, and closes the connection; that gives up what it waits for. After `events`
-and `stderr` nothing more is asked: what happens comes as notifications until either end closes.
+A client sends one request after the other, and closes the connection, which cancels the last one. After `events` and
+`stderr` it sends none: notifications come until either end closes.
 """
 
 import json
@@ -30,22 +30,18 @@ LONGEST_ANSWER: Final = 16 << 20
 """Bytes of a message of a host."""
 LONGEST_DESCRIPTION: Final = 2000
 """Characters of a tool's description in a list."""
-PATIENCE: Final = 10.0
-"""Seconds that either end may take to write a message it has begun, or to read one; and that a client may say nothing
-before its first request, or between two."""
+MESSAGE_TIMEOUT: Final = 10.0
+"""Seconds that either end may take to write or read a message it has begun, and that a client may be silent before its
+first request, or between two."""
 
-PARSE_ERROR: Final = -32700
-INVALID_REQUEST: Final = -32600
-METHOD_NOT_FOUND: Final = -32601
-INVALID_PARAMS: Final = -32602
 FAILED: Final = -32000
-"""The host has tried, and an error of this library came of it; `data` says which."""
+"""The host has tried, and raised an error of this library; `data` says which."""
 
 _CHUNK: Final = 64 << 10
 
 
 class ControlError(NurseryError):
-    """A running host cannot be told what was to be told to it, or nobody runs."""
+    """A running host cannot be reached, or cannot do as asked; or no host runs."""
 
 
 @frozen
@@ -53,11 +49,11 @@ class HostInfo:
     """A host that runs."""
 
     name: str
-    """What it is called by: the number of its process; for the second supervisor of a process, `PID.2`."""
+    """The name of the host: the number of its process; for the second supervisor of a process, `PID.2`."""
     program: str
     """The name of its program."""
     folder: str
-    """Its working directory when it was opened."""
+    """The host's working directory when the supervisor was opened."""
     servers: tuple[str, ...]
     """The names of its servers."""
     version: str
@@ -66,26 +62,26 @@ class HostInfo:
 
 @frozen
 class ToolSummary:
-    """A tool of a host, as a person sees it in a list."""
+    """A tool of a host, as lists for people show it."""
 
     name: str
-    """Its public name."""
+    """The public name."""
     server: str
     """The server's name."""
     tool: str
     """The server's own name of it."""
     description: str
-    """What the server says it does: the beginning of it."""
+    """The beginning of the server's description."""
     available: bool
-    """Whether its server was connected."""
+    """True if its server was connected."""
     requires_approval: bool
-    """Whether calls that a model asks for are asked about."""
+    """True if calls that a model asks for need an approval."""
     changed: bool
-    """Whether it is not what it was when it was first used."""
+    """True if its definition differs from that of its first use."""
 
     @classmethod
     def of(cls, tool: Tool) -> "ToolSummary":
-        """What is shown of a tool."""
+        """The summary of a tool."""
         return cls(
             name=tool.name,
             server=tool.server,
@@ -108,7 +104,7 @@ class Lines:
         self._limit = limit
         self._received = bytearray()
 
-    async def next(self, *, begin: float = PATIENCE) -> bytes | None:
+    async def next(self, *, begin: float = MESSAGE_TIMEOUT) -> bytes | None:
         """The next line; None if no more comes.
 
         Args:
@@ -124,7 +120,7 @@ class Lines:
             if len(self._received) > self._limit:
                 raise ControlError(f"a message of more than {self._limit} bytes")
             if not searched and self._received:
-                deadline = trio.current_time() + PATIENCE
+                deadline = trio.current_time() + MESSAGE_TIMEOUT
             searched = len(self._received)
             with trio.fail_at(deadline):
                 data = await self._stream.receive_some(_CHUNK)
@@ -145,15 +141,15 @@ async def send(stream: trio.SocketStream, message: bytes) -> None:
         trio.TooSlowError: The other end takes more than ten seconds to take it.
         trio.BrokenResourceError: The connection is lost.
     """
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(MESSAGE_TIMEOUT):
         await stream.send_all(message)
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-def encoded(value: object) -> bytes:
-    """The value as JSON. Numbers that JSON does not know become null: servers send them all the same."""
+def encode(value: object) -> bytes:
+    """Encode a value as JSON. Numbers unknown to JSON, which servers send all the same, become null."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:
@@ -165,28 +161,28 @@ def _finite(value: Any) -> Any:
 
 
 def request(method: str, params: Mapping[str, Any]) -> bytes:
-    """A request, as a line. There is one at a time, so that all have the same id."""
-    return encoded({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}) + b"\n"
+    """Encode a request as a line. All have the same id: there is one at a time."""
+    return encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}) + b"\n"
 
 
 def result(request_id: object, value: bytes) -> bytes:
-    """An answer, as a line; `value` is JSON."""
-    return b'{"jsonrpc":"2.0","id":%s,"result":%s}\n' % (encoded(request_id), value)
+    """Encode an answer as a line; `value` is JSON."""
+    return b'{"jsonrpc":"2.0","id":%s,"result":%s}\n' % (encode(request_id), value)
 
 
 def failure(request_id: object, code: int, message: str, data: Mapping[str, Any] | None = None) -> bytes:
-    """An answer that says why there is none, as a line."""
+    """Encode an error as a line."""
     error = {"code": code, "message": message, **({} if data is None else {"data": data})}
-    return encoded({"jsonrpc": "2.0", "id": request_id, "error": error}) + b"\n"
+    return encode({"jsonrpc": "2.0", "id": request_id, "error": error}) + b"\n"
 
 
 def notification(method: str, params: Mapping[str, Any]) -> bytes:
-    """A notification, as a line."""
-    return encoded({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
+    """Encode a notification as a line."""
+    return encode({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
 
 
-def parsed(line: bytes) -> dict[str, Any]:
-    """The object that a line is.
+def parse(line: bytes) -> dict[str, Any]:
+    """Parse a line as a JSON object.
 
     Raises:
         ControlError: It is none.
@@ -197,54 +193,54 @@ def parsed(line: bytes) -> dict[str, Any]:
         message = None
     if isinstance(message, dict):
         return cast("dict[str, Any]", message)
-    raise ControlError("a line that is no JSON object")
+    raise ControlError("a line that is not a JSON object")
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
 
-resolve_types(ServerStatus)  # it has others of its kind
+resolve_types(ServerStatus)  # its instances have the same type
 _CONVERTER: Final = Converter()
 configure_tagged_union(Event, _CONVERTER, tag_name="event")
 
 
 def document(value: AttrsInstance) -> dict[str, Any]:
-    """A status, a tool or the like, as JSON."""
+    """Make a status, a tool or the like JSON."""
     return asdict(value)
 
 
 def event_document(event: Event) -> dict[str, Any]:
-    """An event as JSON: its fields, and under `event` the name of its class."""
+    """Make an event JSON: its fields, and under `event` the name of its class."""
     return cast("dict[str, Any]", _CONVERTER.unstructure(event, unstructure_as=Event))
 
 
-def value_of(kind: type[T], said: object) -> T:
-    """What `document` made JSON of.
+def value_of(kind: type[T], received: object) -> T:
+    """Make a value of what `document` returned.
 
     Raises:
-        ControlError: It is none of these: the host runs another version.
+        ControlError: It has another shape: the host runs another version.
     """
-    return cast("T", _structured(said, kind))
+    return cast("T", _structure(received, kind))
 
 
-def event_of(said: object) -> Event:
-    """What `event_document` made JSON of.
+def event_of(received: object) -> Event:
+    """Make an event of what `event_document` returned.
 
     Raises:
         ControlError: It is no event known here: the host runs another version.
     """
-    return cast("Event", _structured(said, Event))
+    return cast("Event", _structure(received, Event))
 
 
-def _structured(said: object, kind: Any) -> Any:
+def _structure(received: object, kind: Any) -> Any:
     try:
-        return _CONVERTER.structure(said, kind)
-    except Exception as error:  # cattrs raises groups of whatever the hooks of its types raise
+        return _CONVERTER.structure(received, kind)
+    except Exception as error:  # cattrs raises groups of any errors that hooks of its types raise
         problem = type(error).__name__
-    raise ControlError(f"the host says what this version of mcp-nursery does not understand ({problem})")
+    raise ControlError(f"the host sent a message that this version of mcp-nursery does not understand ({problem})")
 
 
 def error_data(error: NurseryError) -> dict[str, Any]:
-    """What makes the same error of the message again."""
+    """Make the data from which `error_of` restores the error."""
     data: dict[str, Any] = {"type": type(error).__name__}
     match error:
         case UnknownServer():
@@ -258,7 +254,7 @@ def error_data(error: NurseryError) -> dict[str, Any]:
 
 
 def error_of(message: str, data: Mapping[str, Any]) -> NurseryError:
-    """The error that the host had, or one that says the same."""
+    """Restore the error of the host, or make one with its message."""
     try:
         match data.get("type"):
             case "UnknownServer":

@@ -1,6 +1,6 @@
-"""Where running hosts listen: a folder of sockets that is this user's alone, each named by the number of its process.
+"""The sockets of running hosts, in a folder that is this user's alone. Each is named by the number of its process.
 
-A socket gets its name once somebody listens on it. One that has a name and refuses was left by a host that was killed.
+A socket gets its name once its host listens. One that has a name and refuses was left by a host that was killed.
 """
 
 import os
@@ -20,45 +20,45 @@ from mcp_nursery.actors.errors import ConfigError
 
 from ..storage.state_file import UnusableFile, make_folder
 
-_BACKLOG: Final = 64
+_LISTEN_BACKLOG: Final = 64
 _LONGEST_PATH: Final = 100
-"""Bytes that an address holds for certain: 108 on Linux, 104 elsewhere, with a zero at the end."""
+"""Bytes that every address can hold: 108 on Linux, 104 elsewhere, with a zero at the end."""
 _CREDENTIALS: Final = struct.Struct("3i")
 """`struct ucred`: pid, uid, gid."""
 
 
 def control_folder() -> Path:
-    """Where the sockets of this user's hosts are: `control` in the user's state folder."""
+    """Return the folder of the sockets of this user's hosts: `control` in the user's state folder."""
     from platformdirs import user_state_path
 
     return user_state_path("mcp-nursery") / "control"
 
 
 @frozen
-class Listener:
+class ControlListener:
     """A socket on which this process listens."""
 
     socket: socket.socket
     name: str
-    """What the host is called by."""
+    """The name of the host."""
 
 
 @contextmanager
-def listening() -> Generator[Listener, None, None]:
+def listening() -> Generator[ControlListener, None, None]:
     """Listen for this process while the block lasts, in a folder that is this user's alone.
 
     Raises:
-        ConfigError: On entering: the folder cannot be made, or others can get at it.
+        ConfigError: On entering: the folder cannot be made, or other users can access it.
     """
     folder = control_folder()
     try:
         make_folder(folder)
         _check_folder(folder)
-        names_of_hosts(folder)  # what dead hosts have left goes
+        names_of_hosts(folder)  # removes sockets of dead hosts
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
             path = _bind(sock, folder)
             try:
-                yield Listener(sock, path.name.removesuffix(_suffix()))
+                yield ControlListener(sock, path.name.removesuffix(_suffix()))
             finally:
                 with suppress(OSError):
                     path.unlink()
@@ -75,32 +75,33 @@ def _check_folder(folder: Path) -> None:
     """Raise an OSError for a folder that is not this user's alone."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise OSError(0, "it is no folder of this user's")
+        raise OSError(0, "it is not a folder of this user")
     if found.st_mode & 0o077:
-        raise OSError(0, f"others can get into it; chmod 700 {folder}")
+        raise OSError(0, f"other users can access it; chmod 700 {folder}")
 
 
 def _bind(sock: socket.socket, folder: Path) -> Path:
-    """Have it listen, and then give it a name that no other socket has: nobody meets one that does not listen yet."""
+    """Let the socket listen, and then give it a name that no other socket has: no client meets one that does not listen
+    yet."""
     unnamed = folder / f".{os.getpid()}-{os.urandom(4).hex()}"
     with _address(unnamed) as address:
         sock.bind(address)
     try:
         unnamed.chmod(0o600)
-        sock.listen(_BACKLOG)
+        sock.listen(_LISTEN_BACKLOG)
         for number in range(1, 100):
             path = folder / f"{os.getpid()}{f'.{number}' if number > 1 else ''}{_suffix()}"
             with suppress(FileExistsError):
                 os.link(unnamed, path)
                 return path
-        raise OSError(0, "this process has too many of them")
+        raise OSError(0, "this process has too many sockets")
     finally:
         unnamed.unlink()
 
 
 def names_of_hosts(folder: Path | None = None) -> list[str]:
-    """The hosts of this user that listen now, on this machine, by the number of their process; the second supervisor
-    of a process is `PID.2`. Sockets of hosts that were killed are removed.
+    """List the hosts of this user that listen now on this machine, by the number of their process; the second
+    supervisor of a process is `PID.2`. Removes the sockets of killed hosts.
 
     Raises:
         OSError: The folder is not this user's alone.
@@ -109,38 +110,38 @@ def names_of_hosts(folder: Path | None = None) -> list[str]:
     if not os.path.lexists(folder):
         return []
     _check_folder(folder)
-    names = sorted((path.name.removesuffix(_suffix()) for path in folder.glob(f"*{_suffix()}")), key=_in_numbers)
+    names = sorted((path.name.removesuffix(_suffix()) for path in folder.glob(f"*{_suffix()}")), key=_numbers)
     return [name for name in names if not name.startswith(".") and _is_alive(folder / f"{name}{_suffix()}")]
 
 
-def _in_numbers(name: str) -> list[int]:
+def _numbers(name: str) -> list[int]:
     return [int(part) for part in name.split(".") if part.isdecimal()]
 
 
 def _is_alive(path: Path) -> bool:
     try:
-        connected(path).close()
+        connect(path).close()
     except ConnectionRefusedError:
         path.unlink(missing_ok=True)
         return False
     except FileNotFoundError:
         return False
-    except OSError:  # as of one that has too many callers just now
+    except OSError:  # such as too many clients at this moment
         pass
     return True
 
 
-def connected(path: Path) -> socket.socket:
-    """A connection to who listens there, who is this user or root. It does not block.
+def connect(path: Path) -> socket.socket:
+    """Connect to a socket of this user or root. The connection does not block.
 
     Raises:
-        OSError: Nobody listens, somebody else does, or there are too many callers: EAGAIN.
+        OSError: No process listens, one of another user does, or there are too many clients: EAGAIN.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(0)
         with _address(path) as address:
-            sock.connect(address)  # at once, or not: it is never under way
+            sock.connect(address)  # succeeds or fails at once
         if not is_own(sock):
             raise PermissionError(0, "another user listens there")
     except BaseException:
@@ -150,12 +151,12 @@ def connected(path: Path) -> socket.socket:
 
 
 def path_of(name: str) -> Path:
-    """Where the host of that name listens."""
+    """Return the path of a host's socket."""
     return control_folder() / f"{name}{_suffix()}"
 
 
 def is_own(sock: socket.socket | trio.socket.SocketType) -> bool:
-    """Whether who is at the other end is this user, or root. Where the system does not say, the folder decides."""
+    """True if the other end is this user or root. Where the system does not tell, the folder decides."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
@@ -164,7 +165,7 @@ def is_own(sock: socket.socket | trio.socket.SocketType) -> bool:
 
 @contextmanager
 def _address(path: Path) -> Generator[str, None, None]:
-    """The path for the system, which takes no long one: Linux has a short name for an open folder."""
+    """The path as an address, which must be short: Linux has a short name for an open folder."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         yield str(path)
         return
@@ -176,8 +177,8 @@ def _address(path: Path) -> Generator[str, None, None]:
 
 
 def _suffix() -> str:
-    """The end of the names of this machine's sockets: a home folder may be that of several, and process numbers mean
-    nothing elsewhere."""
+    """The end of the names of this machine's sockets: several machines may share a home folder, and numbers of
+    processes mean nothing elsewhere."""
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -1,11 +1,11 @@
-from .access import Access, Principal, Refused
-from .approval import Unattended
+from .auth.jwt import OAuthResource
+from .auth.principal import Access, Principal, Refused
 from .gateway import Gateway, open_gateway
-from .http import HttpApplication, open_http
-from .http_limits import HttpLimits
-from .oauth import OAuthResource
-from .offers import gateway_callbacks
-from .stdio import serve_stdio
+from .http.admission import HttpLimits
+from .http.application import HttpApplication, open_http
+from .sealing import SessionKeys
+from .stdio.server import serve_stdio
+from .upstream.ask_client import Unattended, gateway_callbacks
 
 __all__ = [
     "Access",
@@ -15,6 +15,7 @@ __all__ = [
     "OAuthResource",
     "Principal",
     "Refused",
+    "SessionKeys",
     "Unattended",
     "gateway_callbacks",
     "open_gateway",

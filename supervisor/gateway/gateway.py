@@ -1,11 +1,13 @@
 """The supervisor as one MCP server: what becomes of a client's request.
 
-A client of the supervisor's public surface. What goes to servers, and how, is the affair of `upstream`.
+`Supervisor` alone brings its requests to servers, by way of `upstream`; an import contract names all else of the inside
+that the gateway uses.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import trio
@@ -16,37 +18,92 @@ from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError,
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.nurseries import open_bare_nursery
-from mcp_nursery.actors.protocol import (
-    HANDSHAKE_PROTOCOL_VERSIONS,
-)
+from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ..calls.host_tools import EVERY_SERVER
-from ..security.untrusted_marks import MAX_RESULT_CHARS
+from ..security.untrusted_marks import MAX_RESULT_CHARS, MOST_INSTRUCTIONS, clean_name
 from ..supervisor import Supervisor
-from ..tools.error_content import error_content
-from ..tools.preamble import MOST_INSTRUCTIONS
-from .access import EVERYTHING, Access, Principal
-from .all_as_one import INSTRUCTIONS, All
-from .approval import Unattended
-from .catalogues import One, View, status_of
-from .checks import check_request
-from .downstream import Incoming
-from .eras import Json, discovered, initialized
-from .gate import GATE, Gate
-from .held import HOLD
-from .marks import introduced, marked
-from .news import News
-from .pages import Pages
-from .requests import Ending, told
-from .search import Schemas, Search
-from .upstream import Upstream
+from ..tools.outcome import error_content
+from .auth.principal import EVERYTHING, Access, Principal
+from .bridge import Json, discover_result, initialize_result
+from .client_request import ClientRequest, GatewayEnding, check_request, to_client_error
+from .notifications import ClientNotifications
+from .sealing import SessionKeys
+from .upstream.ask_client import Unattended
+from .upstream.held import HOLD
+from .upstream.requests import Upstream
+from .views.all import INSTRUCTIONS, All, Pages
+from .views.marks import add_preamble, mark_result
+from .views.view import One, View, status_of
+
+logger: Final = logging.getLogger(__name__)
+
+LIST_GATE: Final = 10.0
+"""Seconds that lists wait at most for servers of which nothing is known yet: hosts give up after thirty and more."""
+
+
+class Gate:
+    """Holds lists back while first attempts are under way that may add to them.
+
+    The time is that of a server, not of a list: it counts from when the gateway was opened, and for a server that comes
+    later from the first list after that. A list after that time does not wait for that server any more.
+
+    Args:
+        supervisor: The supervisor of the servers that are listed.
+        seconds: How long lists wait for one of them at most.
+    """
+
+    def __init__(self, supervisor: Supervisor, seconds: float) -> None:
+        self._supervisor = supervisor
+        self._seconds = seconds
+        self._until = dict.fromkeys(supervisor.unlisted, trio.current_time() + seconds)
+        """Until when each server is waited for, on Trio's clock."""
+        self._missed: set[str] = set()
+        """Servers that were missing from a list."""
+        self._waits: set[trio.CancelScope] = set()
+
+    async def wait(self, matters: Callable[[str], bool]) -> None:
+        """Wait until it is known what servers offer, or their time is over.
+
+        Args:
+            matters: Whether a server of this name has to do with the list.
+        """
+        if self._seconds:
+            for server in filter(matters, self._supervisor.unlisted):
+                await self._wait_for(server)
+
+    async def _wait_for(self, server: str) -> None:
+        until = self._until.setdefault(server, trio.current_time() + self._seconds)
+        with trio.CancelScope(deadline=until) as scope:
+            self._waits.add(scope)
+            try:
+                with suppress(UnknownServer):  # it has gone meanwhile
+                    await self._supervisor.wait_listed(server)
+            finally:
+                self._waits.discard(scope)
+        is_over = scope.cancelled_caught and trio.current_time() >= until
+        if is_over and server in self._supervisor.unlisted and server not in self._missed:
+            self._missed.add(server)
+            logger.warning(
+                "%s: not connected after %g s: lists go without it, and clients are told when it comes",
+                clean_name(server),
+                self._seconds,
+            )
+
+    def end(self) -> None:
+        """Let all lists go on that wait now."""
+        for scope in self._waits:
+            scope.cancel()
+
 
 LISTEN: Final = "subscriptions/listen"
+MOST_VIEWS: Final = 256
+"""Views of single servers that are kept."""
 _OPENINGS: Final = frozenset(["initialize", "server/discover"])
 
 
 class Gateway:
-    """Serves a supervisor, all its servers or one of them, to any number of clients. Made by `open_gateway`."""
+    """A supervisor as an MCP server for any number of clients: all its servers or one of them. See `open_gateway`."""
 
     def __init__(
         self,
@@ -58,36 +115,43 @@ class Gateway:
         search: bool,
         mark: bool,
         unattended: Unattended,
+        session_keys: SessionKeys | None,
     ) -> None:
         self.supervisor: Final = supervisor
-        """Whose servers it offers."""
+        """The supervisor whose servers it offers."""
+        self.session_keys: Final = session_keys
+        """The keys by which sessions and held calls outlive it."""
         self._mark = mark
-        self.news: Final = News(supervisor, nursery, search=search)
-        """What its clients are told of changes."""
-        self._upstream = Upstream(supervisor, self.news.instances, nursery, hold, unattended)
-        self._schemas = Schemas() if search else None
+        self.news: Final = ClientNotifications(supervisor, nursery, search=search)
+        """The notifications of changes to its clients."""
+        self._upstream = Upstream(
+            supervisor, self.news.instances, nursery, hold=hold, unattended=unattended, session_keys=session_keys
+        )
+        self._searches = _make_search() if search else None
         self._pages: dict[str, Pages] | None = None if mark else {}
-        self._all = self._searched(All(supervisor, pages=self._pages))
+        self._one_of = lru_cache(MOST_VIEWS)(self._make_view)
+        """The views of single servers: clients ask for the same again and again."""
+        self._all = self._make_view(None, EVERYTHING)
         self._gate = Gate(supervisor, gate)
         self._under_way = 0
         self._settled = trio.Event()
         self.has_listed: Final = trio.Event()
-        """Set when a first list is given to a client."""
+        """Set when a first list is sent to a client."""
         self.draining: bool = False
-        """Whether it ends: new requests are refused."""
+        """True while it ends: new requests are refused."""
 
     def view(self, server: str | None, access: Access = EVERYTHING) -> View:
-        """What a client of one server sees, or of all of them.
+        """The view of a client on one server, or on all of them.
 
         Args:
             server: None: all of them.
             access: What the client may use.
 
         Raises:
-            UnknownServer: No server of that name, or the client may use nothing of it, who is not to know.
+            UnknownServer: No server of that name, or the client may use nothing of it and is not to know of it.
         """
         if server is None:
-            return self._all if access.allow is None else self._searched(All(self.supervisor, access, self._pages))
+            return self._all if access.allow is None else self._make_view(None, access)
         try:
             self.supervisor.spec(server)
         except UnknownServer:
@@ -96,55 +160,53 @@ class Gateway:
             raise UnknownServer(server) from None  # without the names of others
         if not access.has_server(server):
             raise UnknownServer(server)
-        return self._searched(One(self.supervisor, server, access))
+        return self._one_of(server, access)
 
-    def _searched(self, view: View) -> View:
-        return view if self._schemas is None else Search(self.supervisor, view, self._schemas)
+    def _make_view(self, server: str | None, access: Access) -> View:
+        plain = All(self.supervisor, access, self._pages) if server is None else One(self.supervisor, server, access)
+        return plain if self._searches is None else self._searches(self.supervisor, plain)
 
     @property
     def is_settled(self) -> bool:
-        """Whether every first attempt has come to an end."""
+        """True if every first attempt has come to an end."""
         return not any(one.state is ServerState.CONNECTING and one.incarnation <= 1 for one in self.supervisor.status())
 
     # -- its requests ---------------------------------------------------------------------------------------------
 
-    async def answer(self, incoming: Incoming, view: View, protocol_version: str) -> Json:
+    async def answer(self, request: ClientRequest, view: View, protocol_version: str) -> Json:
         """The result of a request.
 
         Args:
-            incoming: The request.
+            request: The request.
             view: What its client sees.
             protocol_version: Of the client.
 
         Raises:
-            Ending: The gateway ends. Nothing was done.
-            JsonRpcError: What the client is told instead.
+            GatewayEnding: The gateway ends. Nothing was done.
+            JsonRpcError: The error that the client is sent instead.
         """
-        self._check_goes_on()
-        self._under_way += incoming.method != LISTEN
-        try:
-            await check_request(incoming, protocol_version)
-            return await self._answer(incoming, view)
-        except NurseryError as error:
-            raise told(error, begun=incoming.method not in _OPENINGS) from None
-        finally:
-            self._under_way -= incoming.method != LISTEN
-            self._settled.set()
-
-    def _check_goes_on(self) -> None:
         if self.draining:
-            raise Ending
+            raise GatewayEnding
+        self._under_way += request.method != LISTEN
+        try:
+            await check_request(request, protocol_version)
+            return await self._answer(request, view)
+        except NurseryError as error:
+            raise to_client_error(error, begun=request.method not in _OPENINGS) from None
+        finally:
+            self._under_way -= request.method != LISTEN
+            self._settled.set()
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
         """End what outlasts the requests of clients without a session: calls that wait for them, and their instances.
 
         Args:
-            of: Whether this client is one of them; None is all whom nobody has authenticated.
+            of: Whether this client is one of them; None stands for all that are not authenticated.
         """
         self._upstream.end_clients(of)
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new requests, and wait for those under way, so many seconds at most."""
+        """Refuse new requests, and wait for those under way, at most so many seconds."""
         self.draining = True
         self._gate.end()
         with trio.move_on_after(seconds):
@@ -152,89 +214,99 @@ class Gateway:
                 self._settled = trio.Event()
                 await self._settled.wait()
 
-    async def _answer(self, incoming: Incoming, view: View) -> Json:
+    async def _answer(self, request: ClientRequest, view: View) -> Json:
         hello: Json
-        match incoming.method:
+        match request.method:
             case "ping":
                 return {}
             case "initialize":
-                hello = self._hello(view, await view.hello())
-                return initialized(hello, incoming.params.get("protocolVersion"), tuple(HANDSHAKE_PROTOCOL_VERSIONS))
+                hello = self._introduce(view, await view.hello())
+                return initialize_result(
+                    hello, request.params.get("protocolVersion"), tuple(HANDSHAKE_PROTOCOL_VERSIONS)
+                )
             case "server/discover":
-                return discovered(self._hello(view, await view.hello()))
+                return discover_result(self._introduce(view, await view.hello()))
             case "subscriptions/listen":
-                return await self.news.listen(incoming, view)
+                return await self.news.listen(request, view)
             case "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
-                return await self._for_session(incoming, view)
+                return await self._for_session(request, view)
             case method:
-                answer = self._listed if method in LISTED else self._hand_on
-                return await answer(incoming, view)
+                answer = self._list if method in LISTED else self._forward
+                return await answer(request, view)
 
-    async def _listed(self, incoming: Incoming, view: View) -> Json:
-        with self.news.listed(incoming) as listing:
-            await self._gate.wait(partial(view.lists, incoming.method))
-            self._check_goes_on()
+    async def _list(self, request: ClientRequest, view: View) -> Json:
+        with self.news.track_listing(request) as listing:
+            await self._gate.wait(partial(view.lists, request.method))
+            if self.draining:
+                raise GatewayEnding
             listing.read()
             self.has_listed.set()
-            return await self._hand_on(incoming, view)
+            return await self._forward(request, view)
 
-    async def _for_session(self, incoming: Incoming, view: View) -> Json:
-        """What a session keeps."""
-        session = incoming.session
+    async def _for_session(self, request: ClientRequest, view: View) -> Json:
+        """Answer a request about what a session keeps."""
+        session = request.session
         assert session is not None  # these methods are of eras with sessions
-        if incoming.method == "logging/setLevel":
-            await self.news.set_level(session, incoming.params["level"])
+        if request.method == "logging/setLevel":
+            await self.news.set_level(session, request.params["level"])
             return {}
-        async with session.turn(incoming.params["uri"]):
-            if incoming.method == "resources/subscribe":
-                await self.news.subscribe(incoming, session, view)
+        async with session.turn(request.params["uri"]):
+            if request.method == "resources/subscribe":
+                await self.news.subscribe(request, session, view)
             else:
-                session.subscribed.pop(incoming.params["uri"], trio.CancelScope()).cancel()
+                session.subscribed.pop(request.params["uri"], trio.CancelScope()).cancel()
         return {}
 
-    async def _hand_on(self, incoming: Incoming, view: View) -> Json:
+    async def _forward(self, request: ClientRequest, view: View) -> Json:
         try:
-            place = await view.place(incoming)
-            if place is None:
-                return await self._own_answer(incoming, view)
-            result = view.shown(incoming, await self._upstream.request(incoming, place), place.server)
-            return await self._marked(incoming, result, place.server, place.params.get("name"))
+            route = await view.route(request)
+            if route is None:
+                return await self._answer_here(request, view)
+            result = view.filter_result(request, await self._upstream.request(request, route), route.server)
+            return await self._mark_result(request, result, route.server, route.params.get("name"))
         except NurseryError as error:
-            if incoming.method in LISTED and await view.place(incoming) is None:  # its server was lost meanwhile
-                return await self._own_answer(incoming, view)
+            if request.method in LISTED and await view.route(request) is None:  # its server was lost meanwhile
+                return await self._answer_here(request, view)
             raw = isinstance(error, UnknownServer) or (isinstance(error, ServerError) and not self._mark)
-            if raw or incoming.method != "tools/call":
+            if raw or request.method != "tools/call":
                 raise
-            return self._failed(error, incoming)
+            return self._error_result(error, request)
 
-    async def _own_answer(self, incoming: Incoming, view: View) -> Json:
-        return await self._marked(incoming, await view.own_answer(incoming), view.server or EVERY_SERVER)
+    async def _answer_here(self, request: ClientRequest, view: View) -> Json:
+        return await self._mark_result(request, await view.answer(request), view.server or EVERY_SERVER)
 
-    async def _marked(self, incoming: Incoming, result: Json, server: str, tool: str | None = None) -> Json:
-        """What becomes of a result where marks are wanted; `tool`: the server's own name of it."""
+    async def _mark_result(self, request: ClientRequest, result: Json, server: str, tool: str | None = None) -> Json:
+        """The result, with marks where they are wanted; `tool`: the server's own name of it."""
         if not self._mark:
             return result
-        tool, room = tool or str(incoming.params.get("name")), MAX_RESULT_CHARS
+        tool, room = tool or str(request.params.get("name")), MAX_RESULT_CHARS
         with suppress(UnknownServer):  # all of them, or one that has gone
             room = self.supervisor.spec(server).max_result_chars
-        return await by_turns(marked(incoming.method, result, server=server, tool=tool, room=room))
+        return await by_turns(mark_result(request.method, result, server=server, tool=tool, room=room))
 
-    def _hello(self, view: View, hello: Json) -> Json:
-        """What a client is told at the beginning."""
+    def _introduce(self, view: View, hello: Json) -> Json:
+        """The introduction to a client."""
         if not self._mark:
             return hello
         said = [*view.instructions().items()]
-        return introduced(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]))
+        return add_preamble(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]))
 
-    def _failed(self, error: NurseryError, incoming: Incoming) -> Json:
-        """A tool's result that tells a model what happened, and when to try again."""
+    def _error_result(self, error: NurseryError, request: ClientRequest) -> Json:
+        """The result of a tool with the reason of a failure for a model, and the time to try again."""
         text = error_content(error)
         if isinstance(error, ConnectionLost):
             status = status_of(self.supervisor, error.server)
             if status is not None and status.retry_in is not None:
                 text += f"\nThe server restarts in {status.retry_in:.0f} s."
         result: Json = {"content": [{"type": "text", "text": text}], "isError": True}
-        return result | {"resultType": "complete"} if incoming.modern else result
+        return result | {"resultType": "complete"} if request.modern else result
+
+
+def _make_search() -> "Callable[[Supervisor, View], View]":
+    """The function that makes a view of two tools of one of many, with one set of schemas for all of them."""
+    from .views.search import Schemas, Search  # few gateways have it
+
+    return partial(Search, schemas=Schemas())
 
 
 @asynccontextmanager
@@ -242,10 +314,11 @@ async def open_gateway(
     supervisor: Supervisor,
     *,
     hold: float = HOLD,
-    gate: float = GATE,
+    gate: float = LIST_GATE,
     search: bool = False,
     mark: bool = False,
     unattended: Unattended = "allow",
+    session_keys: SessionKeys | None = None,
 ) -> AsyncGenerator[Gateway, None]:
     """A gateway in front of a supervisor, for as long as the block lasts.
 
@@ -253,12 +326,12 @@ async def open_gateway(
     be asked.
 
     Args:
-        supervisor: What is served.
+        supervisor: The supervisor that is served.
         hold: Seconds that a call waits for its client to come back with answers. A client that never does keeps its
             call under way for so long, and over stdio an older server can ask no other client meanwhile.
         gate: Seconds that lists wait at most for servers whose first attempt is under way and of which nothing is
             cached. They count from here, or for a server that comes later from the first list after that. Lists then
-            have what there is, and clients are told of what comes. 0: no list waits.
+            have what there is, and clients are notified of what comes. 0: no list waits.
         search: List two tools in place of all: `find_tools`, which finds tools by words, and `call_tool`, which calls
             what was found.
         mark: Put what servers answer between marks, as a `Toolset` does, for clients whose hosts have none of their
@@ -266,6 +339,8 @@ async def open_gateway(
         unattended: What becomes of a call that the supervisor's `approval_rules` want asked about, where there is no
             `approve`, and its client takes no forms: by default it is allowed, since a client's host has approval of
             its own.
+        session_keys: The keys by which sessions of the handshake era over HTTP outlive this block, and go on at other
+            gateways with one of these keys; a call that waits for an approval alone, too. None: they end with it.
 
     Raises:
         ValueError: An option has a value that is not allowed.
@@ -277,7 +352,16 @@ async def open_gateway(
     check_argument("unattended", unattended, one_of(Unattended))
     supervisor.as_toolset(search=search)  # refuses what cannot work
     async with open_bare_nursery() as nursery:
-        gateway = Gateway(supervisor, nursery, hold, gate, search=search, mark=mark, unattended=unattended)
+        gateway = Gateway(
+            supervisor,
+            nursery,
+            hold,
+            gate,
+            search=search,
+            mark=mark,
+            unattended=unattended,
+            session_keys=session_keys,
+        )
         try:
             await nursery.start(gateway.news.run)
             yield gateway

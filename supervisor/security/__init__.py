@@ -1,1 +1,2 @@
-"""What keeps secrets in and instructions out. Pure: imports neither trio nor mcp."""
+"""The protection of secrets from getting out and of instructions from getting in. Pure: imports neither trio nor
+mcp."""

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-import jsonschema_rs
 from attrs import frozen
 
 from mcp_nursery.actors.pieces import Steps
 
 Finder = Callable[[str], bool]
-"""Whether something is in a text.
+"""A test of whether something is in a text.
 
 Raises UnicodeEncodeError for a text with half a character, which cannot be written as UTF-8.
 """
@@ -26,6 +25,8 @@ Raises UnicodeEncodeError for a text with half a character, which cannot be writ
 @cache
 def finder(pattern: str) -> Finder:
     """One that finds what a regular expression describes, in any case, in time linear in the text."""
+    import jsonschema_rs  # takes a while to load, and most programs start without a text to search
+
     # A validator for the sake of its regular expressions, which know neither lookaround nor references.
     schema = {"pattern": f"(?i){pattern}"}
     return jsonschema_rs.validator_for(schema, pattern_options=jsonschema_rs.RegexOptions()).is_valid
@@ -64,7 +65,7 @@ _SHARED: Final = {
         |switch|begin|start|instead|treat|follow) (all|any|every|the|your|this|that|me|us|it|them|my|no|only|with|to
         |as|by) )""",
 }
-"""What the patterns of the signs have in common, by the name that they have for it."""
+"""The parts that the patterns of signs have in common, by the name that they have for it."""
 
 
 @frozen
@@ -151,7 +152,7 @@ TABLE: Final = (
 SIGNALS: Final = tuple(sign.name for sign in TABLE)
 """The names of all signs."""
 
-_PIECE: Final = 128 << 10
+_SCANNED_CHARACTERS: Final = 128 << 10
 """Characters that are looked at in one go: ten milliseconds if everything in them is escaped, usually a quarter."""
 
 _OVERLAP: Final = 4096
@@ -163,21 +164,21 @@ _ESCAPED: Final = re.compile(r"(?<!\\)\\+u00(0[9ad]|[2-7][0-9a-f])", re.IGNORECA
 _SEEN: Final = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)} | dict.fromkeys(
     [0xAD, *range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFE0E, 0xFE0F, 0xFEFF]
 )
-"""What has no width and may stand between letters is left out; an alphabet that models read and people do not see is
-read as what it stands for."""
+"""The translation of a text into what is seen of it: characters without a width, which may stand between letters, are
+left out; an alphabet that models read and people do not see is read as the letters it stands for."""
 
 _UNSEEN: Final = f"[{''.join(map(chr, _SEEN))}]"
 
 
-def expanded(pattern: str) -> str:
+def expand(pattern: str) -> str:
     """The regular expression that is meant by a pattern of the table."""
     one_line = "".join(line.strip() for line in pattern.splitlines())
-    return re.sub("[A-Z_]{4,}| ", lambda shared: expanded(_SHARED[shared[0]]), one_line)
+    return re.sub("[A-Z_]{4,}| ", lambda shared: expand(_SHARED[shared[0]]), one_line)
 
 
-_PATTERNS: Final = {sign.name: expanded(sign.pattern) for sign in TABLE}
+_SIGN_PATTERNS: Final = {sign.name: expand(sign.pattern) for sign in TABLE}
 
-_ANY: Final = "|".join(_PATTERNS.values())
+_ANY: Final = "|".join(_SIGN_PATTERNS.values())
 """One look for all eight, which most texts pass."""
 
 
@@ -199,8 +200,8 @@ def scan(text: str) -> tuple[str, ...]:
 def scan_in_pieces(text: str) -> Steps[tuple[str, ...]]:
     """As `scan`, of a text of any length. A sign longer than 4096 characters may be missed where pieces meet."""
     found: set[str] = set()
-    for at in range(0, len(text), _PIECE):
-        begin, end = max(0, at - _OVERLAP), at + _PIECE
+    for at in range(0, len(text), _SCANNED_CHARACTERS):
+        begin, end = max(0, at - _OVERLAP), at + _SCANNED_CHARACTERS
         # What is cut off is neither the beginning of a line nor the end of the text.
         cut = ("x" if begin else "", "x" if end < len(text) else "")
         found.update(scan(text[begin:end].join(cut)))
@@ -216,7 +217,7 @@ def prepare() -> None:
 def _signs(text: str) -> set[str]:
     if not finder(_ANY)(text):
         return set()
-    return {name for name, pattern in _PATTERNS.items() if finder(pattern)(text)}
+    return {name for name, pattern in _SIGN_PATTERNS.items() if finder(pattern)(text)}
 
 
 def _read(text: str) -> str:

@@ -8,15 +8,16 @@ import json
 import re
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from html import escape
 from typing import Any, Final, cast
 from urllib.parse import quote
 
 from attrs import Factory, field, frozen
 
-from mcp_nursery.actors.pieces import SMALL, Steps
+from mcp_nursery.actors.pieces import SMALL, Steps, at_once
 
-from .secret_patterns import KEYS, PLACES
+from .secret_patterns import KNOWN_KEYS, SECRET_PLACES
 from .secret_values import behind_scheme, is_secret_name, secrets_of
 
 __all__ = ["Redactor"]
@@ -26,32 +27,38 @@ MIN_VALUE: Final = 6
 MIN_LINE: Final = 16
 """Characters of one line of a configured value below which it is not looked for by itself."""
 MAX_EARLIER: Final = 100
-"""Values told at earlier connects that are still looked for."""
+"""Values of earlier connects that are still looked for."""
 MAX_DEPTH: Final = 64
 """Levels of nesting kept; what lies deeper is left out."""
 
 MAX_SAID: Final = 100_000
-"""Characters of what a server says that are kept: secrets are looked for at two million a second."""
-_LONG: Final = 256
+"""Characters of a server's text that are kept: the search for secrets takes two million a second."""
+_LONG_VALUE: Final = 256
 """Characters of a value from which on it is looked for by itself: to make a pattern takes a microsecond for each, and
 each token that is renewed makes another."""
-_MARGIN: Final = 10_000
+_CUT_MARGIN: Final = 10_000
 """Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
 
-_SHORTEST: Final = 15
+_SHORTEST_KEY: Final = 15
 """Characters of the shortest key. A shorter text that names nothing, with `:` or `=`, holds no secret of any kind: a
 name, a version, a title, of which each server has some when it is connected."""
 
-_SHORT: Final = 4096
+_SHORT_TEXT: Final = 4096
 """Characters that are looked at in one go: two milliseconds."""
 
 _CONFIGURED = "[REDACTED:config]"
-_PATTERNS = [
-    *((re.compile(key), f"[REDACTED:{name}]") for name, key in KEYS),
-    *((re.compile(f"(?P<kept>{before})(?:{it})"), rf"\g<kept>[REDACTED:{name}]") for name, before, it in PLACES),
-]
 _HEX = re.compile("%..")
-_MARKS = " ".join((_CONFIGURED, *(mark for _, mark in _PATTERNS)))
+_REDACTION_MARKS = " ".join((_CONFIGURED, *(f"[REDACTED:{name}]" for name, *_ in (*KNOWN_KEYS, *SECRET_PLACES))))
+
+
+@cache
+def _patterns() -> Sequence[tuple[re.Pattern[str], str]]:
+    """Each kind of secret, and the mark in its place. Compiled when a text is first searched: that takes a while."""
+    keys = [(re.compile(key), f"[REDACTED:{name}]") for name, key in KNOWN_KEYS]
+    places = [
+        (re.compile(f"(?P<kept>{before})(?:{it})"), rf"\g<kept>[REDACTED:{name}]") for name, before, it in SECRET_PLACES
+    ]
+    return keys + places
 
 
 @frozen
@@ -62,19 +69,21 @@ class Redactor:
     """
 
     _values: tuple[str, ...] = field(default=(), repr=False, eq=False)
-    """What was configured, told last first."""
+    """The configured values, the newest first."""
     _spelled: tuple[str, ...] = field(
         default=Factory(lambda self: _spelled(self._values), takes_self=True), init=False, repr=False, eq=False
     )
     """As it may be quoted, the longest first."""
     _long: tuple[str, ...] = field(
-        default=Factory(lambda self: tuple(form for form in self._spelled if len(form) >= _LONG), takes_self=True),
+        default=Factory(
+            lambda self: tuple(form for form in self._spelled if len(form) >= _LONG_VALUE), takes_self=True
+        ),
         init=False,
         repr=False,
         eq=False,
     )
     _short: re.Pattern[str] | None = field(
-        default=Factory(lambda self: _compiled(self._spelled[len(self._long) :]), takes_self=True),
+        default=Factory(lambda self: _compile(self._spelled[len(self._long) :]), takes_self=True),
         init=False,
         repr=False,
         eq=False,
@@ -89,24 +98,19 @@ class Redactor:
         """
         return cls(_worth_looking_for(values))
 
-    @classmethod
-    def of_transport(cls, transport: object) -> "Redactor":
-        """One for what is secret of that which this server was given: variables, headers and parts of its URL that go
-        by a secret's name or are not plain, passwords, and the arguments that follow a secret's name.
+    def also_of(self, transport: object) -> "Redactor":
+        """One that also replaces what is secret of that which this transport was given: variables, headers and parts of
+        its URL that go by a secret's name or are not plain, passwords, and the arguments that follow a secret's name.
 
         Of one whose text is not resolved yet, those that stand there to the letter: its `literals`.
         """
-        return cls().also_of(transport)
-
-    def also_of(self, transport: object) -> "Redactor":
-        """One that also replaces what this transport was given: see `of_transport`."""
         literals: Iterable[str] | None = getattr(transport, "literals", None)
         return self.also(secrets_of(transport) if literals is None else literals)
 
     def also(self, values: Iterable[str]) -> "Redactor":
         """One that also replaces these values, and what follows a scheme in them.
 
-        Of what was told before it keeps the last 100: tokens that change at each connect do not pile up.
+        Of earlier values the last 100 stay: tokens that change at each connect do not pile up.
         """
         found = _worth_looking_for(form for value in values for form in (value, behind_scheme(value)))
         if set(found) <= set(self._values):
@@ -114,7 +118,7 @@ class Redactor:
         return type(self)(tuple(dict.fromkeys((*found, *self._values[:MAX_EARLIER]))))
 
     def _without_configured(self, text: str) -> str:
-        if len(text) >= _LONG:
+        if len(text) >= _LONG_VALUE:
             for form in self._long:
                 text = text.replace(form, _CONFIGURED)
         return text if self._short is None else self._short.sub(_CONFIGURED, text)
@@ -122,31 +126,31 @@ class Redactor:
     def text(self, text: str) -> str:
         """The text without secrets."""
         text = self._without_configured(text)
-        if len(text) < _SHORTEST and ":" not in text and "=" not in text:
+        if len(text) < _SHORTEST_KEY and ":" not in text and "=" not in text:
             return text
-        for pattern, mark in _PATTERNS:
+        for pattern, mark in _patterns():
             text = pattern.sub(mark, text)
         return text
 
     def said(self, text: str) -> str:
-        """What a server said, without secrets; of more than 100,000 characters the beginning. To shorten a
-        text, cut the result of this: half of a secret, cut before, would not be found."""
+        """The words of a server without secrets; of more than 100,000 characters the beginning. To shorten a text, cut
+        this result: half of a secret, cut before, would not be found."""
         if len(text) <= MAX_SAID:
             return self.text(text)
-        return f"{self.text(text[:MAX_SAID])[:-_MARGIN]}… ({len(text)} characters)"
+        return f"{self.text(text[:MAX_SAID])[:-_CUT_MARGIN]}… ({len(text)} characters)"
 
     def text_in_pieces(self, text: str) -> Steps[str]:
         """As `text`, one kind of secret after the other."""
-        if len(text) <= _SHORT:
+        if len(text) <= _SHORT_TEXT:
             return self.text(text)
         text = self._without_configured(text)
-        for pattern, mark in _PATTERNS:
+        for pattern, mark in _patterns():
             yield
             text = pattern.sub(mark, text)
         return text
 
     def finds_configured(self, text: str) -> Steps[bool]:
-        """Whether one of the values that it was made for stands in the text, in any form. In pieces."""
+        """True if one of the configured values stands in the text, in any form. In pieces."""
         if not self._spelled:
             return False
         overlap = len(self._spelled[0])
@@ -164,18 +168,29 @@ class Redactor:
         if len(text) <= MAX_SAID:
             return (yield from self.text_in_pieces(text))
         shown = yield from self.text_in_pieces(text[:MAX_SAID])
-        return f"{shown[:-_MARGIN]}… ({len(text)} characters)"
+        return f"{shown[:-_CUT_MARGIN]}… ({len(text)} characters)"
+
+    def value(self, value: object, *, depth: int = MAX_DEPTH) -> Any:
+        """The same JSON value with every text in it redacted; texts under a name like `password` altogether.
+
+        Args:
+            value: The JSON value.
+            depth: Levels of objects and lists that are kept.
+        """
+        return at_once(self._value_in_pieces(value, depth, secret=False))
 
     def value_in_pieces(self, value: object) -> Steps[Any]:
         """As `value`."""
-        return (yield from self._value_in_pieces(value, MAX_DEPTH, secret=False))
+        return self._value_in_pieces(value, MAX_DEPTH, secret=False)
 
     def _value_in_pieces(self, value: object, depth: int, *, secret: bool) -> Steps[Any]:
         yield
-        if isinstance(value, str) and not secret:
-            return (yield from self.text_in_pieces(value))
-        if not depth or not isinstance(value, (Mapping, list, tuple)):
-            return self._value(value, depth, secret=secret)
+        if isinstance(value, str):
+            return "[REDACTED:secret]" if secret and value else (yield from self.text_in_pieces(value))
+        if not isinstance(value, (Mapping, list, tuple)):
+            return value
+        if not depth:
+            return "…"
         if isinstance(value, Mapping):
             redacted: dict[str, Any] = {}
             for key, item in cast("Mapping[object, object]", value).items():
@@ -188,40 +203,20 @@ class Redactor:
             items[at] = yield from self._value_in_pieces(item, depth - 1, secret=secret)
         return items
 
-    def value(self, value: object, *, depth: int = MAX_DEPTH) -> Any:
-        """The same JSON value with every text in it redacted; texts under a name like `password` altogether.
-
-        Args:
-            value: The JSON value.
-            depth: Levels of objects and lists that are kept.
-        """
-        return self._value(value, depth, secret=False)
-
-    def _value(self, value: object, depth: int, *, secret: bool) -> Any:
-        if isinstance(value, str):
-            return "[REDACTED:secret]" if secret and value else self.text(value)
-        if not isinstance(value, (Mapping, list, tuple)):
-            return value
-        if not depth:
-            return "…"
-        if isinstance(value, Mapping):
-            return {
-                self.text(str(key)): self._value(item, depth - 1, secret=secret or is_secret_name(str(key)))
-                for key, item in cast("Mapping[object, object]", value).items()
-            }
-        return [self._value(item, depth - 1, secret=secret) for item in cast("Sequence[object]", value)]
-
 
 def _spelled(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted({form for value in values for form in _forms(value) if form not in _MARKS}, key=len)[::-1])
+    return tuple(
+        sorted({form for value in values for form in _forms(value) if form not in _REDACTION_MARKS}, key=len)[::-1]
+    )
 
 
-def _compiled(forms: Sequence[str]) -> re.Pattern[str] | None:
+def _compile(forms: Sequence[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(re.escape, forms))) if forms else None
 
 
 _UNQUOTED: Final = ("", "/", "!'()*", ";,/?:@&=+$!'()*#")
-"""What `quote`, `quote` of a path, JavaScript's `encodeURIComponent` and `encodeURI` leave as it is."""
+"""The characters that `quote`, `quote` of a path, JavaScript's `encodeURIComponent` and `encodeURI` leave as they
+are."""
 
 
 def _forms(value: str) -> Iterator[str]:
@@ -242,7 +237,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _worth_looking_for(values: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(value for value in values if len(value) >= MIN_VALUE and value not in _MARKS))
+    return tuple(dict.fromkeys(value for value in values if len(value) >= MIN_VALUE and value not in _REDACTION_MARKS))
 
 
 PLAIN: Final = Redactor()

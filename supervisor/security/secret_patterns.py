@@ -1,4 +1,4 @@
-"""What secrets look like: data, nothing else.
+"""The patterns of secrets: data, nothing else.
 
 All of it is linear in the text, whatever the text is: no pattern needs anything behind an unbounded run, so a run that
 was read is also replaced, and what does not match has failed after a bounded number of characters.
@@ -6,7 +6,7 @@ was read is also replaced, and what does not match has failed after a bounded nu
 
 from typing import Final
 
-KEYS: Final = (
+KNOWN_KEYS: Final = (
     # Cloud
     ("aws-access-key", r"(?:A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}"),
     ("aws-bedrock-key", r"ABSK[A-Za-z0-9+/]{40,}={0,2}"),
@@ -109,10 +109,10 @@ KEYS: Final = (
     ),
 )
 
-"""Keys that can be told by themselves, with their names; where two begin alike, the longer beginning comes first."""
+"""Keys that are recognised by their form, with their names; where two begin alike, the longer beginning comes first."""
 
 # By first letter, in both cases: where a text has none of these letters, nothing is tried.
-_WORD = (
+_TELLING_WORD = (
     r"(?:[Pp](?i:ass(?:word|wd|phrase|code)s?|rivate[_-]?key)|(?:(?<![A-Za-z])[Pp](?i:ass|wd)|(?<=[a-z])P(?:ass|wd))"
     r"(?![\"']?[ \t]{0,4}[:=][ \t]{0,4}[\"']?[/~])|[Ss](?i:ecrets?|igning[_-]?key|ession[_-]?id|torage[_-]?key)"
     r"|[Cc](?i:redentials?|lient[_-]?key|onsumer[_-]?key)|[Aa](?i:(?:pi|pp|uth|ccess|ccount)[_-]?key)"
@@ -120,8 +120,8 @@ _WORD = (
 )
 _SUFFIX = r"(?:[_-][A-Za-z0-9_-]{0,24}|[A-Z0-9][A-Za-z0-9]{0,24})?"
 
-SECRET_NAME: Final = rf"(?:{_WORD}{_SUFFIX}|(?i:(?:proxy-)?authori[sz]ation|(?:set-)?cookies?))\Z"
-"""How the name of something secret ends."""
+SECRET_NAME: Final = rf"(?:{_TELLING_WORD}{_SUFFIX}|(?i:(?:proxy-)?authori[sz]ation|(?:set-)?cookies?))\Z"
+"""The ending of a secret's name."""
 
 _IS = r"\\{0,3}[\"']?[ \t]{0,4}(?>=>|:=|[:=])[ \t]{0,4}"  # atomic: the `=` of `:=` is no part of a secret
 _QUOTE = r"\\{0,3}[\"']"
@@ -129,17 +129,17 @@ _NONE = (
     r"(?:\[REDACTED:[a-z0-9-]{1,40}\]|(?i:true|false|null|none|nil|undefined|yes|no)|\*+|<[^<>\s]{0,40}>|\$\{?\w{1,60}\}?)"
     r"(?=[\s\"'\\&,;<>)\]}]|\Z)"
 )
-"""What stands in a secret's place and is not one."""
+"""The placeholders that stand in a secret's place."""
 
-PLACES: Final = (
+SECRET_PLACES: Final = (
     ("authorization", rf"[Aa](?i:uthori[sz]ation){_IS}(?:{_QUOTE})?", r"[^\r\n\"'\\]+"),
     ("cookie", rf"[Cc](?i:ookies?){_IS}(?:{_QUOTE})?", r"[^\r\n\"'\\]+"),
     ("bearer-token", r"[Bb](?i:earer)[ \t]{1,4}", r"[A-Za-z0-9._~+/=-]{16,}"),
     ("password", r"(?<=://)(?!\[REDACTED:)[^\s/:@\"'<>]{0,256}:", r"[^\s/\"'<>]{1,1024}(?=@)"),
     (
         "secret",
-        rf"{_WORD}{_SUFFIX}{_IS}(?P<quote>{_QUOTE})?(?!{_NONE})",
+        rf"{_TELLING_WORD}{_SUFFIX}{_IS}(?P<quote>{_QUOTE})?(?!{_NONE})",
         rf"(?(quote)(?:(?!(?P=quote))(?:\\.|[^\n]))+|(?!{_QUOTE})[^\s\"'&,;<>]+)",
     ),
 )
-"""Where secrets stand: a name, what comes before, which is kept, and the secret."""
+"""The places of secrets: a name, the text before it, which is kept, and the secret."""

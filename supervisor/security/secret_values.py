@@ -1,6 +1,6 @@
-"""What of an entry is secret: what its names say, or its values look like. The program and the place are not. Pure.
+"""The secret values of an entry: those whose names or looks say so. The program and its place are not secret. Pure.
 
-Whoever is given something can quote it whole or in part, and as it came or as it was read: a URL's password in percent
+A server can quote what it is given whole or in part, and as it came or as it was read: a URL's password in percent
 or plain, the token behind its scheme, one cookie of many.
 """
 
@@ -9,22 +9,125 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Final, cast
 from urllib.parse import unquote, unquote_plus, urlsplit
 
-from mcp_nursery.actors.transports.http.grants import OAuth
+from mcp_nursery.actors.oauth.settings import OAuth
 
-from .plain_values import is_plain, tells_secret
 from .secret_patterns import SECRET_NAME
 
-_SECRET_NAME = re.compile(SECRET_NAME)
+# -- plain values: words, numbers, places and versions that nobody keeps secret ---------------------------------------
+#
+# What is plain is cut out of no text, or texts would have holes: `development` of a variable that selects a mode. All
+# that is not sure to be plain counts as secret. So a value is looked at in its words, and is plain only if each of them
+# looks like one that people write: none that mixes letters and digits, or capitals and small letters, as keys do.
+
+_MOST_MIXED: Final = 1
+"""Words with letters and digits in them, such as `utf8`, that a plain value may have: the groups of a key are more."""
+_MOST_MIXED_IN_PLACE: Final = 3
+"""Of those, as many as the path of a file may have: `/usr/lib/x86_64/python3.11`."""
+_MOST_SIZES: Final = 2
+"""Of those, sizes and versions that do not count: `llama3.1:8b`, `mistral-7b-instruct-v0.3`."""
+_MOST_DIGITS: Final = 17
+"""Digits of a plain value: a date with its time, an address with its port."""
+_LONGEST_NUMBER: Final = 14
+"""Digits of a plain number."""
+_LONG_WORD: Final = 8
+"""Letters of a word from which on it has to be one that can be spoken."""
+
+_SECRET_NAME: Final = re.compile(SECRET_NAME)
+_TELLING_NAME: Final = re.compile(
+    r"(?i:(?:^|[_.-])(?:key|pat|pw|pin|t?otp|auth|creds?|jwt|dsn|sid|sig|salt|seed|cert|signature|bearer|mnemonic|webhook|"
+    r"hmac|seed[_-]?phrase|(?:ssh|gpg|pgp|rsa|aes|tls|ssl)key|conn(?:ection)?[_-]?str(?:ing)?)s?(?:[_-]?\d+)?$)"
+    r"|(?<=[a-z])(?:Key|Pat|Pin|Auth|Cert|Sig)s?$"
+    r"|(?i:[a-z](?<!by)(?<!com)(?<!over)(?<!under)(?<!sur)(?<!tres)pass$|[a-z](?<!old)pwd?$)"
+    r"|(?i:(?:otp|mfa|2fa|sms|pin|auth|access|security|recovery|backup|unlock|login|verification)[_-]?codes?$)"
+    r"|(?i:auth[_-]?(?:header|basic|string|data)$)"
+)
+"""Endings of other names of secrets, where they name a variable, a header or a part of a URL's query. In texts and in
+JSON they name too much else."""
+_SWITCH: Final = re.compile(
+    r"(?i:true|false|none|null|enabled|disabled|required|optional|default|anonymous|basic|bearer|digest|oauth2?|"
+    r"authorization|x-[a-z]+(?:-[a-z]+)*)"
+)
+"""Values under such a name that say only whether, how, or in which header there is a secret."""
+_PLACE: Final = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)?(?:[/\\][\w .@+-]+){2,}[/\\]?")
+"""A file or a folder: the value of a variable that names the place of a secret."""
+
+_STRANGE: Final = re.compile(
+    r"[^\w \-.,/\\:@~]|:(?!//|[/\\]|\d{1,5}(?!\d)|$)|//[^/]*@|@(?![\w-]+[./])|~(?!/)|\b(?:bearer|basic|token)\s",
+    re.IGNORECASE,
+)
+"""Characters that no plain value has: all but those of words, paths, hosts with ports, mail addresses and packages."""
+_GROUPS_OF_FOUR: Final = re.compile(r"[a-z]{4}(?:[ -][a-z]{4}){3,}")
+"""Passwords for one application, as mail providers make them."""
+_ARN: Final = re.compile(r"arn:aws[a-z-]*(?::[a-z\d-]*){2}:\d{0,12}:")
+"""The beginning of the name of a resource at Amazon."""
+_WORDS: Final = re.compile(r"[^\W_]+")
+_LETTERS: Final = re.compile(r"[A-Z]{1,16}|[A-Z]{0,5}[a-z]{1,16}(?:[A-Z][a-z]{1,15}){0,3}[A-Z]{0,5}")
+_MIXED: Final = re.compile(
+    r"[A-Z]?[a-z]{1,12}\d{1,4}|[A-Z]{1,12}\d{1,4}|\d{1,4}[A-Za-z]{1,2}|[A-Za-z\d]{1,4}|"
+    r"\d{1,3}(?:color|xlarge)|ed25519|utf8mb[34]"
+)
+_SIZE: Final = re.compile(r"[A-Za-z]\d{1,2}|\d{1,3}[A-Za-z]")
+_UNSPEAKABLE: Final = re.compile(
+    r"[bcdfghjklmnpqrstvwxz]{6}|^[^aeiouy]+$|q[^ul]|j[^aeious]|v[^aeiouyrs]|[bcdfghjkmpqstvwxz]x|[cfghjkmpqtvwxz]j|[cfghjkpqwxz]v|"
+    r"[bdfghjklmpqtvwxyz]q|[bcfghjkmpqsvwx]z|z[bcdfghjkmnpqrsvwx]|x[bfgjkqrvw]|[cfgjqv]b|[fgjqv]c|[bcjqv]f|[cfjqv]g|"
+    r"[jqv][mntw]|[fgjqvwx]k|[jv]l|cw|[bfghj]w",
+    re.IGNORECASE,
+)
+"""Letters that do not stand together in words: random ones do, in all but a few in a hundred of such length."""
+_ROUGH: Final = 3
+"""Letters for each capital in the midst of a word, at least: `JavaScript`, not `aKdEp`."""
+
+
+def is_secret(name: str, value: str) -> bool:
+    """True if a value under this name is secret, however plain it is. The place of a file is not."""
+    if _SECRET_NAME.search(name) is None and (_TELLING_NAME.search(name) is None or _SWITCH.fullmatch(value)):
+        return False
+    return _PLACE.fullmatch(value) is None or not is_plain(value)
+
+
+def is_plain(value: str) -> bool:
+    """True if a value under a name without a meaning is certainly no secret."""
+    if _ARN.match(value):
+        value = value.replace(":", "/")
+    if not value.isprintable() or _STRANGE.search(value) or _GROUPS_OF_FOUR.fullmatch(value):
+        return False
+    words = _WORDS.findall(value)
+    mixed = [word for word in words if not (word.isalpha() or word.isdecimal())]
+    sizes = min(sum(_SIZE.fullmatch(word) is not None for word in mixed), _MOST_SIZES)
+    digits = sum(map(str.isdecimal, value))
+    most = _MOST_MIXED if _PLACE.fullmatch(value) is None else _MOST_MIXED_IN_PLACE
+    return len(mixed) - sizes <= most and digits <= _MOST_DIGITS and all(map(_is_written, words))
+
+
+def _is_written(word: str) -> bool:
+    """True if people write such a word or number."""
+    if word.isdecimal():
+        return len(word) <= _LONGEST_NUMBER
+    if not word.isascii():
+        return word.isalpha()
+    if not word.isalpha():
+        return _MIXED.fullmatch(word) is not None
+    if _LETTERS.fullmatch(word) is None or _capitals_within(word) * _ROUGH > len(word):
+        return False
+    return len(word) < _LONG_WORD or _UNSPEAKABLE.search(word) is None
+
+
+def _capitals_within(word: str) -> int:
+    return 0 if word.isupper() else sum(map(str.isupper, word[1:]))
+
+
+# -- what is secret of an entry, in the parts in which it may be quoted -----------------------------------------------
+
 _OPTION = re.compile(r"-{0,2}([^\s=:]+)(?:=|:\s*)(.+)", re.DOTALL)
-_BASIC = re.compile(r"basic\s+(\S+)\s*", re.IGNORECASE)
+_BASIC_SCHEME = re.compile(r"basic\s+(\S+)\s*", re.IGNORECASE)
 _SCHEMES = frozenset(["bearer", "basic", "digest", "token", "apikey", "api-key", "key", "negotiate"])
 
 
 def secrets_of(transport: object) -> set[str]:
-    """What of a transport may not be shown: see `secrets_in`."""
+    """The values of a transport that may not be shown: see `secrets_in`."""
     env, headers, url = (getattr(transport, name, None) for name in ("env", "headers", "url"))
     env = getattr(transport, "environment", env)
     words = getattr(transport, "auth", None)
@@ -39,45 +142,45 @@ def secrets_of(transport: object) -> set[str]:
 def secrets_in(
     *, env: Mapping[str, object], headers: Mapping[str, object], args: Sequence[str] = (), url: str = ""
 ) -> set[str]:
-    """What is secret of variables and headers, by their names or by what they look like; of a URL; and of those
-    arguments that a secret's name goes before. Each whole and in the parts that it may be quoted in."""
+    """The secret values of variables and headers, by their names or by their looks; of a URL; and of those arguments
+    that follow a secret's name. Each whole and in the parts in which it may be quoted."""
     given = (*env.items(), *headers.items())
     values = {part for name, text in given if isinstance(text, str) for part in secrets_of_value(name, text)}
     return values | set(_of_url(url)) | set(_of_arguments(args))
 
 
 def secrets_of_value(name: str, text: str) -> set[str]:
-    """What of a value that goes by this name is secret, in the parts that it may be quoted in."""
-    if tells_secret(name, text):
-        return {*_whole(text), *_of_url(text)}
-    return {*_of_url(text), *_of_pairs(text), *_of_json(text), *_doubtful(text, behind_scheme(text))}
+    """The secret parts of a value under this name, each as it may be quoted."""
+    if is_secret(name, text):
+        return {*_parts_of_secret(text), *_of_url(text)}
+    return {*_of_url(text), *_of_pairs(text), *_of_json(text), *_unless_plain(text, behind_scheme(text))}
 
 
 def behind_scheme(text: str) -> str:
-    """What follows the scheme of an authorisation, or any first word and is not plain; empty if nothing does."""
+    """The text after the scheme of an authorisation, or after any first word, if it is not plain; else empty."""
     first, _, rest = text.strip().partition(" ")
     rest = rest.strip()
     return rest if first.lower() in _SCHEMES or not is_plain(rest) else ""
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what goes by this name in a text or in JSON is a secret."""
+    """True if a value under this name, in a text or in JSON, is a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
-def _doubtful(*values: str) -> Iterator[str]:
-    """Those that are not sure to be plain."""
+def _unless_plain(*values: str) -> Iterator[str]:
+    """The values that are not certainly plain."""
     for value in values:
         if not is_plain(value):
             yield from (value, value.strip())
 
 
-def _whole(text: str) -> Iterator[str]:
+def _parts_of_secret(text: str) -> Iterator[str]:
     """All that is in a secret."""
     yield from (text, text.strip(), behind_scheme(text))
     yield from (pair.partition("=")[2].strip() for pair in text.split(";") if "=" in pair)
-    if (basic := _BASIC.fullmatch(text)) is not None:
-        yield from _of_user(_decoded(basic[1]))
+    if (basic := _BASIC_SCHEME.fullmatch(text)) is not None:
+        yield from _of_user(_decode(basic[1]))
     yield from (each for _, value in _texts_in_json(text) for each in (value, behind_scheme(value)))
 
 
@@ -85,10 +188,10 @@ def _of_pairs(text: str) -> Iterator[str]:
     """Of `name=value`, several with `;` between."""
     for pair in text.split(";"):
         name, _, value = map(str.strip, pair.partition("="))
-        if tells_secret(name, value):
+        if is_secret(name, value):
             yield value
         else:
-            yield from _doubtful(value)
+            yield from _unless_plain(value)
 
 
 def _of_url(url: str) -> Iterator[str]:
@@ -104,7 +207,7 @@ def _of_url(url: str) -> Iterator[str]:
         for pair in re.split("[&;]", part):
             name, named, value = pair.partition("=")
             value = value or name
-            if (named and tells_secret(unquote(name), value)) or not is_plain(unquote_plus(value)):
+            if (named and is_secret(unquote(name), value)) or not is_plain(unquote_plus(value)):
                 yield from (value, unquote(value), unquote_plus(value))
 
 
@@ -118,7 +221,7 @@ def _of_user(user: str) -> Iterator[str]:
             yield from (name, unquote(name))
 
 
-def _decoded(base64: str) -> str:
+def _decode(base64: str) -> str:
     try:
         return b64decode(base64, validate=True).decode()
     except ValueError:
@@ -128,10 +231,10 @@ def _decoded(base64: str) -> str:
 def _of_json(text: str) -> Iterator[str]:
     """Some servers take their headers as JSON in a variable."""
     for name, value in _texts_in_json(text):
-        if tells_secret(name, value):
+        if is_secret(name, value):
             yield from (value, behind_scheme(value))
         else:
-            yield from _doubtful(value, behind_scheme(value))
+            yield from _unless_plain(value, behind_scheme(value))
 
 
 def _texts_in_json(text: str) -> Iterator[tuple[str, str]]:
@@ -156,8 +259,8 @@ def _of_arguments(args: Sequence[str]) -> Iterator[str]:
     """Not every argument: packages and folders are what an error has to name."""
     for before, argument in pairwise(("", *args)):
         yield from _of_url(argument)
-        if before.startswith("-") and tells_secret(before.lstrip("-"), argument):
-            yield from _whole(argument)
+        if before.startswith("-") and is_secret(before.lstrip("-"), argument):
+            yield from _parts_of_secret(argument)
         option = _OPTION.fullmatch(argument)
-        if option is not None and tells_secret(option[1], option[2]):
-            yield from _whole(option[2])
+        if option is not None and is_secret(option[1], option[2]):
+            yield from _parts_of_secret(option[2])

@@ -1,6 +1,6 @@
-"""Where an entry of a project's file is stopped: it starts, runs and reads nothing before its user has agreed to it.
+"""The gate for entries of a project's file: nothing is started, run or read before the user has agreed to the entry.
 
-Whoever clones a repository has its files as well, and nobody asked for what they would start. What an entry would do is
+A clone of a repository brings its files along, and the user never asked for what they start. The effect of an entry is
 its `TrustRequest`; the `TrustGate` is asked before every start of its server. A file whose text becomes part of the
 entry is agreed to as well: the request is made anew of what the file holds, each time.
 """
@@ -23,7 +23,7 @@ logger: Final = logging.getLogger(__name__)
 
 AGREED_FILE: ContextVar[str | None] = ContextVar("mcp_nursery_agreed_file", default=None)
 """The digest of the `FileRead` that was agreed to, for what connects in this task: with another content it must not.
-None: nobody has to agree."""
+None: no agreement is needed."""
 
 
 @frozen
@@ -37,7 +37,7 @@ class FileRead:
     variables: tuple[str, ...] = ()
     """The names of the variables that it sets."""
     problem: str | None = field(default=None, eq=False)
-    """Why it cannot be used; None if it can."""
+    """The reason why it cannot be used; None if it can."""
 
 
 @frozen
@@ -45,11 +45,11 @@ class TrustRequest:
     """An entry of a project's file that does nothing before its user has agreed to it. Compared by its digest."""
 
     server: str
-    """Its name."""
+    """The server's name."""
     file: str
     """The project's file, an absolute path in its folder, even if it is a link to a file elsewhere."""
     reasons: tuple[str, ...] = field(eq=False)
-    """What it would do, one phrase each."""
+    """The effects of the entry, one phrase each."""
     entry: Mapping[str, Any] = field(repr=False, eq=False)
     """The entry as written, with nothing resolved: exactly what the user agrees to."""
     digest: str = field(repr=False)
@@ -70,7 +70,7 @@ class TrustRequest:
         return evolve(self, digest=digest, files=(file,), reader=None)
 
     def is_agreed(self, agreed: Callable[[str], bool]) -> bool:
-        """Whether the user has agreed to what is found now; what connects in this task is held to that. Blocks.
+        """True if the user has agreed to what is found now; a connect in this task is held to that. Blocks.
 
         Args:
             agreed: Whether a digest was agreed to.
@@ -89,15 +89,15 @@ Trust = Callable[[TrustRequest], Awaitable[bool]]
 
 
 class Memory(Protocol):
-    """Where it is remembered what a user has agreed to. Both raise a `NurseryError` if that cannot be read or written:
-    then nothing is trusted."""
+    """The memory of a user's agreements. Both methods raise a `NurseryError` if it cannot be read or written: then
+    nothing is trusted."""
 
     async def found(self, request: TrustRequest) -> TrustRequest:
-        """See `TrustRequest.as_found`; other tasks go on meanwhile."""
+        """The request as its files are found now; other tasks go on meanwhile."""
         ...
 
     async def is_agreed(self, request: TrustRequest) -> bool:
-        """Whether the user has agreed to exactly this."""
+        """True if the user has agreed to exactly this."""
         ...
 
     async def agree(self, request: TrustRequest) -> None:
@@ -110,7 +110,7 @@ class TrustGate:
     """Lets start only what its user has agreed to."""
 
     _memory: Memory
-    """What was agreed to earlier."""
+    """The memory of earlier agreements."""
     _trust: Trust | None
     """Asks the user; None: what was not agreed to earlier does not start."""
     _lock: AbstractAsyncContextManager[None, None]

@@ -4,7 +4,7 @@ Nothing runs here. What the lender's keepers write is shown in the same step, in
 the lender's way to the same connections.
 """
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,22 +21,16 @@ from mcp_nursery.actors.argument_checks import (
 from mcp_nursery.actors.callbacks import Callbacks
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.overrides import override
 
-from ..catalogue.catalogue import Catalogue, replace_parts
-from ..catalogue.server_tools import dismissed
-from ..events import BreakerChanged, DefinitionsChanged, ResourceUpdated, ResourceUpdates, StateChanged
-from ..notices import NoticeHub
+from ..decisions.state_machine import Snapshot, StateMachine
 from ..security.redaction import Redactor
 from ..spec import ServerSpec
-from ..state_machine import Snapshot, StateMachine
-from ..tools.filters import is_offered
+from ..tools.naming import is_offered
 from ..tools.tool import Invoke
-from .commands import Command
-from .kept_reads import KeptReads
 from .observable import Observable
-from .registry import Publication, ServerRegistry
-from .settings import SupervisorSettings
-from .subscriptions import Subscriptions
+from .projection import Projection
+from .resources import Subscriptions, Updates
 from .view import ServerView
 
 
@@ -74,11 +68,39 @@ class _BorrowedSpec(ServerSpec):
     borrowed: BorrowedServer = field(kw_only=True)
 
     def offers(self, tool: str) -> bool:
-        """Whether both want this tool."""
+        """True if both want this tool."""
         wanted = self.borrowed
         return self.lender.offers(tool) and is_offered(
             tool, allow=wanted.allow, deny=wanted.deny, disabled=wanted.disabled_tools
         )
+
+    @property
+    def is_filtered(self) -> bool:
+        """True if one of both does not want each tool that it has."""
+        wanted = self.borrowed
+        return self.lender.is_filtered or tuple(wanted.allow) != ("*",) or bool(wanted.deny or wanted.disabled_tools)
+
+
+class _Lens:
+    """A keeper's snapshots as a borrower sees them: with the specs of what is borrowed, the same for the same.
+
+    Args:
+        borrowed: What is borrowed, by name.
+        lender: What the lender makes of the snapshots.
+    """
+
+    def __init__(self, borrowed: Mapping[str, BorrowedServer], lender: Callable[[Snapshot], Snapshot]) -> None:
+        self._borrowed = borrowed
+        self._lender = lender
+        self._specs: dict[str, tuple[ServerSpec, ServerSpec]] = {}
+
+    def __call__(self, snapshot: Snapshot) -> Snapshot:
+        lent = self._lender(snapshot)
+        spec, seen = self._specs.get(lent.spec.name, (None, None))
+        if spec is not lent.spec or seen is None:
+            seen = _borrowed_spec(lent.spec, self._borrowed[lent.spec.name])
+            self._specs[lent.spec.name] = lent.spec, seen
+        return evolve(lent, spec=seen)
 
 
 def _borrowed_spec(spec: ServerSpec, borrowed: BorrowedServer) -> ServerSpec:
@@ -94,10 +116,10 @@ class BorrowedSubscriptions(Subscriptions):
     def __init__(self, lender: Subscriptions) -> None:
         super().__init__(_nobody)
         self._lender = lender
-        self._own: set[ResourceUpdates] = set()
+        self._own: set[Updates] = set()
 
     @contextmanager
-    def open(self, server: str, uri: str) -> Generator[ResourceUpdates, None, None]:
+    def open(self, server: str, uri: str) -> Generator[Updates, None, None]:
         """A subscription that lasts as long as the block. The lender hands on what it hears."""
         with self._lender.open(server, uri) as updates:
             self._own.add(updates)
@@ -114,115 +136,6 @@ class BorrowedSubscriptions(Subscriptions):
 
 def _nobody(_server: str, _uris: frozenset[str]) -> None:
     """No keeper is told: the lender tells its own."""
-
-
-class BorrowedRegistry(ServerRegistry):
-    """What is known of borrowed servers: follows the lender's registry, in the same step.
-
-    Args:
-        lender: Whom it follows.
-        settings: What holds for the borrower.
-        invoke: What calls a tool for a model of the borrower's.
-        borrowed: What is borrowed, by name.
-    """
-
-    def __init__(
-        self,
-        lender: ServerView,
-        settings: SupervisorSettings,
-        invoke: Invoke,
-        borrowed: Mapping[str, BorrowedServer],
-    ) -> None:
-        subscriptions = BorrowedSubscriptions(lender.subscriptions)
-        super().__init__(settings, invoke, lender.usage, subscriptions, lender.breakers)
-        self._lender = lender
-        self.notices: NoticeHub = lender.registry.notices
-        self._borrowed = borrowed
-        self._ready: dict[str, tuple[Snapshot, Snapshot, Publication | None]] = {}
-        """What `prepare_lent` has made, by server: of what, how it is seen here, and what is shown of it."""
-        self._specs: dict[str, tuple[ServerSpec, ServerSpec]] = {}
-        """The lender's specs, and what they are here: the same object for the same."""
-
-    def reads_of(self, server: str) -> KeptReads:
-        """The lender's."""
-        return self._lender.registry.reads_of(server)
-
-    async def follow(self) -> None:
-        """Begin: as if every server had just come to where it stands. Made ready in turns, and shown in one step."""
-        lent = self._lender.snapshots
-        for name in self._borrowed:
-            spec = self._spec_of(lent[name].value.spec)
-            machine = StateMachine.configured(spec, self._settings.policy, trio.current_time())
-            self.snapshots[name] = Observable(machine.snapshot)
-        self.publish_new(list(self.snapshots), {})
-        self._lender.registry.followers.add(self)
-        self.take_back(self._lender.registry.leaving)
-        for name in self._borrowed:
-            if name in lent:
-                await self.prepare_lent(lent[name].value)
-        for name in self.snapshots:
-            self.publish_lent(lent[name].value)
-
-    async def prepare_lent(self, snapshot: Snapshot) -> None:
-        """See `Follower`."""
-        name = snapshot.spec.name
-        if name in self.snapshots:
-            seen = self._seen(snapshot)
-            self._ready[name] = snapshot, seen, await self.prepare(self.snapshots[name].value, seen)
-
-    def publish_lent(self, snapshot: Snapshot) -> None:
-        """See `Follower`."""
-        name = snapshot.spec.name
-        if name in self.snapshots:
-            of, seen, publication = self._ready.pop(name, (None, None, None))
-            if of is not snapshot or seen is None:
-                seen, publication = self._seen(snapshot), None
-            self.publish(self.snapshots[name].value, seen, publication)
-
-    def tell_lent(self, event: ResourceUpdated | BreakerChanged) -> None:
-        """See `Follower`."""
-        if event.server in self.snapshots:
-            self.events.publish(event)
-            for follower in self.followers:
-                follower.tell_lent(event)
-
-    def take_back(self, leaving: Mapping[str, Command]) -> None:
-        """See `Follower`."""
-        gone = {name: leaving[name] for name in leaving.keys() & self.snapshots.keys() - self.leaving.keys()}
-        if gone:
-            self.leaving.update(gone)
-            self.rebuild({})
-
-    def forget_lent(self, server: str) -> None:
-        """See `Follower`."""
-        if server in self.snapshots:
-            self._ready.pop(server, None)
-            self.forget(server)
-
-    def end(self) -> None:
-        """Follow no more. Nothing is offered, and where servers stood is where they stand."""
-        self._lender.registry.followers.discard(self)
-        self._show(replace_parts(self.catalogue.value, map(dismissed, self.catalogue.value.parts.values())))
-        self.events.finish()
-        self.subscriptions.end_all()
-
-    def _seen(self, snapshot: Snapshot) -> Snapshot:
-        return evolve(snapshot, spec=self._spec_of(snapshot.spec))
-
-    def _spec_of(self, spec: ServerSpec) -> ServerSpec:
-        of, seen = self._specs.get(spec.name, (None, None))
-        if of is not spec or seen is None:
-            seen = _borrowed_spec(spec, self._borrowed[spec.name])
-            self._specs[spec.name] = spec, seen
-        return seen
-
-    def _show(self, catalogue: Catalogue) -> None:
-        self.catalogue.set(catalogue)  # calls are routed by the lender's
-
-    def _write_log(
-        self, change: StateChanged | None, old: Snapshot, new: Snapshot, differing: DefinitionsChanged | None
-    ) -> None:
-        """The lender has written it."""
 
 
 class BorrowedServers(ServerView):
@@ -259,56 +172,70 @@ class BorrowedServers(ServerView):
                 raise ConfigError("it is borrowed twice", server=each.name, field="servers")
             wanted[each.name] = each
         settings = evolve(lender.settings, template=template, reserved=frozenset(reserved))
-        # What becomes of a server is traced and measured once, by the lender.
-        self._follower = BorrowedRegistry(lender, evolve(settings, telemetry=None), invoke, wanted)
-        super().__init__(settings, self._follower, lender.router, lender.timer, lender.usage)
+        registry = lender.registry
+        lens = _Lens(wanted, lender.projection.see)
+        self._shown = Projection(settings, invoke, registry.figures, registry.leaving, {}, see=lens)
+        super().__init__(settings, registry, self._shown, lender.timer, BorrowedSubscriptions(lender.subscriptions))
         self._lender = lender
+        self._wanted = wanted
         self.callbacks = callbacks
 
     async def begin(self) -> None:
-        """Show the servers from now on, until `end`.
+        """Show the servers from now on, until `end`: as if each had just come to where it stands, one in a turn.
 
         Raises:
             SupervisorClosed: The lender's block is being left.
         """
-        self._lender.borrowers.add(self)
-        await self._follower.follow()
+        self._lender.dependents.add(self)
+        lent, shown = self.registry.snapshots, self._shown
+        for name in self._wanted:
+            spec = shown.see(lent[name].value).spec
+            machine = StateMachine.configured(spec, self.settings.policy, trio.current_time())
+            shown.snapshots[name] = Observable(machine.snapshot)
+        shown.add(self._wanted)
+        self.registry.borrowed.add(shown)
+        for name in self._wanted:
+            if name in shown.snapshots:
+                shown.change(lent[name].value)
+                await trio.lowlevel.checkpoint()
         self.check_open()
 
     def end(self) -> None:
-        """See `ServerView`. The lender and its servers know nothing of it."""
+        """End this view. The lender and its servers know nothing of it."""
         super().end()
-        self._lender.borrowers.discard(self)
-        self._follower.end()
+        self._lender.dependents.discard(self)
+        self.registry.borrowed.discard(self._shown)
+        self._shown.end()
+        self.subscriptions.end_all()
 
+    @override
     def wake(self, server: str) -> None:
-        """See `ServerView`."""
         self._lender.wake(server)
 
+    @override
     def want(self, server: str) -> None:
-        """See `ServerView`."""
         self._lender.want(server)
 
+    @override
     def revive(self, server: str) -> None:
-        """See `ServerView`."""
         self._lender.revive(server)
 
+    @override
     def hasten(self, server: str) -> None:
-        """See `ServerView`."""
         self._lender.hasten(server)
 
+    @override
     async def refresh_lists(self, servers: Iterable[str]) -> None:
-        """See `ServerView`."""
         await self._lender.refresh_lists(servers)
 
+    @override
     async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind]) -> None:
-        """See `ServerView`."""
         await self._lender.refresh_old(servers, kinds)
 
+    @override
     def refresh_expired(self) -> None:
-        """See `ServerView`."""
         self._lender.refresh_expired()
 
+    @override
     def redactor(self, server: str) -> Redactor:
-        """See `ServerView`."""
         return self._lender.redactor(server)

@@ -16,10 +16,10 @@ from attrs import define, field
 from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.reply import ReplySlot
 
-from ..circuit_breaker import BreakerStatus, Circuit, says
+from ..decisions.circuit_breaker import BreakerStatus, Circuit, judge
+from ..decisions.state_machine import Snapshot
 from ..events import BreakerChanged
 from ..security.untrusted_marks import clean_name
-from ..state_machine import Snapshot
 from .observable import Observable
 
 logger: Final = logging.getLogger(__name__)
@@ -27,24 +27,25 @@ logger: Final = logging.getLogger(__name__)
 
 @define(eq=False)
 class CircuitBreakers:
-    """Those of servers whose last request has failed; of all others there is nothing to know."""
+    """The circuits of servers whose last request has failed; for all others there is nothing to know."""
 
     _snapshots: Mapping[str, Observable[Snapshot]]
     _publish: Callable[[BreakerChanged], None]
-    _circuits: dict[str, Circuit] = field(factory=dict[str, Circuit], init=False)
+    circuits: dict[str, Circuit] = field(factory=dict[str, Circuit], init=False)
+    """Of calls, by server; of others there is none."""
     _lists: dict[str, Circuit] = field(factory=dict[str, Circuit], init=False)
-    """Of what lists its connection has fetched again, as `_circuits` are of its calls."""
+    """Of what lists its connection has fetched again, as `circuits` are of its calls."""
 
     def status(self, server: str) -> BreakerStatus | None:
-        """See `ServerStatus.breaker`."""
-        circuit = self._circuits.get(server)
+        """The breaker of a server in its status; None if it has none."""
+        circuit = self.circuits.get(server)
         return None if circuit is None else circuit.status(trio.current_time())
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
     def is_closed(self, server: str) -> bool:
-        """Whether calls of this server are sent as if there were no breaker."""
-        circuit = self._circuits.get(server)
+        """True if calls of this server are sent as if there were no breaker."""
+        circuit = self.circuits.get(server)
         return circuit is None or circuit.state == "closed"
 
     def admit(self, call: object, server: str) -> BreakerStatus | None:
@@ -53,9 +54,9 @@ class CircuitBreakers:
         Returns:
             None; or what stands in its way, and then it must not be sent.
         """
-        if server not in self._circuits:
+        if server not in self.circuits:
             return None  # as for nearly all
-        circuit, now = self._circuits[server], trio.current_time()
+        circuit, now = self.circuits[server], trio.current_time()
         if not circuit.admits(now):
             return circuit.status(now)
         self._set(server, circuit.sent(call, now))
@@ -63,7 +64,7 @@ class CircuitBreakers:
 
     def settle(self, call: object, server: str, slot: ReplySlot) -> None:
         """A request of this call, to this server, has its outcome in this slot, or nobody waits for one any more."""
-        circuit = self._circuits.get(server)
+        circuit = self.circuits.get(server)
         if circuit is None and type(slot.outcome) is Answered:
             return  # as nearly all
         owner = observable.value.owner if (observable := self._snapshots.get(server)) is not None else None
@@ -75,14 +76,14 @@ class CircuitBreakers:
             circuit = Circuit(breaker)
         now, sent = trio.current_time(), slot.sent or circuit.probe is call  # a probe that it does not read has failed
         waited = math.inf if slot.waits_since is None else now - slot.waits_since
-        answers = says(slot.outcome, sent=sent, waited=waited, heard=slot.heard)
+        answers = judge(slot.outcome, sent=sent, waited=waited, heard=slot.heard)
         self._set(server, circuit.settled(call, answers=answers, now=now))
 
     # -- lists ----------------------------------------------------------------------------------------------------
 
     def admits_list(self, server: str) -> bool:
-        """Whether somebody may wait for a list of this server to be fetched again."""
-        circuits, now = (self._circuits.get(server), self._lists.get(server)), trio.current_time()
+        """True if a caller may wait for a list of this server to be fetched again."""
+        circuits, now = (self.circuits.get(server), self._lists.get(server)), trio.current_time()
         return all(circuit is None or circuit.admits(now) for circuit in circuits)
 
     def settle_list(self, server: str, *, came: bool) -> None:
@@ -103,18 +104,18 @@ class CircuitBreakers:
     # -- servers --------------------------------------------------------------------------------------------------
 
     def close(self, server: str) -> None:
-        """Its connection has come or gone."""
+        """Close the circuit: its connection has come or gone."""
         self._lists.pop(server, None)
-        circuit = self._circuits.get(server)
+        circuit = self.circuits.get(server)
         if circuit is not None:
             self._set(server, Circuit(circuit.breaker))
 
     def _set(self, server: str, circuit: Circuit) -> None:
-        before, at = self._circuits.get(server, Circuit(circuit.breaker)), trio.current_time()
+        before, at = self.circuits.get(server, Circuit(circuit.breaker)), trio.current_time()
         if circuit.failures:
-            self._circuits[server] = circuit
+            self.circuits[server] = circuit
         else:
-            self._circuits.pop(server, None)
+            self.circuits.pop(server, None)
         if circuit.state != before.state:
             retry_in = None if circuit.probe_at is None else max(0.0, circuit.probe_at - at)
             self._publish(BreakerChanged(server, circuit.state, circuit.failures, retry_in, at))

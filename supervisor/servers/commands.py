@@ -7,8 +7,8 @@ from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
 
+from ..decisions.state_machine import Snapshot
 from ..spec import ServerSpec
-from ..state_machine import Snapshot
 from ..tools.pins import DefinitionChange
 from .settings import KeeperSettings
 
@@ -19,9 +19,9 @@ class Command:
 
     done: trio.Event = field(factory=trio.Event, init=False)
     outcome: Snapshot | None = field(default=None, init=False)
-    """How the server stood when it was done; set before `done`."""
+    """The snapshot of the server when it was done; set before `done`."""
     error: str | None = field(default=None, init=False)
-    """Why it could not be done, in one line; None if it was."""
+    """The reason why it could not be done, in one line; None if it was."""
 
     def settle(self, outcome: Snapshot, error: str | None = None) -> None:
         """Answer."""
@@ -47,11 +47,11 @@ class PutFirst(Command):
     """Somebody who named it waits for it: its first start goes before those for whom nobody waits. Never answered."""
 
     awaited: float
-    """Its place among those for whom somebody waits."""
+    """The place among those for whom somebody waits."""
 
 
 class Authorised(Wake):
-    """Its tokens changed after they were refused: start it again, if it still waits for that."""
+    """The command to start it again if it still waits for that: its tokens changed after they were refused."""
 
 
 @define(eq=False)
@@ -93,7 +93,8 @@ class AnnounceRoots(Command):
 
 @define(eq=False)
 class Subscribe(Command):
-    """These are the resources of it that somebody subscribes to now, besides those of its spec. Answered at once."""
+    """The command that sets the resources of it that somebody subscribes to now, besides those of its spec. Answered at
+    once."""
 
     uris: frozenset[str]
 
@@ -120,7 +121,7 @@ class Reconfigure(Command):
     drain: float
     """Seconds that calls already sent may still take."""
     restart: bool = False
-    """Whether it begins anew in any case."""
+    """True if it begins anew in any case."""
 
 
 @define(eq=False)
@@ -137,11 +138,12 @@ class PendingCommands:
     for_outcome: list[Command] = field(factory=list[Command], init=False)
     """Of the attempt under way, or about to begin."""
     for_tools: list[Command] = field(factory=list[Command], init=False)
-    """That are being fetched from the connection there is."""
+    """Commands for tools that are being fetched from the present connection."""
     for_next_tools: list[Command] = field(factory=list[Command], init=False)
-    """That the next connection brings: they are fresh enough."""
+    """Commands for tools that the next connection brings: they are fresh enough."""
     for_lists: list[Command] = field(factory=list[Command], init=False)
-    """That are being fetched again because they may be old: if the connection is lost, they stay as they are."""
+    """Commands for lists that are being fetched again because they may be old: if the connection is lost, they stay as
+    they are."""
     for_closing: list[Command] = field(factory=list[Command], init=False)
     """Of everything the incarnation owns."""
 

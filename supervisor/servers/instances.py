@@ -7,9 +7,10 @@ import trio
 from attrs import evolve
 
 from mcp_nursery.actors.callbacks import Callbacks, CurrentRoots
+from mcp_nursery.actors.overrides import override
 
+from ..decisions.state_machine import SHUT
 from ..spec import ServerSpec
-from ..state_machine import SHUT
 from ..status import server_down
 from ..tools.tool import Invoke
 from .servers import Servers
@@ -17,7 +18,7 @@ from .settings import KeeperSettings
 
 
 class InstanceServers(Servers):
-    """The keeper of one more instance of a server, with the settings, the store and the figures of whoever keeps the
+    """The keeper of one more instance of a server, with the settings, the store and the figures of the keeper of the
     first.
 
     Args:
@@ -46,12 +47,12 @@ class InstanceServers(Servers):
 
     def begin(self) -> None:
         """Start it, or have it wait for its first call if it is lazy."""
-        self._of.borrowers.add(self)
-        self._of.registry.instances.setdefault(self._spec.name, []).append(self.registry)
+        self._of.dependents.add(self)
+        self._of.registry.figures.instances.setdefault(self._spec.name, []).append(self.registry)
         self.start([self._spec])
 
+    @override
     def _settings_of(self, specs: Iterable[ServerSpec]) -> dict[str, KeeperSettings]:
-        """See `Servers`."""
         settings = super()._settings_of(specs)
         asked = self._callbacks
         if asked is None:
@@ -62,10 +63,10 @@ class InstanceServers(Servers):
             for name, one in settings.items()
         }
 
+    @override
     async def close(self, drain: float) -> None:
-        """See `Servers`."""
         try:
             await super().close(drain)
         finally:
-            self._of.borrowers.discard(self)
-            self._of.registry.instances[self._spec.name].remove(self.registry)
+            self._of.dependents.discard(self)
+            self._of.registry.figures.instances[self._spec.name].remove(self.registry)

@@ -1,7 +1,41 @@
-"""The keeper: one task a server. It runs incarnations, one after the other, and hears their reports and its commands.
+"""The keeper of a server: one task, which runs its incarnations one after the other, and obeys commands.
 
-From top to bottom: the life of a server, what its incarnations report, idleness, and the commands. What each of these
-makes of the server's state is decided in `state_machine`; what follows from that is prepared and shown by `registry`.
+Theory of operation
+-------------------
+
+A server outlives its processes and connections. Each of these is an incarnation, run by a `ServerActor`; the keeper is
+the actor above it, and the only task that decides about the server. It alternates between two places:
+
+    at rest       no incarnation lives, and it waits until the next start is due. A command may set that time or unset
+                  it. While the server lacks authorisation, a person is asked meanwhile.
+    incarnate     one incarnation lives in a nursery of the keeper. Its reports and the commands of everybody come in
+                  one mailbox, in one order: "connected" and "stop" have no race.
+
+Decisions are made elsewhere, and are pure. Each event is a method of the `StateMachine` that returns the next machine:
+the state that everybody sees, and the time at which a start is due. `_write` takes it, and publishes the new snapshot
+in the registry before it returns, so that nothing is decided that is not visible yet.
+
+The end of an incarnation has two sides, which reports tell apart:
+
+    Ending    its calls are decided: the state changes now, and waiting callers learn what comes next
+    Ended     all that it owned is closed: the next start may begin
+
+That is why two transports of one server are never alive at the same time. A command that ends an incarnation writes
+what is due after it at once, sets `_overruled`, and has the actor stop; what that one still reports changes nothing.
+No end is awaited in a command, or the next command would wait for a server that does not exit.
+
+Commands are answered by `PendingCommands`: each waits in a list named for what answers it (the outcome of an attempt,
+a list, the closing of what is there), and one event of the server's life answers all in some of these lists. So a
+hundred callers who reconnect a server share one reconnect, and no caller is left when the keeper ends: a command that
+comes later is settled in `send`.
+
+Whether a server is idle for too long is decided here, in one step with the snapshot: a call either began before, and
+then the server is in use, or it finds the server `idle` and has it started. None meets a connection that is being
+closed for idleness.
+
+No long work is done in this task: the worker of the store reads and writes pins and cached definitions, and the
+incarnation reads lists. If the keeper is cancelled, its nursery ends the incarnation, and all commands are settled on
+the way out.
 """
 
 import logging
@@ -17,21 +51,21 @@ from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.callbacks import Host
 from mcp_nursery.actors.enums import Era, ExitKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, one_line
+from mcp_nursery.actors.incarnation import Connector, ServerActor
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Refreshed, Report
 from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.oauth.tokens import LOG_IN
 from mcp_nursery.actors.outcomes import Loss
-from mcp_nursery.actors.preload import loaded
-from mcp_nursery.actors.server import Connector, ServerActor
+from mcp_nursery.actors.preload import SDK_MODULES
 from mcp_nursery.actors.start_limiter import UNLIMITED, Turn
-from mcp_nursery.actors.transports.http.tokens import LOG_IN
 
-from ..error_line import kept_tail
+from ..decisions.error_line import redact_tail
+from ..decisions.server_info import introduction_of
+from ..decisions.state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..events import ResourceUpdated
+from ..logs import ServerLog
 from ..security.untrusted_marks import clean_name
-from ..server_info import introduction_of
-from ..server_log import ServerLog
-from ..state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..storage.store import StoreUnreadable
 from ..tools.pins import UNREVIEWED
 from ..transports import LOCAL_KINDS
@@ -56,7 +90,7 @@ from .commands import (
     Subscribe,
     Wake,
 )
-from .registry import Publication, ServerRegistry
+from .registry import ServerRegistry
 from .settings import KeeperSettings
 
 logger: Final = logging.getLogger(__name__)
@@ -70,31 +104,22 @@ _UNBLOCKED_BY_RELOAD = (ServerState.FAILED, ServerState.NEEDS_AUTH)
 
 @define(eq=False)
 class Keeper:
-    """Keeps one server as its policy says.
-
-    At rest it waits for a command or for the time the next start is due; while an incarnation lives it hears commands
-    and the incarnation's reports in one mailbox. A command that ends an incarnation sets at once what is due after it.
-    That begins when everything the incarnation owned is closed, so that never two transports of a server are alive.
-
-    Whether a server is idle for too long is decided here, in one step with the snapshot: a call either began before,
-    and then the server is in use, or it finds the server `idle` and has it started. None meets a connection that is
-    being closed for idleness.
-    """
+    """Keeps one server as its policy says."""
 
     _machine: StateMachine
-    """Where the server stands, and what is due. At first nothing was done."""
+    """The state of the server, and what is due. At first nothing was done."""
     _settings: KeeperSettings
-    """How it is kept."""
+    """The settings by which it is kept."""
     _registry: ServerRegistry
-    """Where each of its snapshots is published."""
+    """The registry in which each of its snapshots is published."""
     _on_end: Callable[[], None] = lambda: None
     """Called in the step in which the keeper ends, unless it was cancelled."""
     _now: Snapshot = field(default=Factory(lambda self: self._machine.snapshot, takes_self=True), init=False)
-    """Where the server stands."""
+    """The state of the server now."""
     _log: ServerLog = field(
         default=Factory(lambda self: ServerLog(self._now.spec.name, self._settings.redact), takes_self=True), init=False
     )
-    """What hears its log if the host has no callback for that."""
+    """The receiver of its log messages if the host has no callback for them."""
     _pending: PendingCommands = field(factory=PendingCommands, init=False)
     _mailbox: Mailbox[Command | Report] = field(factory=lambda: Mailbox(math.inf), init=False)
     _life: trio.CancelScope = field(factory=trio.CancelScope, init=False)
@@ -152,7 +177,7 @@ class Keeper:
             else:
                 await self._rest_a_while()
         if self._now.state in _UNBLOCKED_BY_RELOAD:
-            await self._show(self._machine.started(trio.current_time()))  # revived, or asked again: its time has come
+            self._write(self._machine.started(trio.current_time()))  # revived, or asked again: its time has come
 
     def _is_resting(self) -> bool:
         return not self._removed and trio.current_time() < self._machine.due
@@ -194,11 +219,11 @@ class Keeper:
         self._overruled = False
         LOG_IN.set(self._settings.log_in)
         if self._now.spec.transport.kind not in LOCAL_KINDS:
-            await loaded()  # others are started first
+            await SDK_MODULES.ensure_loaded()  # others are started first
         try:
             connector = self._now.spec.transport.connector(close_grace=self._settings.close_grace)
         except ConfigError as error:
-            await self._decide(ExitReason(ExitKind.UNUSABLE, Loss(str(error)), at=trio.current_time()))
+            self._decide(ExitReason(ExitKind.UNUSABLE, Loss(str(error)), at=trio.current_time()))
             return
         await self._settings.notes.recall()  # nothing, unless it was reconfigured
         self._write(self._machine.incarnated())
@@ -221,11 +246,11 @@ class Keeper:
                 case None:
                     await self._review_again()
                     await self._save_definitions()
-                    await self._stop_if_idle()
+                    self._stop_if_idle()
                 case Command():
                     await self._obey(message)
                 case Ending():
-                    await self._hear_ending(message.reason)
+                    self._hear_ending(message.reason)
                 case Ended():
                     return
                 case _ if self._overruled:
@@ -269,21 +294,18 @@ class Keeper:
         account = Account(whole=self._registry.account(spec.name))
         return Host(spec.name, self._settings.offered, spec.limits, spec.protocol, self._log, overhear, account)
 
-    async def _show(self, machine: StateMachine) -> None:
-        """Take what follows an event, once what everybody will see of it is prepared."""
-        self._write(machine, await self._registry.prepare(self._now, machine.snapshot))
-
-    def _write(self, machine: StateMachine, publication: Publication | None = None) -> None:
+    def _write(self, machine: StateMachine) -> None:
+        """Take what follows an event; all that follows from it is published in the same step."""
         old, self._now, self._machine = self._now, machine.snapshot, machine
         if self._now is not old:
-            self._registry.publish(old, self._now, publication)
+            self._registry.publish(self._now)
 
     # -- what an incarnation reports ------------------------------------------------------------------------------
 
-    async def _hear_ending(self, reason: ExitReason) -> None:
+    def _hear_ending(self, reason: ExitReason) -> None:
         era, answered = reason.era, reason.era_answered
         if not self._overruled:
-            await self._decide(reason)
+            self._decide(reason)
             if reason.kind is ExitKind.PROBE_REFUSED:
                 era, answered = Era.HANDSHAKE, True
         self._learn(era, answered=answered)
@@ -293,9 +315,9 @@ class Keeper:
         if self._now.spec.protocol == "auto":
             self._settings.notes.learn(era, answered=answered)
 
-    async def _decide(self, reason: ExitReason) -> None:
+    def _decide(self, reason: ExitReason) -> None:
         """Follow up an end that was not asked for."""
-        await self._show(self._machine.ended(reason, self._settings.redact))
+        self._write(self._machine.ended(reason, self._settings.redact))
         if reason.kind is ExitKind.PROBE_REFUSED:
             return
         for line in (self._now.stderr_tail or "").splitlines():
@@ -307,10 +329,8 @@ class Keeper:
         self._learn(report.handshake.era, answered=report.handshake.era_answered)
         redact = self._settings.redact
         review = await self._settings.pins.review(report.definitions.tools)  # before anybody sees a tool
-        introduction, tail = introduction_of(report.handshake, redact), kept_tail(report.stderr_tail, redact)
-        await self._show(
-            self._machine.connected(report, introduction, review, stderr_tail=tail, now=trio.current_time())
-        )
+        introduction, tail = introduction_of(report.handshake, redact), redact_tail(report.stderr_tail, redact)
+        self._write(self._machine.connected(report, introduction, review, stderr_tail=tail, now=trio.current_time()))
         self._settings.definitions.note(report.definitions)
         self._subscribe()
         self._pending.connected(self._now)
@@ -320,7 +340,7 @@ class Keeper:
         if definitions is not None:
             if definitions.tools is not self._now.definitions.tools:
                 review = await self._settings.pins.review(definitions.tools)
-            await self._show(self._machine.listed(definitions, review))
+            self._write(self._machine.listed(definitions, review))
             self._settings.definitions.note(definitions)
             self._subscribe()
         if report.error is not None:
@@ -347,7 +367,7 @@ class Keeper:
             definitions = await self._settings.definitions.recalled()
             if definitions:
                 review = await self._settings.pins.review(definitions.tools, live=False)
-                await self._show(self._machine.recalled(definitions, review, trio.current_time()))
+                self._write(self._machine.recalled(definitions, review, trio.current_time()))
             else:
                 self._write(self._machine.recalled(definitions, UNREVIEWED, trio.current_time()))
         command.settle(self._now)
@@ -377,10 +397,11 @@ class Keeper:
 
     async def _review_tools(self) -> None:
         review = await self._settings.pins.review(self._now.definitions.tools)
-        await self._show(self._machine.listed(self._now.definitions, review))
+        self._write(self._machine.listed(self._now.definitions, review))
 
     def _review_at(self) -> float:
-        """When its tools are to be compared with their pins again because the pins could not be read the last time."""
+        """The time at which its tools are to be compared with their pins again because the pins could not be read the
+        last time."""
         return self._settings.pins.again_at if self._now.state is ServerState.CONNECTED else math.inf
 
     async def _review_again(self) -> None:
@@ -390,22 +411,18 @@ class Keeper:
     # -- idleness -------------------------------------------------------------------------------------------------
 
     def _idle_at(self) -> float:
-        """When it is to be stopped for idleness if nobody uses it until then. One that is used now is looked at again
-        when its limit has passed: it cannot have been idle for so long before."""
+        """The time at which it is to be stopped for idleness if nobody uses it until then. A server that is in use is
+        looked at again when its limit has passed: it cannot have been idle for so long before."""
         if self._now.state is not ServerState.CONNECTED:
             return math.inf
         assert self._now.connected_at is not None  # in this state
         idle_since = max(self._now.connected_at, self._settings.idle_since())
         return min(idle_since, trio.current_time()) + self._now.spec.idle_limit
 
-    async def _stop_if_idle(self) -> None:
+    def _stop_if_idle(self) -> None:
         """Nobody who uses it is cut off, and nobody waits for anything here: it stays at rest until it is wanted."""
-        if self._idle_at() > trio.current_time():
-            return
-        at_rest = self._machine.idle(trio.current_time())
-        publication = await self._registry.prepare(self._now, at_rest.snapshot)
         if self._idle_at() <= trio.current_time():
-            self._write(at_rest, publication)
+            self._write(self._machine.idle(trio.current_time()))
             self._end()
 
     # -- commands, at rest and while an incarnation lives ---------------------------------------------------------
@@ -435,7 +452,7 @@ class Keeper:
     async def _start(self, command: Start) -> None:
         self._asked_person = False
         if self._now.state not in _RUNNING:
-            await self._begin(self._machine.started(trio.current_time()))
+            self._begin(self._machine.started(trio.current_time()))
         command.settle(self._now)
 
     async def _note_refusal(self, command: NotAuthorised) -> None:
@@ -464,11 +481,11 @@ class Keeper:
         self._subscribe()
         command.settle(self._now)
 
-    async def _begin(self, machine: StateMachine) -> None:
+    def _begin(self, machine: StateMachine) -> None:
         """The next incarnation takes the place of the one that lives."""
         if self._removed:
             return
-        await self._show(machine)
+        self._write(machine)
         self._pending.replaced()
         self._end()
 
@@ -485,7 +502,7 @@ class Keeper:
         now = trio.current_time()
         machine = self._machine.authorised(now) if isinstance(command, Authorised) else self._machine.woken(now)
         if machine is not None:
-            await self._begin(machine)
+            self._begin(machine)
 
     async def _hasten(self, _command: Hasten) -> None:
         """The next incarnation begins now, or when what is left of the one before is closed."""
@@ -502,9 +519,9 @@ class Keeper:
         self._pending.for_outcome.append(command)
         machine = self._machine.reconnected(trio.current_time())
         if self._now.state is ServerState.CONNECTING:
-            await self._show(machine)
+            self._write(machine)
         else:
-            await self._begin(machine)
+            self._begin(machine)
 
     async def _refresh(self, command: Refresh) -> None:
         if self._answers_lists():
@@ -518,11 +535,11 @@ class Keeper:
             command.settle(self._now)
 
     def _answers_lists(self) -> bool:
-        """Whether it is connected, and a list asked of it can be expected to come."""
+        """True if it is connected, and a list requested of it can be expected to come."""
         return self._now.state is ServerState.CONNECTED and self._registry.breakers.admits_list(self._now.spec.name)
 
     async def _stop(self, command: Stop) -> None:
-        await self._show(self._machine.stopped())
+        self._write(self._machine.stopped())
         self._pending.for_closing.append(command)
         self._removed = self._removed or isinstance(command, Remove)
         self._pending.stopped(self._now)
@@ -537,13 +554,13 @@ class Keeper:
         if spec == old and not restart:
             self._write(machine)
             if self._now.state in _UNBLOCKED_BY_RELOAD:
-                await self._begin(self._machine.started(trio.current_time()))
+                self._begin(self._machine.started(trio.current_time()))
             command.settle(self._now)
             return
         await self._settings.definitions.save()
         if spec.transport == old.transport:  # what was found out about it still holds
             settings = evolve(settings, notes=self._settings.notes, pins=self._settings.pins.of(spec))
-        await self._show(machine)
+        self._write(machine)
         self._settings = settings
         self._pending.for_closing.append(command)
         if self._now.state is ServerState.CONNECTING:

@@ -1,4 +1,5 @@
-"""What tasks wait for: a value, with one writer, that becomes something; and what no server has yet."""
+"""The values that tasks wait for: a value, with one writer, that becomes something; and tools that no server has
+yet."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count
@@ -10,13 +11,13 @@ from attrs import define, field
 from mcp_nursery.actors.enums import ServerState
 
 from ..catalogue.server_tools import ServerTools, ToolKey
-from ..state_machine import Snapshot
+from ..decisions.state_machine import Snapshot
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-OTHERS: Final = "resources and prompts"
-"""What those wait by who ask for anything but a tool: few, and no tool has a name with a space."""
+NON_TOOLS: Final = "resources and prompts"
+"""The key under which the callers of anything but a tool wait: few, and no tool has a name with a space."""
 
 
 @define(eq=False)
@@ -67,17 +68,17 @@ class AwaitedTools:
     """Servers that somebody waits for, and their places in the order in which they were asked for first."""
     _places: Iterator[int] = field(factory=count, init=False)
     _callers: dict[str, trio.lowlevel.ParkingLot] = field(factory=dict[str, trio.lowlevel.ParkingLot], init=False)
-    """Those who wait, by the public name."""
+    """The callers that wait, by the public name."""
 
     # -- whether a tool may come ----------------------------------------------------------------------------------
 
     @property
     def expected(self) -> bool:
-        """Whether a server may yet bring unknown tools: in a first attempt, or once it is started."""
+        """True if a server may yet bring unknown tools: in a first attempt, or once it is started."""
         return bool(self._unsettled or self._unlisted)
 
     def claim_start(self, server: str) -> bool:
-        """Whether this caller is to start the server: one does, however many want it, until it has moved."""
+        """True if this caller is to start the server: one does, however many want it, until it has moved."""
         if server in self._starting:
             return False
         self._starting.add(server)
@@ -112,10 +113,10 @@ class AwaitedTools:
                 self._wake(part.held)
                 self._wake(part.departed)
             if parts and parts[0].offers is not parts[-1].offers:
-                self._wake([OTHERS])
+                self._wake([NON_TOOLS])
 
     def forget(self, server: str) -> None:
-        """This server is gone. The caller notifies those who wait."""
+        """Forget this server. The caller notifies those who wait."""
         for servers in (self._unsettled, self._unlisted, self._starting):
             servers.discard(server)
         self._asked.pop(server, None)
@@ -133,8 +134,8 @@ class AwaitedTools:
     # -- waiting --------------------------------------------------------------------------------------------------
 
     async def wait(self, name: str) -> None:
-        """Wait until there is something new to be known of the tool of this public name, or of `OTHERS`, or of whether
-        it may come."""
+        """Wait until there is something new to be known of the tool of this public name, or of `NON_TOOLS`, or of
+        whether it may come."""
         callers = self._callers.setdefault(name, trio.lowlevel.ParkingLot())
         try:
             await callers.park()

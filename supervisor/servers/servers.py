@@ -16,19 +16,21 @@ from mcp_nursery.actors.deadlines import Timer
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.list_refresh import AWAITED_FOR
+from mcp_nursery.actors.oauth.tokens import VAULT
+from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.process.orphans import LEDGER
 from mcp_nursery.actors.process.pipes import TELL_TAIL
 from mcp_nursery.actors.process.tree import LEAVING, Leaving
 from mcp_nursery.actors.secrets import HIDE_SECRETS, TELL_SECRETS
-from mcp_nursery.actors.transports.http.tokens import VAULT
 
-from ..auth.vault import ServerVault
+from ..decisions.state_machine import StateMachine
 from ..events import Reloaded, reloaded_event
+from ..login.vault import ServerVault
 from ..security.redaction import PLAIN, Redactor
 from ..spec import ServerSpec
-from ..state_machine import StateMachine
 from ..stderr import StderrLogs
 from ..storage.store import StoreUnreadable
+from ..storage.worker import StoreWorker
 from ..tools.pins import DefinitionChange
 from ..tools.tool import Invoke
 from .commands import (
@@ -47,9 +49,9 @@ from .commands import (
 )
 from .keeper import Keeper
 from .observable import Observable
-from .registry import Publications, ServerRegistry
+from .registry import ServerRegistry
+from .resources import Subscriptions
 from .settings import KeeperSettings, SupervisorSettings
-from .subscriptions import Subscriptions
 from .usage import Usage
 from .view import ServerView
 
@@ -88,29 +90,29 @@ class Servers(ServerView):
         self._nursery = nursery
         self._first = first
         self._context = copy_context()
-        """Of who opened the block, for what lasts as long as the block may: a task copies the context of whoever starts
-        it, and the trace, request or call in which somebody adds a server is not the server's."""
+        """Of who opened the block, for what lasts as long as the block may: a task copies the context of its starter,
+        and the trace, request or call in which somebody adds a server is not the server's."""
         self._keepers: dict[str, Keeper] = {}
         self.stderr: Final = StderrLogs()
         usage = Usage(self._forget_secrets) if first is None else first.usage
         watched = settings if first is None else evolve(settings, telemetry=None)  # a server is measured once
         registry = ServerRegistry(watched, invoke, usage, Subscriptions(self._subscribe))
-        super().__init__(settings, registry, registry.router, Timer(), usage)
+        super().__init__(settings, registry, registry, Timer())
         self._numbers = count()
-        """Those by which first starts go."""
+        """The numbers by which first starts go."""
         self._reloading = trio.Lock()
         self._leaving = Leaving()
-        self._context.run(LEDGER.set, settings.store_worker)
+        self._context.run(LEDGER.set, settings.ledger)
         self._context.run(LEAVING.set, self._leaving)
         self._redactors: dict[str, Redactor] = {}
         self._looks_again_at: float = -math.inf
-        """When it is looked again whether lists are too old, on Trio's clock."""
+        """The time at which the age of lists is checked again, on Trio's clock."""
         self._vaults: dict[str, ServerVault] = {}
 
     # -- secrets in what is said of them --------------------------------------------------------------------------
 
+    @override
     def redactor(self, server: str) -> Redactor:
-        """See `ServerView`."""
         return self._redactors.get(server, PLAIN)
 
     def _redact(self, server: str, text: str) -> str:
@@ -153,16 +155,16 @@ class Servers(ServerView):
         """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
         await self._execute_all(servers, Refresh)
 
+    @override
     async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind]) -> None:
-        """See `ServerView`."""
         now = trio.current_time()
         snapshots = (self.snapshots[name].value for name in servers if name in self.snapshots)
         old = [one.spec.name for one in snapshots if one.definitions.old_from <= now]
         with trio.move_on_after(AWAITED_FOR):
             await self._execute_all(old, partial(RefreshOld, kinds))
 
+    @override
     def refresh_expired(self) -> None:
-        """See `ServerView`."""
         if self.closed or not trio.lowlevel.in_trio_run() or (now := trio.current_time()) < self._looks_again_at:
             return
         self._looks_again_at = now + _LOOKS_EVERY
@@ -180,7 +182,7 @@ class Servers(ServerView):
         self.check_open()
         self.settings.roots.given = roots
         await self.announce_roots()
-        for instance in self.borrowers:
+        for instance in self.dependents:
             if isinstance(instance, Servers):
                 await instance.announce_roots()
 
@@ -203,7 +205,7 @@ class Servers(ServerView):
         return command
 
     def _subscribe(self, server: str, uris: frozenset[str]) -> None:
-        """These resources of a server are subscribed now. Never waits. One that has gone meanwhile is passed over."""
+        """Set the subscribed resources of a server. Never waits. A server that has gone meanwhile is ignored."""
         if server in self._keepers:
             self._send(server, Subscribe(uris))
 
@@ -217,8 +219,8 @@ class Servers(ServerView):
         ):
             self._send(server, Wake())
 
+    @override
     def want(self, server: str) -> None:
-        """See `ServerView`."""
         observable = self.snapshots.get(server)
         if observable is None or not (observable.value.state is ServerState.IDLE or observable.value.waits_for_place):
             return
@@ -245,15 +247,14 @@ class Servers(ServerView):
         """Start routing and keeping time, and keep these servers.
 
         Raises:
-            ConfigError: See `add`; or `MCP_TOOL_TIMEOUT` is no number.
+            ConfigError: See `add`.
         """
-        self.call_timeout(None)  # what is wrong in the environment is found here
         tasks = [self.router.run, self.timer.run]
         if self._first is None:
-            tasks.append(self.settings.store_worker.run)
+            tasks += [worker.run for worker in self._store_workers]
         for task in tasks:
             self._context.run(self._nursery.start_soon, task)
-        self._add_all(self.settings.applied(specs), {})
+        self._add_all(self.settings.applied(specs))
 
     async def add(self, spec: ServerSpec) -> None:
         """Keep one more server.
@@ -262,9 +263,8 @@ class Servers(ServerView):
             ConfigError: There is a server of that name, or `MCP_TIMEOUT` is no number.
             SupervisorClosed: The block was left.
         """
-        publications = await self.registry.prepare_names(lambda servers: servers | {spec.name})
         self.check_open()
-        self._add_all(self.settings.applied([spec]), publications)
+        self._add_all(self.settings.applied([spec]))
 
     async def remove(self, server: str, *, drain: float) -> None:
         """Keep this server no more. It is configured no more at once; returns when all it owned is closed.
@@ -273,10 +273,9 @@ class Servers(ServerView):
             UnknownServer: No server of that name.
             SupervisorClosed: The block was left.
         """
-        publications = await self.registry.prepare_names(lambda servers: servers - {server})
         self.snapshot(server)
         command = self._start_removal(server, drain)
-        self.registry.rebuild(publications)
+        self.registry.rebuild()
         await command.done.wait()
 
     async def reload(
@@ -288,17 +287,16 @@ class Servers(ServerView):
             specs = self.settings.applied(await read())
             self.check_open()
             names = frozenset(spec.name for spec in specs)
-            publications = await self.registry.prepare_names(lambda _: names)
             await self._wait_removed(names)
             again = names if restart is True else frozenset(restart or ())
-            pending, event = self._apply(specs, publications, restart=again, drain=drain)
+            pending, event = self._apply(specs, restart=again, drain=drain)
             for command in pending:
                 await command.done.wait()
         self.check_open()
         return event
 
     def specs(self) -> tuple[ServerSpec, ...]:
-        """Those of all servers that are configured now."""
+        """The specs of all servers that are configured now."""
         leaving = self.registry.leaving
         return tuple(one.value.spec for name, one in self.snapshots.items() if name not in leaving)
 
@@ -309,7 +307,7 @@ class Servers(ServerView):
             self.check_open()
 
     def _apply(
-        self, specs: Sequence[ServerSpec], publications: Publications, *, restart: Collection[str], drain: float
+        self, specs: Sequence[ServerSpec], *, restart: Collection[str], drain: float
     ) -> tuple[list[Command], Reloaded]:
         """In one step, so that nobody sees a part of it; what is still to be waited for, and what everybody is told."""
         settings = self._settings_of(specs)  # what is wrong is found before anything has changed
@@ -326,7 +324,7 @@ class Servers(ServerView):
             self._register(spec, settings[spec.name])
         self.registry.reorder((*settings, *self.registry.leaving))
         if new or removing:
-            self._launch(new, publications)
+            self._launch(new)
         self.events.publish(event)
         return pending, event
 
@@ -335,18 +333,18 @@ class Servers(ServerView):
         self.registry.leaving[server] = command
         return command
 
-    def _add_all(self, specs: Sequence[ServerSpec], publications: Publications) -> None:
+    def _add_all(self, specs: Sequence[ServerSpec]) -> None:
         settings = self._settings_of(specs)
         for spec in specs:
             if spec.name in self.snapshots:
                 raise ConfigError("a server of that name exists already", server=spec.name)
         for spec in specs:
             self._register(spec, settings[spec.name])
-        self._launch(specs, publications)
+        self._launch(specs)
 
-    def _launch(self, specs: Sequence[ServerSpec], publications: Publications) -> None:
+    def _launch(self, specs: Sequence[ServerSpec]) -> None:
         names = [spec.name for spec in specs]
-        self.registry.publish_new(names, publications)
+        self.registry.add(names)
         for name in names:
             context = self._context.copy()
             context.run(TELL_SECRETS.set, partial(self._learn_secrets, name))
@@ -382,7 +380,7 @@ class Servers(ServerView):
         self._keepers[spec.name] = Keeper(machine, settings, self.registry, partial(self._forget, spec.name))
 
     def _watch(self, spec: ServerSpec) -> None:
-        """What has to be known of a server beside its keeper. Secrets of an earlier spec are still looked for."""
+        """Begin to watch a server beside its keeper. Secrets of an earlier spec are still looked for."""
         self._redactors[spec.name] = self.redactor(spec.name).also_of(spec.transport)
         self.usage.watch(spec.name, spec.idle_limit)
 
@@ -408,12 +406,18 @@ class Servers(ServerView):
             logger.warning("still closing after %g s: %s", self.settings.shutdown_timeout, names)
             await self._cancel_keepers([commands[name] for name in survivors])
         if self._first is None:
-            await self.settings.store_worker.finish()
+            async with trio.open_nursery() as nursery:
+                for worker in self._store_workers:
+                    nursery.start_soon(worker.finish)
         self.events.finish()
         self.subscriptions.end_all()
         self.stderr.end_all()
         if self._first is None and self.telemetry is not None:
             self.telemetry.close()
+
+    @property
+    def _store_workers(self) -> Sequence[StoreWorker]:
+        return list(dict.fromkeys((self.settings.store_worker, self.settings.ledger)))
 
     async def _cancel_keepers(self, closing: Sequence[Command]) -> None:
         """Cancel those that still close. What must be done to the end is, and written down before the store closes."""
@@ -424,7 +428,7 @@ class Servers(ServerView):
                 await command.done.wait()
 
     def _forget(self, server: str) -> None:
-        """Its keeper has ended: everything it owned is closed."""
+        """Forget a server whose keeper has ended: everything it owned is closed."""
         if not self.closed:
             del self._keepers[server]
             del self._vaults[server]

@@ -12,18 +12,16 @@ from attrs import Factory, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots
 from mcp_nursery.actors.errors import AuthorizationFailed, ConfigError
-from mcp_nursery.actors.server import Permit
+from mcp_nursery.actors.incarnation import Permit
+from mcp_nursery.actors.oauth.tokens import MemoryVault, Tokens, Vault
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
-from mcp_nursery.actors.transports.http.tokens import MemoryVault, Tokens, Vault
 
-from ..auth.vault import ServerVault, words_of
-from ..restart_policy import Lazy, RestartPolicy
+from ..decisions.restart_policy import Lazy, RestartPolicy
+from ..login.vault import ServerVault, words_of
 from ..security.redaction import Redactor
 from ..security.trust import Trust, TrustGate
 from ..spec import ServerSpec
-from ..storage.definitions import DefinitionCache
-from ..storage.eras import EraMemory
-from ..storage.pins import PinMode, ToolPins
+from ..storage.server_memory import DefinitionCache, EraMemory, PinMode, ToolPins
 from ..storage.store import spec_digest
 from ..storage.worker import StoreWorker
 from ..transports import LOCAL_KINDS, REMOTE_KINDS
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from ..telemetry.telemetry import Telemetry
 
 WaitFor = Literal["all", "uncached"]
-"""Whose first attempts the gate waits for: all servers', or only those of which nothing is cached."""
+"""The first attempts that the gate waits for: those of all servers, or only of those without cached definitions."""
 
 LOCAL_STARTS = 3
 """Local servers that may be starting at once: more than that on two cores only slow each other down."""
@@ -48,7 +46,7 @@ DEFAULT_CONNECT_TIMEOUT = 30.0
 
 _MILLISECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 
-_GRACE_SHARE = 2.5
+_GRACES_PER_SHUTDOWN = 2.5
 """The shutdown timeout over one grace period: closing waits twice, and the rest is for reaping."""
 
 
@@ -68,7 +66,7 @@ def _login(spec: ServerSpec, settings: "SupervisorSettings") -> Callable[[], Awa
         return None
 
     async def log_in() -> Tokens:
-        from ..auth import login
+        from ..login import login
 
         request = spec.trust_request
         refusal = None if request is None else await settings.trust_gate.permit(request)
@@ -81,12 +79,12 @@ def _login(spec: ServerSpec, settings: "SupervisorSettings") -> Callable[[], Awa
 
 @frozen
 class SupervisorSettings:
-    """What holds for all servers."""
+    """The settings that hold for all servers."""
 
     policy: RestartPolicy
     """For servers that bring none of their own."""
     template: str
-    """How public tool names are made."""
+    """The template of public tool names."""
     reserved: Collection[str]
     """Public names that the host keeps for itself."""
     shutdown_timeout: float
@@ -94,38 +92,42 @@ class SupervisorSettings:
     environ: Mapping[str, str] = field(repr=False)
     """The host's environment, for `MCP_TIMEOUT` and `MCP_TOOL_TIMEOUT`."""
     store_worker: StoreWorker = field(repr=False)
-    """What earlier runs found, what the user agreed to, and where processes are recorded."""
+    """The store of the findings of earlier runs, and of the user's agreements."""
     callbacks: Callbacks = NO_CALLBACKS
-    """What servers may ask of the host, but for roots."""
+    """The callbacks of servers' questions, but for roots."""
     roots: CurrentRoots = field(factory=CurrentRoots)
-    """Where they are told to work."""
+    """The folders in which they are to work."""
     vault: Vault = field(factory=MemoryVault, repr=False)
-    """Where tokens are kept."""
+    """The vault of tokens."""
     trust: Trust | None = field(default=None, repr=False)
     """Asked about an entry of a project's file that is not trusted yet."""
     pins: PinMode = "report"
-    """What is done with tools that differ from what they were when they were first used."""
+    """The treatment of tools that differ from what they were when they were first used."""
     lazy: Lazy | None = None
-    """Which servers are lazy, whatever their specs say; None: as these say."""
+    """The laziness of servers, whatever their specs say; None: as these say."""
     telemetry: "Telemetry | None" = field(default=None, repr=False)
     """Measures servers and calls; None if nothing is measured."""
+    ledger: StoreWorker = field(
+        default=Factory(lambda self: self.store_worker, takes_self=True), repr=False, kw_only=True
+    )
+    """The store of the processes of this machine."""
     limiters: Mapping[str | None, StartLimiter] = field(factory=_start_limiters, init=False, repr=False)
-    """Where first starts wait for their turn, by the kind of transport."""
+    """The limiters of first starts, by the kind of transport."""
     trust_gate: TrustGate = field(
         default=Factory(lambda self: TrustGate(self.store_worker, self.trust, trio.Lock()), takes_self=True),
         init=False,
         repr=False,
     )
-    """Where such entries are stopped."""
+    """The gate at which entries that are not trusted are stopped."""
 
     def applied(self, specs: Iterable[ServerSpec]) -> list[ServerSpec]:
-        """These, with what goes before what they say."""
+        """The specs with the overriding settings."""
         return [spec if self.lazy is None else evolve(spec, lazy=self.lazy) for spec in specs]
 
 
 @frozen(kw_only=True)
 class KeeperSettings:
-    """What a keeper takes from the supervisor, for one server."""
+    """The settings that a keeper takes from the supervisor, for one server."""
 
     policy: RestartPolicy
     """If its spec brings none."""
@@ -136,25 +138,25 @@ class KeeperSettings:
     redact: Callable[[str], str]
     """Takes the server's secrets out of a text."""
     definitions: DefinitionCache
-    """What it declared in earlier runs, and where what it declares is written down for later ones."""
+    """The definitions of earlier runs, and the place where the present ones are stored for later runs."""
     limiter: StartLimiter
-    """Where a fresh start waits for its turn; restarts never wait."""
+    """The limiter in which a fresh start waits for its turn; restarts never wait."""
     number: int
-    """Its place among fresh starts, as servers are configured."""
+    """The place among fresh starts, as servers are configured."""
     callbacks: Callbacks
-    """What the server may ask of the host, but for roots."""
+    """The callbacks of the server's questions, but for roots."""
     roots: CurrentRoots
-    """Where it is told to work."""
+    """The folders in which it is to work."""
     permit: Permit | None
     """Asked before every start; None: it may always start."""
     notes: EraMemory
-    """What is known of its era, and where that is written down for later runs."""
+    """The memory of its era, also for later runs."""
     pins: ToolPins
-    """What holds its tools against what they were when they were first used."""
+    """The comparison of its tools with what they were when they were first used."""
     idle_since: Callable[[], float]
-    """When it was last used, on Trio's clock; `inf` while it is being used, `-inf` if it never was."""
+    """The time at which it was last used, on Trio's clock; `inf` while it is being used, `-inf` if it never was."""
     tokens: ServerVault
-    """What authorises it."""
+    """The vault of its tokens."""
     log_in: Callable[[], Awaitable[Tokens]] | None
     """Asks a person to authorise it; None: no person is asked."""
 
@@ -169,7 +171,7 @@ class KeeperSettings:
         tokens: ServerVault,
         number: int,
     ) -> "KeeperSettings":
-        """What holds for this server.
+        """The settings for this server.
 
         Raises:
             ConfigError: `MCP_TIMEOUT` is no number.
@@ -181,7 +183,7 @@ class KeeperSettings:
             redact=lambda text: redactor().said(text),
             definitions=DefinitionCache(settings.store_worker, spec, digest, redactor),
             connect_timeout=timeout,
-            close_grace=settings.shutdown_timeout / _GRACE_SHARE,
+            close_grace=settings.shutdown_timeout / _GRACES_PER_SHUTDOWN,
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
             number=number,
             callbacks=settings.callbacks,
@@ -196,7 +198,7 @@ class KeeperSettings:
 
     @property
     def offered(self) -> Callbacks:
-        """What the server is offered if it connects now: it may ask for roots only where there are some to tell of."""
+        """The callbacks that the server is offered if it connects now: roots only where there are some."""
         return evolve(self.callbacks, roots=None if self.roots.given is None else self.roots)
 
 
@@ -219,27 +221,14 @@ def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> flo
     return seconds or math.inf
 
 
-def call_timeout(call: float | None, server: float | None, environ: Mapping[str, str]) -> float:
-    """Seconds a call may take: its own limit, else the server's, else `MCP_TOOL_TIMEOUT` (ms), else none.
-
-    Args:
-        call: The limit given with the call. 0 is no time at all, `math.inf` no limit.
-        server: `ServerSpec.call_timeout`. 0, here and in the environment, means no limit.
-        environ: The host's environment, read only when the first two are None. An empty variable counts as absent.
-
-    Returns:
-        Seconds, `math.inf` for no limit.
+def default_call_timeout(environ: Mapping[str, str]) -> float:
+    """Seconds that a call may take which has no limit of its own, to a server that has none: `MCP_TOOL_TIMEOUT` (ms),
+    or `math.inf`. An empty variable counts as absent, and 0 is no limit.
 
     Raises:
-        ValueError: `call` is negative or not a number.
-        ConfigError: `MCP_TOOL_TIMEOUT` is not a number of milliseconds.
+        ConfigError: It is not a number of milliseconds.
     """
-    if call is not None:
-        if not call >= 0:
-            raise ValueError(f"timeout must be seconds >= 0, not {call}")
-        return float(call)
-    seconds = _from_environment("MCP_TOOL_TIMEOUT", environ) if server is None else server
-    return seconds or math.inf
+    return _from_environment("MCP_TOOL_TIMEOUT", environ) or math.inf
 
 
 def _from_environment(name: str, environ: Mapping[str, str]) -> float | None:

@@ -11,8 +11,8 @@ from attrs import define, field
 from mcp_nursery.actors.account import KEPT_FOR_SERVERS, Account
 from mcp_nursery.actors.enums import ServerState
 
-from ..state_machine import Snapshot
-from ..statistics import ServerTally
+from ..decisions.state_machine import Snapshot
+from ..decisions.statistics import ServerTally
 
 
 @define(eq=False)
@@ -28,10 +28,10 @@ class Usage:
     _users: Counter[str] = field(factory=Counter[str], init=False)
     """Lists and the like that are under way."""
     _used_at: dict[str, float] = field(factory=dict[str, float], init=False)
-    """When the last call or list ended; only of servers that may become idle."""
+    """The times at which the last call or list ended; only of servers that may become idle."""
 
     def watch(self, server: str, limit: float) -> None:
-        """It is configured. Note from now on when it was last used, if it has a limit of idleness."""
+        """Record from now on when a server was last used, if it has a limit of idleness."""
         self._configured.add(server)
         self._begin(server)
         if limit == math.inf:
@@ -40,7 +40,7 @@ class Usage:
             self._used_at.setdefault(server, -math.inf)
 
     def forget(self, server: str) -> None:
-        """It was removed: forget it once it has no calls."""
+        """Forget a removed server once it has no calls."""
         self._configured.discard(server)
         self._drop_if_unused(server)
 
@@ -52,12 +52,13 @@ class Usage:
         self._on_unused(server)
 
     def tally(self, server: str) -> ServerTally:
-        """What was counted for a server so far."""
+        """The counts of a server so far."""
         return self._tallies.get(server) or ServerTally()
 
     def begin_call(self, server: str) -> None:
         """A call of this server begins."""
-        self._begin(server).in_flight += 1
+        tally = self._tallies.get(server) or self._begin(server)
+        tally.in_flight += 1
 
     def _begin(self, server: str) -> ServerTally:
         tally = self._tallies.get(server)
@@ -70,17 +71,19 @@ class Usage:
         tally = self._tallies[server]
         tally.done += 1
         tally.of(tool).add(seconds)
-        self._end_call(server, tally)
+        tally.in_flight -= 1
+        if server in self._used_at or server not in self._configured:
+            self._mark_used(server)
 
     def fail_call(self, server: str, tool: str | None, error: str, delivery: str) -> None:
         """A call of this server has failed with this class of error."""
         tally = self._tallies[server]
         tally.failed += 1
         tally.of(tool).failures[error, delivery] += 1
-        self._end_call(server, tally)
-
-    def _end_call(self, server: str, tally: ServerTally) -> None:
         tally.in_flight -= 1
+        self._mark_used(server)
+
+    def _mark_used(self, server: str) -> None:
         if server in self._used_at:
             self._used_at[server] = trio.current_time()
         if server not in self._configured:
@@ -108,7 +111,8 @@ class Usage:
                 self._drop_if_unused(server)
 
     def idle_since(self, server: str) -> float:
-        """When the last call or list ended, on Trio's clock; `inf` while there is one, `-inf` if there was none."""
+        """The time at which the last call or list ended, on Trio's clock; `inf` while there is one, `-inf` if there was
+        none."""
         if self.tally(server).in_flight or self._users[server]:
             return math.inf
         return self._used_at.get(server, -math.inf)

@@ -1,4 +1,4 @@
-"""The servers of a supervisor as calls and hosts see them, whoever keeps them."""
+"""The servers of a supervisor as calls and hosts see them."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -11,74 +11,77 @@ from mcp_nursery.actors.callbacks import Callbacks
 from mcp_nursery.actors.deadlines import Timer
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import SupervisorClosed, UnknownServer
-from mcp_nursery.actors.router import RouterActor
 
 from ..catalogue.catalogue import Catalogue
-from ..catalogue.suggestions import near_names
+from ..decisions.state_machine import Snapshot
+from ..decisions.suggestions import near_names
 from ..events import InjectionSuspected
 from ..security.redaction import Redactor
 from ..security.untrusted_marks import clean_name
-from ..state_machine import Snapshot
 from ..tools.naming import possible_owners
 from .observable import Observable
+from .projection import Projection
 from .registry import ServerRegistry
-from .settings import SupervisorSettings, WaitFor, call_timeout
-from .usage import Usage
+from .resources import Subscriptions
+from .settings import SupervisorSettings, WaitFor, default_call_timeout
 
 logger: Final = logging.getLogger(__name__)
 
 
 class ServerView(ABC):
-    """Where servers stand, what they offer, and the way of a call to them.
+    """The states of servers, their offers, and the way of a call to them.
 
     Args:
-        settings: What holds for all of them.
-        registry: What is known of them.
-        router: What brings them calls.
-        timer: What ends calls that take too long.
-        usage: Who uses which.
+        settings: The settings that hold for all of them.
+        registry: The registry of those who keep them.
+        projection: The projection of what is shown here.
+        timer: The timer that ends calls which take too long.
+        subscriptions: The open subscriptions. Default: the registry's.
     """
 
     callbacks: Callbacks | None = None
-    """What answers servers that ask in the middle of a call, where that is this supervisor's affair; None: what the
-    connection was told."""
+    """The callbacks that answer servers in the middle of a call, where this supervisor has its own; None: those that
+    the connection was made with."""
 
     def __init__(
         self,
         settings: SupervisorSettings,
         registry: ServerRegistry,
-        router: RouterActor,
+        projection: Projection,
         timer: Timer,
-        usage: Usage,
+        subscriptions: Subscriptions | None = None,
     ) -> None:
         self.settings: Final = settings
+        self.default_timeout: Final = default_call_timeout(settings.environ)
+        """Seconds for a call without a limit, to a server without one: those of the environment, or `inf`."""
         self.closed: bool = False
-        """Whether the supervisor's block is being left."""
+        """True while the supervisor's block is being left."""
         self.registry: Final = registry
-        self.router: Final = router
+        self.projection: Final = projection
+        self.router: Final = registry.router
         self.timer: Final = timer
-        self.usage: Final = usage
-        self.subscriptions: Final = registry.subscriptions
+        self.usage: Final = projection.figures.usage
+        self.subscriptions: Final = subscriptions or registry.subscriptions
         self.telemetry: Final = settings.telemetry
-        self.snapshots: Final = registry.snapshots
-        self.catalogue: Final = registry.catalogue
-        self.events: Final = registry.events
-        self.awaited_tools: Final = registry.awaited_tools
-        self.breakers: Final = registry.breakers
-        self.borrowers: Final[set[ServerView]] = set()
-        """Those who end when this does."""
+        self.snapshots: Final = projection.snapshots
+        self.catalogue: Final = projection.catalogue
+        self.events: Final = projection.events
+        self.awaited_tools: Final = projection.awaited_tools
+        self.breakers: Final = projection.figures.breakers
+        self.dependents: Final[set[ServerView]] = set()
+        """The views that end when this does: those of borrowers, and of further instances."""
 
     def end(self) -> None:
-        """The block is being left: whoever waits for something here is told."""
+        """End this view: the block is being left, and all that wait for something here are woken."""
         self.closed = True
-        for borrower in tuple(self.borrowers):
-            borrower.end()
-        self.registry.notify()
+        for dependent in tuple(self.dependents):
+            dependent.end()
+        self.projection.notify()
 
     # -- what is known --------------------------------------------------------------------------------------------
 
     def snapshot(self, server: str) -> Observable[Snapshot]:
-        """What is known of a server, and whoever waits for it to change.
+        """The snapshot of a server, to be waited for.
 
         Raises:
             UnknownServer: No server of that name.
@@ -141,11 +144,16 @@ class ServerView(ABC):
             await observable.wait(passes)
 
     def unlisted(self) -> tuple[str, ...]:
-        """See `Supervisor.unlisted`."""
+        """The servers of which it is not known yet what they offer, in the order in which they were configured."""
         return tuple(name for name, one in self.snapshots.items() if not one.value.listed)
 
     async def wait_listed(self, server: str) -> None:
-        """See `Supervisor.wait_listed`."""
+        """Wait until it is known what a server offers, or the server has gone. Starts nothing.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
 
         def listed(snapshot: Snapshot) -> bool | None:
             self.check_open()
@@ -154,12 +162,12 @@ class ServerView(ABC):
         await self.snapshot(server).wait(listed)
 
     def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
-        """Those of these servers of which a tool can have this public name, whatever tools they have."""
+        """The servers among these of which a tool can have this public name, whatever tools they have."""
         return possible_owners(name, servers, self.settings.template)
 
     def offers(self, server: str, tool: str, definition: Mapping[str, Any] | None = None) -> bool:
-        """See `Supervisor.offers`. What a server does not list it may still have, under a name that no filter fits and
-        no pin is of."""
+        """True if a call of this tool is let through to its server. What a server does not list it may still have,
+        under a name that no filter fits and no pin is of."""
         snapshot, catalogue = self.snapshot(server).value, self.catalogue.value
         if not snapshot.spec.offers(tool) or catalogue.held_back(tool, server) is not None:
             return False
@@ -207,14 +215,6 @@ class ServerView(ABC):
     def redactor(self, server: str) -> Redactor:
         """Takes the server's secrets out of texts about it; also after it was removed, while a call of it is
         under way."""
-
-    def call_timeout(self, server: float | None) -> float:
-        """The seconds that hold for a call without a limit of its own: the server's, the environment's, or none.
-
-        Raises:
-            ConfigError: `MCP_TOOL_TIMEOUT` is no number.
-        """
-        return call_timeout(None, server, self.settings.environ)
 
     def report_injection(self, server: str, tool: str, signals: tuple[str, ...]) -> None:
         """Publish and log that what this server says looks like instructions for the model; `tool`: by the server's own

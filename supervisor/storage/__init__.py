@@ -1,1 +1,1 @@
-"""What outlasts a run: one SQLite file, and the one task that uses it."""
+"""State that outlasts a run: one SQLite file, and the one task that uses it."""

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import os
 import sqlite3
 import time
@@ -16,9 +15,8 @@ from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 
 from ..security.trust import TrustRequest
-from ..tools.pins import DefinitionChange, Pin, Room, UnusablePins, check_pinned, means_the_same, pins_after
-from .definition_rows import RowWriter, cached_definitions
-from .process_rows import adopt_orphans
+from ..tools.pins import DefinitionChange, Pin, Room, check_pinned, means_the_same, pins_after
+from .rows import Sweeps, adopt_orphans, cached_definitions, era_in, pinned_change, write_definitions
 from .state_file import (
     ADVICE,
     BUSY,
@@ -30,17 +28,14 @@ from .state_file import (
     pin_rows,
     whole,
 )
-from .store import DOUBT, EraNote, StoreUnreadable
+from .store import EraNote, Store, StoreUnreadable
 
 logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MEMORY = 30 * 24 * 3600.0
-"""Seconds after which an era is asked for again."""
 
-
-class SqliteStore:
+class SqliteStore(Store):
     """One file, readable by its user alone, that several processes may use at once. Opened when first needed.
 
     Args:
@@ -48,16 +43,18 @@ class SqliteStore:
             has written, it is left alone, and the file is `state-6.sqlite3` beside `state.sqlite3`.
     """
 
-    blocking = True
+    blocking = True  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
+    shared = False  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self._named = None if path is None else Path(path)
         self._found: Path | None = None
         self._connection: sqlite3.Connection | None = None
+        self._warned = False
         self._problem: str | None = None
         self._unopened: str | None = None
-        """Why it could not be opened just now."""
-        self._definitions = RowWriter()
+        """The reason why it could not be opened just now."""
+        self._sweeps = Sweeps()
 
     @property
     def path(self) -> Path:
@@ -68,32 +65,36 @@ class SqliteStore:
 
     @property
     def _former(self) -> Path:
-        """Where a version with another format may have written."""
+        """The file that a version with another format may have written."""
         if self._named is None:
             from platformdirs import user_state_path
 
             return user_state_path("mcp-nursery") / "state.sqlite3"
         return self._named
 
+    @property
+    def problem(self) -> str | None:
+        return self._problem
+
     @contextmanager
     def together(self) -> Generator[None, None, None]:
-        """See `Store`. If another process writes for a second, or the file cannot be used, all is done on its own, and
-        nothing of it waits again: many would wait for as many seconds."""
+        # If another process writes for a second, or the file cannot be used, all is done on its own, and nothing of it
+        # waits again: many would wait for as many seconds.
         try:
-            self._certain(lambda db: db.execute("BEGIN IMMEDIATE"))
+            self._run(lambda db: db.execute("BEGIN IMMEDIATE"))
         except StoreUnreadable as problem:
-            with self._in_haste(str(problem)):
+            with self._without_waiting(str(problem)):
                 yield
             return
         try:
             yield
         except BaseException:
-            self._certain(_undo)
+            self._run(_undo)
             raise
-        self._certain(_commit)
+        self._run(_commit)
 
     @contextmanager
-    def _in_haste(self, problem: str) -> Generator[None, None, None]:
+    def _without_waiting(self, problem: str) -> Generator[None, None, None]:
         """Do what can be done at once. A file that could not be opened is not tried again."""
         db = self._connection
         self._unopened = problem
@@ -107,112 +108,102 @@ class SqliteStore:
                 db.execute(f"PRAGMA busy_timeout = {BUSY * 1000:.0f}")
 
     def era(self, server: str, spec: str) -> EraNote | None:
-        """See `Store`."""
         query = "SELECT era, answered, at FROM eras WHERE server = ? AND spec = ?"
-        row: Any = self._tried(lambda db: db.execute(query, (server, spec)).fetchone(), None)
-        return None if row is None else _era_in(*row)
+        row: Any = self._try(lambda db: db.execute(query, (server, spec)).fetchone(), None)
+        return None if row is None else era_in(*row)
 
     def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
-        """See `Store`."""
         row = (server, spec, era.value, time.time(), answered)
         query = "INSERT OR REPLACE INTO eras (server, spec, era, at, answered) VALUES (?, ?, ?, ?, ?)"
-        self._tried(lambda db: db.execute(query, row), None)
+        self._try(lambda db: db.execute(query, row), None)
 
     def definitions(self, server: str, spec: str, *, most: int) -> bytes:
-        """See `Store`."""
-        return self._tried(lambda db: cached_definitions(db, server, spec, most), b"")
+        return self._try(lambda db: cached_definitions(db, server, spec, most), b"")
 
     def remember_definitions(self, server: str, spec: str, declared: bytes, at: float) -> None:
-        """See `Store`."""
-        self._tried(lambda db: self._definitions.write(db, server, spec, declared, at), None)
+        self._try(lambda db: write_definitions(db, self._sweeps, server, spec, declared, at=at), None)
 
     def add_process(self, marker: str, host: HostProcess) -> None:
-        """See `Store`."""
         row = (marker, host.machine, host.pid, host.started, time.time())
         query = "INSERT INTO processes (marker, machine, host, host_started, at) VALUES (?, ?, ?, ?, ?)"
-        self._tried(lambda db: db.execute(query, row), None)
+        self._try(lambda db: db.execute(query, row), None)
 
     def name_process(self, marker: str, leader: ProcessId) -> None:
-        """See `Store`."""
         row = (leader.pid, leader.started, marker)
-        self._tried(lambda db: db.execute("UPDATE processes SET pid = ?, started = ? WHERE marker = ?", row), None)
+        self._try(lambda db: db.execute("UPDATE processes SET pid = ?, started = ? WHERE marker = ?", row), None)
 
     def forget_process(self, marker: str) -> None:
-        """See `Store`."""
-        self._tried(lambda db: db.execute("DELETE FROM processes WHERE marker = ?", (marker,)), None)
+        self._try(lambda db: db.execute("DELETE FROM processes WHERE marker = ?", (marker,)), None)
 
     def adopt_orphans(self, host: HostProcess, *, but: str | None) -> list[Orphan]:
-        """See `Store`."""
-        return self._tried(lambda db: adopt_orphans(db, host, but), [])
+        return self._try(lambda db: adopt_orphans(db, host, but), [])
 
     def agreed(self, digest: str) -> bool:
-        """See `Store`. A file that is not there is not made: nobody has agreed to anything."""
-        if not self._is_there():
+        if not self._is_there():  # nor is it made: nobody has agreed to anything
             return False
-        return self._certain(lambda db: _agreed(db, digest))
+        return self._run(lambda db: _has_agreed(db, digest))
 
     def agree(self, request: TrustRequest) -> None:
-        """See `Store`."""
         row = (request.digest, request.server, request.file, time.time())
         query = "INSERT OR REPLACE INTO consents (digest, server, file, at) VALUES (?, ?, ?, ?)"
-        self._certain(lambda db: db.execute(query, row))
+        self._run(lambda db: db.execute(query, row))
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
-        """See `Store`."""
-        return self._certain(lambda db: _pin(db, server, spec, declared))
+        return self._run(lambda db: _pin(db, server, spec, declared))
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
-        """See `Store`."""
-        self._certain(lambda db: _accept(db, spec, change))
+        self._run(lambda db: _accept(db, spec, change))
 
     def open_changes(self) -> list[tuple[str, DefinitionChange]]:
-        """See `Store`. A file that is not there is not made: nothing was ever used."""
-        if not self._is_there():
+        if not self._is_there():  # nor is it made: nothing was ever used
             return []
-        return self._certain(_open_changes)
+        return self._run(_open_changes)
 
     def close(self) -> None:
-        """See `Store`."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _tried(self, work: Callable[[sqlite3.Connection], T], instead: T) -> T:
+    def _try(self, work: Callable[[sqlite3.Connection], T], instead: T) -> T:
         try:
-            return self._certain(work)
+            return self._run(work)
         except StoreUnreadable as error:
-            if self._problem is None:  # once: it will not be better at the next time
+            if not self._warned:  # once: it will not be better at the next time
                 logger.warning("%s; nothing is remembered in this run", error)
-            self._problem = str(error)
+            self._warned = True
             return instead
 
-    def _certain(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         advice = ADVICE
         try:
             if self._connection is None:
                 if self._unopened is not None:
                     raise StoreUnreadable(self._unopened)
-                self._connection = self._opened()
-            return work(self._connection)
+                self._connection = self._open()
+            done = work(self._connection)
         except UnusableFile as error:
             reason, advice = str(error), error.advice
         except (sqlite3.Error, OSError, ValueError, UnusableRow) as error:
             reason = getattr(error, "strerror", None) or str(error)
-        raise StoreUnreadable(f"{self.path}: the state file cannot be used: {reason}; {advice}")
+        else:
+            self._problem = None
+            return done
+        self._problem = f"{self.path}: the state file cannot be used: {reason}; {advice}"
+        raise StoreUnreadable(self._problem)
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         path = self.path if self._named is None else file_for(self._named)
         connection = open_state_file(path, None if path == self._former else self._former)
         self._found = path
         return connection
 
     def _is_there(self) -> bool:
-        """Whether there is anything to be read."""
+        """True if there is a file to be read."""
         return self._connection is not None or any(map(os.path.lexists, (self.path, self._former)))
 
 
 class UnusableRow(ValueError):
-    """What was written down cannot be read."""
+    """A row that cannot be read."""
 
 
 def _commit(db: sqlite3.Connection) -> None:
@@ -228,16 +219,7 @@ def _undo(db: sqlite3.Connection) -> None:
         db.execute("ROLLBACK")
 
 
-def _era_in(era: Any, answered: Any, at: Any) -> EraNote | None:
-    """What a row says; nothing if none of us can have written it."""
-    if era not in set(Era) or answered not in (0, 1) or not isinstance(at, float):
-        return None
-    age = time.time() - at
-    seconds = math.inf if answered else min(DOUBT - age, DOUBT)  # a clock that was wrong is believed no longer
-    return EraNote(Era(era), seconds) if age < _MEMORY and seconds > 0 else None
-
-
-def _agreed(db: sqlite3.Connection, digest: str) -> bool:
+def _has_agreed(db: sqlite3.Connection, digest: str) -> bool:
     row = db.execute("SELECT server, file, at FROM consents WHERE digest = ?", (digest,)).fetchone()
     if row is not None and [type(each) for each in row] != [str, str, float]:
         raise UnusableRow("a trust decision in it is damaged")
@@ -255,10 +237,10 @@ WHERE server = ? AND spec = ? AND tool IN (SELECT value FROM json_each(?))
 
 def _pin(db: sqlite3.Connection, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
     known = _pins_of(db, server, spec, declared)
-    if pins_after(declared, known, lambda: _taken(db, server, spec)):
+    if pins_after(declared, known, lambda: _room_taken(db, server, spec)):
         with whole(db):
             known = _pins_of(db, server, spec, declared)  # looked at again: another host may have been quicker
-            changed = pins_after(declared, known, lambda: _taken(db, server, spec))
+            changed = pins_after(declared, known, lambda: _room_taken(db, server, spec))
             _write(db, server, spec, changed)
             known = {**known, **changed}
     return {tool: pin.text if pin.text == declared[tool] else check_pinned(pin.text) for tool, pin in known.items()}
@@ -283,7 +265,7 @@ def _write(db: sqlite3.Connection, server: str, spec: str, pins: Mapping[str, Pi
         db.execute(INSERT_PINS, (server, spec, time.time(), pin_rows(pins)))
 
 
-def _taken(db: sqlite3.Connection, server: str, spec: str) -> Room:
+def _room_taken(db: sqlite3.Connection, server: str, spec: str) -> Room:
     query = "SELECT count(*), total(length(text)), total(length(differs)) FROM pinned WHERE server = ? AND spec = ?"
     names, pinned, differing = db.execute(query, (server, spec)).fetchone()
     return Room(names, int(pinned), int(differing))
@@ -293,23 +275,4 @@ def _open_changes(db: sqlite3.Connection) -> list[tuple[str, DefinitionChange]]:
     rows = db.execute(
         "SELECT server, spec, tool, text, differs FROM pinned WHERE differs IS NOT NULL ORDER BY server, at"
     ).fetchall()
-    return [
-        (_text(spec), DefinitionChange(_text(server), _name_in(tool), check_pinned(text), check_pinned(differs)))
-        for server, spec, tool, text, differs in rows
-        if not means_the_same(text, differs)
-    ]
-
-
-def _text(column: object) -> str:
-    if isinstance(column, str):
-        return column
-    raise UnusablePins
-
-
-def _name_in(column: object) -> str:
-    try:
-        if isinstance(column, str) and isinstance(name := json.loads(column), str):
-            return name
-    except ValueError:
-        pass
-    raise UnusablePins
+    return [pinned_change(*row) for row in rows if not means_the_same(row[3], row[4])]

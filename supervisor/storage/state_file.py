@@ -1,7 +1,7 @@
 """The SQLite file that outlasts a run: whose it has to be, what it has to be, and how it is opened.
 
-It says what a user has agreed to. Who can write it, or put another in its place, can agree for them; and a database of
-another program is nobody's to write tables into. So both are looked at before anything is written.
+It holds the agreements of a user. A program that can write or replace it can agree in the user's place; and a database
+of another program must not get our tables. So both are checked before anything is written.
 
 Versions live beside each other: two applications of a user may bring two. What a version may add without a new format
 are tables, and columns that need no value; the others leave alone what they do not know. A format that cannot be shared
@@ -18,16 +18,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
 
-from ..tools.pins import Pin, UnusablePins, repinned
+from ..tools.pins import Pin, UnusablePins, repin
 
 APPLICATION: Final = 0x6D63706E
-"""`mcpn`: what says in the file whose format it has."""
+"""`mcpn`: the application id that marks the file as ours."""
 FORMAT: Final = 6
 """Format 1 had no pins, format 2 those of a server in one row; neither said whose it was. Up to format 3 an era did not
 say whether a server had answered. Up to format 4 no definitions were cached, and up to format 5 those of one version
 alone, in a file that versions shared by name."""
 _SIGNED: Final = 3
-"""The first format that says whose it is."""
+"""The first format with that id."""
 BUSY: Final = 1.0
 """Seconds to wait for another process that is writing."""
 
@@ -51,7 +51,7 @@ _COLUMNS: Final = {
     "pins": ("server", "spec", "pins", "at"),
 }
 _OLD_ERAS: Final = _COLUMNS["eras"][:4]
-_ANSWERED: Final = 4
+_ANSWERED_FORMAT: Final = 4
 """The first format whose eras say whether a server has answered."""
 _OF_FORMAT: Final = {
     0: frozenset[str](),
@@ -72,11 +72,11 @@ because Python's own thread may have to wait for its turn after each."""
 
 
 ADVICE: Final = "repair it, or move it away to begin anew"
-"""What to do about a file that is damaged."""
+"""The advice to a user whose file is damaged."""
 
 
 class UnusableFile(Exception):
-    """What is wrong with the file or its folder, and what to do about it."""
+    """The fault of the file or of its folder, and what to do about it."""
 
     def __init__(self, problem: str, advice: str = ADVICE) -> None:
         super().__init__(problem)
@@ -100,7 +100,7 @@ def file_for(path: Path) -> Path:
     make_folder(path.parent)
     check_file(path)
     _check_journals(path)
-    with closing(_connected(path)) as db:
+    with closing(_connect(path)) as db:
         return path if _format_of(db) in (0, FORMAT) else own_file(path)
 
 
@@ -121,7 +121,7 @@ def open_state_file(path: Path, former: Path | None = None) -> sqlite3.Connectio
     except FileExistsError:
         check_file(path)
     _check_journals(path)
-    db = _connected(path)
+    db = _connect(path)
     try:
         if (found := _format_of(db)) not in (0, FORMAT):
             raise UnusableFile(f"it is of format {found}", "name another file")
@@ -135,7 +135,7 @@ def open_state_file(path: Path, former: Path | None = None) -> sqlite3.Connectio
     return db
 
 
-def _connected(path: Path) -> sqlite3.Connection:
+def _connect(path: Path) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
     db.text_factory = _text_or_bytes
     return db
@@ -156,7 +156,7 @@ def _text_or_bytes(data: bytes) -> str | bytes:
 
 @contextmanager
 def whole(db: sqlite3.Connection) -> Generator[None, None, None]:
-    """What is done in the block is done altogether or not at all; within another such block, with all of that."""
+    """A transaction: all of the block is done or nothing; a block within another one joins it."""
     if db.in_transaction:
         yield
         return
@@ -191,7 +191,7 @@ def make_folder(folder: Path) -> None:
 def _check_folder(folder: Path, *, nearest: bool) -> None:
     """Refuse a folder in which another user could put another file in the place of ours.
 
-    In a folder like `/tmp` nobody can move what is another's. But next to our file anybody could put one that SQLite
+    In a folder like `/tmp` no user can move another's file. But any user could put a file next to ours that SQLite
     takes for its journal.
     """
     found = folder.stat()
@@ -222,7 +222,7 @@ def check_file(path: Path, said: str = "") -> None:
 
 
 def _format_of(db: sqlite3.Connection) -> int:
-    """Its format, 0 for that of an empty file. One that is newer than ours may be anything within.
+    """The format of a file, 0 if it is empty. A file of a newer format may hold anything.
 
     Raises:
         UnusableFile: It has none of ours.
@@ -261,7 +261,7 @@ def _has_our_tables(tables: Collection[str], version: int) -> bool:
 
 def _has_our_columns(db: sqlite3.Connection, version: int) -> bool:
     columns = "SELECT name FROM pragma_table_info(?)"
-    wanted = _COLUMNS if version >= _ANSWERED else {**_COLUMNS, "eras": _OLD_ERAS}
+    wanted = _COLUMNS if version >= _ANSWERED_FORMAT else {**_COLUMNS, "eras": _OLD_ERAS}
     found = {each: tuple(name for (name,) in db.execute(columns, (each,))) for each in _OF_FORMAT[version]}
     return all(names[: len(wanted[each])] == wanted[each] for each, names in found.items())
 
@@ -291,7 +291,7 @@ def _former(path: Path | None) -> Generator[sqlite3.Connection | None, None, Non
     try:
         check_file(path)
         _check_journals(path)
-        with closing(_connected(path)) as db:
+        with closing(_connect(path)) as db:
             yield db if _format_of(db) < FORMAT else None
     except UnusableFile as error:
         raise UnusableFile(f"it begins with what {path} says: {error}", error.advice) from None
@@ -302,11 +302,11 @@ def _former(path: Path | None) -> Generator[sqlite3.Connection | None, None, Non
 def _take_over(db: sqlite3.Connection, earlier: sqlite3.Connection) -> None:
     found = _format_of(earlier)
     for table in sorted(_OF_FORMAT[found] & _TABLES.keys()):
-        names = _OLD_ERAS if table == "eras" and found < _ANSWERED else _COLUMNS[table]
+        names = _OLD_ERAS if table == "eras" and found < _ANSWERED_FORMAT else _COLUMNS[table]
         places = ", ".join("?" * len(names))
         rows = earlier.execute(f"SELECT {', '.join(names)} FROM {table}")  # noqa: S608 - names of ours
         db.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", rows)  # noqa: S608
-    if 0 < found < _ANSWERED:  # only a modern server is sure to have said what it is
+    if 0 < found < _ANSWERED_FORMAT:  # only a modern server is sure to have said what it is
         db.execute("UPDATE eras SET answered = 1 WHERE era = 'modern'")
     if "pins" in _OF_FORMAT[found]:
         for server, spec, pins in earlier.execute("SELECT server, spec, pins FROM pins"):
@@ -318,7 +318,7 @@ def _pins_in(row: object) -> Mapping[str, Pin]:
     try:
         first, differing = (dict[str, Any](each) for each in json.loads(cast("str", row)))
         return {
-            tool: Pin(repinned(text), repinned(differing[tool]) if tool in differing else None)
+            tool: Pin(repin(text), repin(differing[tool]) if tool in differing else None)
             for tool, text in first.items()
         }
     except (ValueError, TypeError, AttributeError, RecursionError):

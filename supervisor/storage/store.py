@@ -1,6 +1,6 @@
-"""What is remembered between runs: eras, definitions, processes, agreements and pins.
+"""The contract of a store of state between runs: eras, definitions, processes, agreements and pins.
 
-All of it is synchronous; whoever owns a store decides in which thread.
+All of it is synchronous; the owner of a store decides in which thread.
 """
 
 import json
@@ -20,7 +20,7 @@ from mcp_nursery.actors.process.table import ProcessId
 
 from ..security.trust import TrustRequest
 from ..spec import ServerSpec
-from ..tools.pins import DefinitionChange, Pin, Room, noted_changes, pins_after
+from ..tools.pins import DefinitionChange, Pin, Room, pins_after, recorded_changes
 
 DOUBT = 24 * 3600.0
 """Seconds for which an era is believed that follows from a server's silence."""
@@ -28,7 +28,7 @@ DOUBT = 24 * 3600.0
 
 @frozen
 class EraNote:
-    """What is remembered of a server's era."""
+    """The era that is remembered of a server."""
 
     era: Era
     seconds: float = math.inf
@@ -45,11 +45,22 @@ class Store(Protocol):
 
     @property
     def blocking(self) -> bool:
-        """Whether its methods wait for a disk, so that they are not for the event loop's thread."""
+        """True if its methods wait for a disk, so that they are not for the event loop's thread."""
+        ...
+
+    @property
+    def shared(self) -> bool:
+        """True if several machines share it: processes, which are ended by those who read of them, are then recorded
+        elsewhere, and the methods for them do nothing."""
+        ...
+
+    @property
+    def problem(self) -> str | None:
+        """The reason why it could not be used the last time; None if it could."""
         ...
 
     def together(self) -> AbstractContextManager[None]:
-        """What is done in the block is written down together, when it is left: none of it holds before.
+        """A block of many writes. A store may write them together when it is left; none of them holds before then.
 
         Raises:
             StoreUnreadable: On leaving: none of it could be written.
@@ -57,21 +68,21 @@ class Store(Protocol):
         ...
 
     def era(self, server: str, spec: str) -> "EraNote | None":
-        """What was found of a server with this digest of its spec, if anything that is still believed."""
+        """The era that was found of a server with this digest of its spec; None if there is none or it has expired."""
         ...
 
     def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
-        """It was found now; `answered`: by an answer of the server's, not by its silence."""
+        """Remember an era that was found now; `answered`: by an answer of the server's, not by its silence."""
         ...
 
     def definitions(self, server: str, spec: str, *, most: int) -> bytes:
-        """What a server with this digest of its spec declared when it was listed last, as `remember_definitions` was
-        given it; nothing if that is not known, or is of more than so many bytes."""
+        """The definitions of a server with this digest of its spec, as `remember_definitions` was given them last;
+        empty if none are known, or if they are more than `most` bytes."""
         ...
 
     def remember_definitions(self, server: str, spec: str, declared: bytes, at: float) -> None:
-        """It declared this, by the wall clock at that time; nothing: what it declares is not for the cache. What was
-        declared later stays."""
+        """Remember the definitions that a server declared at a time of the wall clock; empty: they are not for the
+        cache. Definitions of a later time stay."""
         ...
 
     def add_process(self, marker: str, host: HostProcess) -> None:
@@ -79,7 +90,7 @@ class Store(Protocol):
         ...
 
     def name_process(self, marker: str, leader: ProcessId) -> None:
-        """Its first process."""
+        """Remember the leader of a marked process group."""
         ...
 
     def forget_process(self, marker: str) -> None:
@@ -96,7 +107,7 @@ class Store(Protocol):
         ...
 
     def agreed(self, digest: str) -> bool:
-        """Whether the user has agreed to exactly this.
+        """True if the user has agreed to exactly this.
 
         Raises:
             StoreUnreadable: It cannot be told.
@@ -136,7 +147,7 @@ class Store(Protocol):
         ...
 
     def open_changes(self) -> list[tuple[str, DefinitionChange]]:
-        """What differed when it was last seen, and was not accepted since, each with the digest of its server's spec.
+        """The changes that were seen and not accepted since, each with the digest of its server's spec.
 
         Raises:
             StoreUnreadable: It cannot be told.
@@ -148,15 +159,19 @@ class Store(Protocol):
         ...
 
 
-_EMPTY = Room(0, 0, 0)
+_NO_ROOM_TAKEN = Room(0, 0, 0)
 
 
 @define(eq=False)
-class MemoryStore:
+class MemoryStore(Store):
     """Remembers as long as it lives, which is never longer than the processes it knows of."""
 
-    blocking: bool = field(default=False, init=False)
-    """See `Store`: nothing here waits."""
+    blocking: bool = field(default=False, init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
+    """False: nothing here waits."""
+    shared: bool = field(default=False, init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
+    """False: nothing here is anybody else's."""
+    problem: str | None = field(default=None, init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
+    """None: it can always be used."""
     _eras: dict[tuple[str, str], EraNote] = field(factory=dict[tuple[str, str], EraNote], init=False)
     _definitions: dict[tuple[str, str], tuple[bytes, float]] = field(
         factory=dict[tuple[str, str], tuple[bytes, float]], init=False
@@ -165,79 +180,69 @@ class MemoryStore:
     _pins: dict[tuple[str, str], "_Pins"] = field(factory=dict[tuple[str, str], "_Pins"], init=False)
 
     def together(self) -> AbstractContextManager[None]:
-        """See `Store`. Nothing can go wrong with it."""
         return nullcontext()
 
     def era(self, server: str, spec: str) -> EraNote | None:
-        """See `Store`. It does not outlive its supervisor, which knows what time it is."""
-        return self._eras.get((server, spec))
+        return self._eras.get((server, spec))  # its supervisor, which it does not outlive, knows what time it is
 
     def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
-        """See `Store`."""
         self._eras[server, spec] = EraNote(era, math.inf if answered else DOUBT)
 
     def definitions(self, server: str, spec: str, *, most: int) -> bytes:
-        """See `Store`."""
         declared, _ = self._definitions.get((server, spec), (b"", 0.0))
         return declared if len(declared) <= most else b""
 
     def remember_definitions(self, server: str, spec: str, declared: bytes, at: float) -> None:
-        """See `Store`."""
         if at >= self._definitions.get((server, spec), (b"", at))[1]:
             self._definitions[server, spec] = declared, at
 
     def add_process(self, marker: str, host: HostProcess) -> None:
-        """Nothing: who could read it after this host is gone?"""
+        pass  # nobody could read it after this host is gone
 
     def name_process(self, marker: str, leader: ProcessId) -> None:
-        """See `add_process`."""
+        pass
 
     def forget_process(self, marker: str) -> None:
-        """See `add_process`."""
+        pass
 
     def adopt_orphans(self, host: HostProcess, *, but: str | None) -> list[Orphan]:
-        """None."""
         del host, but
         return []
 
     def agreed(self, digest: str) -> bool:
-        """See `Store`."""
         return digest in self._agreements
 
     def agree(self, request: TrustRequest) -> None:
-        """See `Store`."""
         self._agreements.add(request.digest)
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
-        """See `Store`."""
         pins = self._pins.setdefault((server, spec), _Pins())
         for tool, pin in pins_after(declared, pins.known, lambda: pins.taken).items():
             pins.put(tool, pin)
         return {tool: pins.known[tool].text for tool in declared if tool in pins.known}
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
-        """See `Store`."""
         pins = self._pins.setdefault((change.server, spec), _Pins())
         pins.put(change.tool, pins.known.get(change.tool, Pin(change.before)).accepted(change.after))
 
     def open_changes(self) -> list[tuple[str, DefinitionChange]]:
-        """See `Store`."""
         return [
             (spec, change)
             for (server, spec), pins in self._pins.items()
-            for change in noted_changes(server, pins.known)
+            for change in recorded_changes(server, pins.known)
         ]
 
     def close(self) -> None:
-        """Nothing."""
+        pass
 
 
 @define(eq=False)
 class _Pins:
-    """Those of one server, and what they take up: who pins many, some at a time, counts each of them once."""
+    """The pins of one server, and the bytes that they take: a server that pins many, some at a time, counts each of
+    them once."""
 
     known: dict[str, Pin] = field(factory=dict[str, Pin])
-    taken: Room = _EMPTY
+    taken: Room = _NO_ROOM_TAKEN
 
     def put(self, tool: str, pin: Pin) -> None:
         self.taken = self.taken.after(self.known.get(tool), pin)
@@ -245,7 +250,8 @@ class _Pins:
 
 
 _KEPT_NAMES = {"DeferredTransport": "Unresolved"}
-"""What state files know a class by: with another name, everything known of its servers would be forgotten."""
+"""The names by which state files know a class: under another name everything known of its servers would be
+forgotten."""
 
 
 def spec_digest(spec: ServerSpec) -> str | None:
@@ -263,8 +269,9 @@ def spec_digest(spec: ServerSpec) -> str | None:
 
 
 def _lasts(attribute: Any, value: object) -> bool:
-    """What authorises requests is no part of how a server is reached, unless words say it. What is not said of it has
-    no name either: digests that were written down before there were words for it hold on."""
+    """True for an attribute that belongs in the digest. Authorisation is no part of how a server is reached, unless
+    words say it. An attribute without words has no name in it either, so digests that were written before there were
+    words still hold."""
     if attribute.name == "inherit_env":
         return value is True
     if attribute.name == "require_pkce":

@@ -1,7 +1,7 @@
 """The worker of the store: the one task that owns it. Everybody else sends it jobs, and may wait for their answers.
 
 Whatever waits is done together, in one thread and one transaction: the way to a thread and back takes as long as a turn
-of a busy loop. Jobs are short, and nobody has more than one or two in line, so that first come, first served is fair.
+of a busy loop. Jobs are short, and each caller has one or two in line, so that first come, first served is fair.
 """
 
 import logging
@@ -18,6 +18,7 @@ from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan, end_orphans, own_marker, this_host
 from mcp_nursery.actors.process.table import ProcessId
 
+from ..decisions.statistics import StoreStatistics
 from ..security.trust import TrustRequest
 from .store import Store, StoreUnreadable
 
@@ -25,10 +26,10 @@ logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PATIENCE = 2.0
+STORE_TIMEOUT = 2.0
 """Seconds that anybody waits for the store while it gets nothing done. How many others are in line does not count."""
-_LOOKS = 4
-"""How often progress is checked in that time."""
+_PROGRESS_CHECKS = 4
+"""The number of looks at progress in that time."""
 BATCH = 256
 """Jobs that are done together at most."""
 
@@ -54,6 +55,9 @@ class StoreWorker:
     _last: _Job | None = field(default=None, init=False)
     """The one after which the store is closed."""
     _finished_jobs: int = field(default=0, init=False)
+    _refused: int = field(default=0, init=False)
+    _hangs: bool = field(default=False, init=False)
+    """True from when somebody has waited in vain until something is done again."""
     _warned: set[str] = field(factory=set[str], init=False)
     _sweep: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     _swept: trio.Event | None = field(default=None, init=False)
@@ -67,16 +71,16 @@ class StoreWorker:
                 while self._last is None or self._last not in batch:
                     batch = await self._jobs.take(BATCH)
                     await self._do_all(batch, nursery)
-                    _all_done(batch)
+                    _finish_all(batch)
                 nursery.cancel_scope.cancel()
         finally:
-            _all_done([*batch, *self._jobs.close()])
+            _finish_all([*batch, *self._jobs.close()])
 
     async def finish(self) -> None:
         """Do the jobs that wait, and close the store. Takes at most two seconds, cancelled or not."""
         self._finishing = True
         self._sweep.cancel()
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + PATIENCE):
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + STORE_TIMEOUT):
             if self._swept is not None:
                 await self._swept.wait()
             self._last = _Job(None)
@@ -92,7 +96,7 @@ class StoreWorker:
         return await trio.to_thread.run_sync(request.as_found, abandon_on_cancel=True)
 
     async def is_agreed(self, request: TrustRequest) -> bool:
-        """Whether the user has agreed to exactly this."""
+        """True if the user has agreed to exactly this."""
         return await self.ask(lambda store: store.agreed(request.digest))
 
     async def agree(self, request: TrustRequest) -> None:
@@ -140,25 +144,32 @@ class StoreWorker:
         job = _Job(lambda store: answers.append(question(store)))
         self._put(job)
         try:
-            await self._patiently(job.done)
+            await self._wait_while_progressing(job.done)
         finally:
             job.work = None
         if job.refusal is not None or not answers:
+            self._refused += 1
+            self._hangs = job.refusal is None
             raise job.refusal or StoreUnreadable("the user's state file does not respond")
         return answers[0]
 
-    async def _patiently(self, done: trio.Event) -> None:
+    def statistics(self) -> StoreStatistics:
+        """Figures of the store."""
+        usable = self._store.problem is None and not self._hangs
+        return StoreStatistics(usable, self._refused, self._jobs.statistics().waiting)
+
+    async def _wait_while_progressing(self, done: trio.Event) -> None:
         """Wait for this as long as the store makes progress."""
         in_vain = 0
-        while in_vain < _LOOKS:
+        while in_vain < _PROGRESS_CHECKS:
             before = self._finished_jobs
-            with trio.move_on_after(PATIENCE / _LOOKS):
+            with trio.move_on_after(STORE_TIMEOUT / _PROGRESS_CHECKS):
                 await done.wait()
                 return
             in_vain = in_vain + 1 if self._finished_jobs == before else 0
 
     def submit(self, work: Callable[[Store], None]) -> trio.Event:
-        """Have a job done later. Never waits. The event tells when it is done, or will not be any more."""
+        """Queue a job. Never waits. The event is set when it is done, or dropped."""
         return self._put(_Job(work)).done
 
     def _put(self, job: _Job) -> _Job:
@@ -184,21 +195,19 @@ class StoreWorker:
         try:
             with self._store.together():
                 for job in batch:
-                    self._work_on(job)
+                    work = job.work  # taken back by another thread, perhaps
+                    try:
+                        if work is not None:
+                            work(self._store)
+                    except StoreUnreadable as refusal:
+                        job.refusal = refusal
+                    self._finished_jobs += 1
+                    self._hangs = False
         except StoreUnreadable as refusal:  # none of it was written down
             for job in batch:
                 job.refusal = refusal
         if closing:
             self._store.close()
-
-    def _work_on(self, job: _Job) -> None:
-        work = job.work  # taken back by another thread, perhaps
-        try:
-            if work is not None:
-                work(self._store)
-        except StoreUnreadable as refusal:
-            job.refusal = refusal
-        self._finished_jobs += 1
 
     # -- what killed hosts left behind ------------------------------------------------------------------------------
 
@@ -220,6 +229,6 @@ class StoreWorker:
         swept.set()
 
 
-def _all_done(jobs: Sequence[_Job]) -> None:
+def _finish_all(jobs: Sequence[_Job]) -> None:
     for job in jobs:
         job.done.set()

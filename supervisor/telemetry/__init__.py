@@ -1,2 +1,2 @@
-"""What OpenTelemetry is told of servers and calls, where the host has configured it: names, times and kinds of errors,
-and never what a call was given, what it gave, or the words of an error."""
+"""The reports to OpenTelemetry about servers and calls, where the host has configured it: names, times and kinds of
+errors, and never arguments, results, or the words of an error."""

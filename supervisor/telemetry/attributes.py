@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 from mcp_nursery.actors.errors import NurseryError, ServerError
 
-from ..state_machine import Snapshot
-from ..tools.results import ToolResult
+from ..decisions.state_machine import Snapshot
+from ..tools.tool_result import ToolResult
 from ..transports import LOCAL_KINDS, REMOTE_KINDS
 
 Attributes: TypeAlias = Mapping[str, str | int]
 
-SERVER: Final = "mcp_nursery.server"
+SERVER_ATTRIBUTE: Final = "mcp_nursery.server"
 STATE: Final = "mcp_nursery.state"
 INCARNATION: Final = "mcp_nursery.incarnation"
 ATTEMPT: Final = "mcp_nursery.attempt"
@@ -28,22 +28,22 @@ STATUS_CODE: Final = "rpc.response.status_code"
 ERROR: Final = "error.type"
 
 TARGETS: Final[Mapping[str, str]] = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}
-"""What a request is about, where that is one of few: the attribute that has its name, by the method."""
+"""The attribute that holds the object of a request, by the method, where there are few objects."""
 
 OTHER: Final = "_OTHER"
 """The conventions' word for an error that has none of its own."""
 
-_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
+_SCHEME_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
-_CODES: Final = (range(-32768, -31999), range(100, 600))
+_ERROR_CODES: Final = (range(-32768, -31999), range(100, 600))
 """Of errors: those that JSON-RPC reserves, MCP's among them, and the statuses of HTTP."""
 
 
 def about_server(snapshot: Snapshot) -> Attributes:
-    """What is said of a server with everything about it. Of its URL that is host and port alone: path and query may
-    hold secrets; and no session id, which is one."""
+    """The attributes of a server. Of its URL only host and port: path and query may hold secrets; and no session id,
+    which is one."""
     spec, introduction = snapshot.spec, snapshot.introduction
-    about: dict[str, str | int] = {SERVER: spec.name}
+    about: dict[str, str | int] = {SERVER_ATTRIBUTE: spec.name}
     kind = spec.transport.kind
     if kind in LOCAL_KINDS:
         about["network.transport"] = "pipe"
@@ -59,7 +59,7 @@ def _address(transport: object) -> Attributes:
     written = getattr(transport, "transport", transport)  # of one whose variables are resolved at each connect
     try:
         parts = urlsplit(str(getattr(written, "url", "")))
-        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+        host, port = parts.hostname, parts.port or _SCHEME_PORTS.get(parts.scheme)
     except ValueError:
         return {}
     if not host or port is None or "$" in parts.netloc or "{" in parts.netloc:  # what a variable stands for is secret
@@ -68,7 +68,7 @@ def _address(transport: object) -> Attributes:
 
 
 def about_request(server: Attributes, method: str, target: str | None) -> Attributes:
-    """What is said of a request to a server: its method, and which tool or prompt it is about."""
+    """The attributes of a request to a server: its method, and the tool or prompt that it is about."""
     about = {**server, METHOD: method}
     if method == "tools/call":
         about[OPERATION] = "execute_tool"
@@ -83,7 +83,7 @@ def span_name(method: str, target: str | None) -> str:
 
 
 def about_error(ended: object) -> Attributes:
-    """How a request has failed, by its kind: no word of the error. Empty if it has not."""
+    """The attributes of a request's failure: its kind, no word of the error. Empty if it has not failed."""
     match ended:
         case ServerError():
             return {ERROR: str(ended.code), STATUS_CODE: str(ended.code)}
@@ -100,7 +100,7 @@ def about_error(ended: object) -> Attributes:
 def bounded(error: Attributes) -> Attributes:
     """The same for a metric: a code that is neither JSON-RPC's nor MCP's nor a status of HTTP is one of any number."""
     code = error.get(STATUS_CODE)
-    if code is None or any(int(code) in codes for codes in _CODES):
+    if code is None or any(int(code) in codes for codes in _ERROR_CODES):
         return error
     return {ERROR: OTHER, STATUS_CODE: OTHER}
 

@@ -1,4 +1,4 @@
-"""What a scripted server can be told to do: how it lives and fails, and what its tools may return."""
+"""The scripts of a scripted server: its lives with their failures, and the values of its tools."""
 
 import math
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,16 +15,16 @@ ToolFunction = Callable[[dict[str, Any]], Awaitable[object]]
 
 @frozen
 class Ask:
-    """What a tool returns that wants input first. Only for lives that are `modern`."""
+    """A tool's wish for input before it goes on. Only for lives that are `modern`."""
 
     requests: Mapping[str, Mapping[str, Any]]
     """By key, each with the protocol's `method` and `params`."""
     then: ToolFunction
-    """Goes on when the call comes again: takes the answers by key, and returns what a tool returns."""
+    """Continues when the call comes again: takes the answers by key, and returns the value of a tool."""
 
 
 class Refusal(Exception):
-    """What a tool raises to be answered with a JSON-RPC error."""
+    """An exception that a tool raises to be answered with a JSON-RPC error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         self.error: dict[str, Any] = {"code": code, "message": message, "data": data}
@@ -33,11 +33,12 @@ class Refusal(Exception):
 
 
 tell_progress: ContextVar[Callable[[dict[str, Any]], None]] = ContextVar("tell_progress")
-"""Sends the progress of the call that a tool's task serves."""
+"""Sends the progress of the call of this task."""
 
 
 async def report_progress(progress: float, total: float | None = None, message: str | None = None) -> None:
-    """Tell the caller how far a tool is. Scripted tools call it; a caller that asked for none is sent nothing.
+    """Report the progress of a tool to its caller. Scripted tools call it; a caller that asked for no progress gets
+    none.
 
     Raises:
         LookupError: No scripted tool is being called in this task.
@@ -49,31 +50,31 @@ async def report_progress(progress: float, total: float | None = None, message: 
 
 @frozen(kw_only=True)
 class Life:
-    """What one incarnation of a scripted server does. Times are seconds; the defaults make a healthy server."""
+    """The script of one incarnation of a scripted server. Times are seconds; the defaults make a healthy server."""
 
     refuses: str | None = None
-    """It cannot be opened at all, with this error."""
+    """The error with which opening fails; None: it opens."""
     usable: bool = True
-    """False: what it refuses is not worth retrying, like a command that does not exist."""
+    """False if the refusal is not worth a retry, like that of a command that does not exist."""
     needs_auth: bool = False
-    """It ends because authorisation is missing, whether it refuses or dies."""
+    """True if it ends because authorisation is missing, whether it refuses or dies."""
     connects_after: float = 0.0
     """The time before its first answer."""
     mute: bool = False
-    """It never answers anything."""
+    """True if it never answers anything."""
     deaf_after: float = math.inf
-    """It reads this many frames, then no more."""
+    """The number of frames that it reads before it reads no more."""
     dies_after: float = math.inf
     """The time after the handshake at which it exits. 0: it greets and dies."""
     silent_after: float = math.inf
-    """The time after the handshake from which on nothing of it arrives, although its connection has no end."""
+    """The time after the handshake from which on it sends nothing, although its connection stays open."""
     exit_code: int = 1
-    """What its process ends with when it dies."""
+    """The exit code of its process when it dies."""
     stderr: str = ""
-    """What it has written to standard error by then."""
+    """The text that it has written to standard error when it dies."""
     modern: bool = True
-    """It speaks 2026-07-28; False: 2025-11-25, and refuses `server/discover`."""
+    """True if it speaks 2026-07-28; False: 2025-11-25, and it refuses `server/discover`."""
     dies_of_probe: bool = False
-    """It exits when asked `server/discover`."""
+    """True if it exits when asked `server/discover`."""
     closes_after: float = 0.0
     """The time its transport takes to close."""

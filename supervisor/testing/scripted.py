@@ -1,7 +1,7 @@
 """Servers in memory that fail on demand. They speak the protocol frame by frame, so all of the wire is under test.
 
 A `ScriptedServer` opens one `Incarnation` after another, each with the next `Life`: a stream on our side, a server's
-loop on the other. Whatever a test asks about afterwards is noted in the server.
+loop on the other. The server records requests and times for a test to check.
 """
 
 import json
@@ -16,14 +16,14 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.jsonrpc.stream import FrameStream
+from mcp_nursery.actors.jsonrpc.carrier import FrameStream
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.transports.base import StreamConnector
 
 from .life import Ask, Life, Refusal, ToolFunction, tell_progress
 
 if TYPE_CHECKING:
-    from mcp_nursery.actors.server import Connector
+    from mcp_nursery.actors.incarnation import Connector
 
 _MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
@@ -34,7 +34,7 @@ async def _echo(arguments: dict[str, Any]) -> object:
     return json.dumps(arguments, sort_keys=True)
 
 
-@define(eq=False)
+@define(eq=False, init=False)
 class ScriptedServer:
     """A server that lives its lives one after another, the last one again and again.
 
@@ -47,40 +47,41 @@ class ScriptedServer:
     lives: Sequence[Life]
     """One for each incarnation; the last is repeated."""
     tools: Mapping[str, ToolFunction]
-    """What it offers, by name."""
+    """The tools that it offers, by name."""
     annotations: Mapping[str, Mapping[str, Any]]
     """Of each tool, with the protocol's keys."""
     declared: Mapping[str, Mapping[str, Any]]
     """More of each tool's definition."""
     resources: Mapping[str, ToolFunction]
-    """What can be read, by URI; those with a `{` are templates. Each takes `{"uri": …}`, and returns text or bytes."""
+    """The resources that can be read, by URI; those with a `{` are templates. Each takes `{"uri": …}`, and returns text
+    or bytes."""
     prompts: Mapping[str, ToolFunction]
-    """What can be filled in, by name. Each takes the arguments, and returns the text of one message."""
+    """The prompts that can be filled in, by name. Each takes the arguments, and returns the text of one message."""
     completions: Mapping[str, Sequence[str]]
     """The values of each argument that can be completed."""
     requests: list[tuple[int, str, dict[str, Any]]] = field(factory=list[tuple[int, str, dict[str, Any]]])
     """Every other request of a caller that it read, as (incarnation, method, params)."""
     starts: list[float] = field(factory=list[float])
-    """When each incarnation was opened, on Trio's clock."""
+    """The times at which each incarnation was opened, on Trio's clock."""
     ends: list[float] = field(factory=list[float])
-    """When each incarnation was closed."""
+    """The times at which each incarnation was closed."""
     calls: list[tuple[int, str, dict[str, Any]]] = field(factory=list[tuple[int, str, dict[str, Any]]])
     """Every `tools/call` it read, as (incarnation, tool, arguments): the ledger of what it may have acted on."""
     cancelled: list[int | str] = field(factory=list["int | str"])
     """The ids of the requests it was told to cancel."""
     probes: list[float] = field(factory=list[float])
-    """When it was asked whether it lives."""
+    """The times at which it was probed for liveness."""
     listings: list[tuple[float, str]] = field(factory=list[tuple[float, str]])
-    """When it was asked for a page of a list, on Trio's clock, and by which method."""
+    """The times at which a page of a list was asked for, on Trio's clock, each with the method."""
     fresh_for: dict[str, float] = field(factory=dict[str, float])
     """Seconds for which it says, if it is `modern`, that an answer to `resources/read`, or to a method that lists,
     stays true. A test may add to it. Default: 0."""
     capabilities: dict[str, Any] = field(factory=dict[str, Any])
-    """What it says it offers, with the protocol's keys. A test may add to it."""
+    """The capabilities that it declares, with the protocol's keys. A test may add to them."""
     info: dict[str, Any] = field(factory=lambda: {"name": "scripted", "version": "1"})
-    """What it says it is, with the protocol's keys. A test may change it."""
+    """The name and version that it declares, with the protocol's keys. A test may change them."""
     instructions: str | None = None
-    """What it wants a model to know. A test may set it."""
+    """The instructions that it declares for a model. A test may set them."""
     most_alive: int = 0
     """The most incarnations ever open at once."""
     _alive: int = 0
@@ -108,7 +109,7 @@ class ScriptedServer:
             prompts: What can be filled in, by name. None: it offers no prompts.
             completions: Values, by the argument whose value they may be. None: it completes nothing.
         """
-        self.__attrs_init__(  # type: ignore[attr-defined]
+        self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
             lives or (Life(),),
             {"echo": _echo} if tools is None else tools,
             annotations or {},
@@ -140,7 +141,7 @@ class ScriptedServer:
         there is one."""
         await trio.lowlevel.checkpoint()
         if self._current is not None:
-            self._current.tell(method, params or {})
+            self._current.notify(method, params or {})
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator["Incarnation", None]:
@@ -183,7 +184,7 @@ class ScriptedTransport:
         return "scripted"
 
     def connector(self, *, close_grace: float) -> "Connector":
-        """How an incarnation reaches it; it closes as its script says."""
+        """The connector of an incarnation; it closes as its script says."""
         del close_grace
         return _ScriptedConnector(self.server)
 
@@ -198,7 +199,7 @@ class _ScriptedConnector(StreamConnector):
 
 
 class Incarnation:
-    """A `FrameStream` that answers as its life says, and notes what was asked in its server."""
+    """A `FrameStream` that answers as its life says, and records requests in its server."""
 
     def __init__(self, server: ScriptedServer, life: Life, number: int, nursery: trio.Nursery) -> None:
         self._server = server
@@ -224,13 +225,13 @@ class Incarnation:
 
     @property
     def stderr_tail(self) -> str:
-        """What it has written by now."""
+        """The last text written to standard error by now."""
         return self._life.stderr
 
     unfinished = False
 
     def write_nowait(self, frames: Sequence[bytes]) -> int:
-        """Take what it still reads."""
+        """Accept the frames that it still reads."""
         if self._exit_code is not None:
             raise trio.BrokenResourceError
         room = min(len(frames), max(0, self._life.deaf_after - self._read))
@@ -241,14 +242,14 @@ class Incarnation:
 
     async def writable(self) -> None:
         """Wait until it reads more."""
-        await trio.sleep_forever()  # only a deaf one gets here, and it stays deaf
+        await trio.sleep_forever()  # a deaf one stays deaf
 
     async def taken(self) -> None:
         """Wait until it reads."""
         await self._reading.wait()
 
     async def read(self) -> list[bytes]:
-        """What it has sent."""
+        """The frames that it has sent."""
         while not self._answers and self._exit_code is None:
             await self._answered.park()
         batch = list(self._answers)
@@ -256,7 +257,7 @@ class Incarnation:
         return batch
 
     async def loss(self) -> Loss:
-        """How it ended."""
+        """The reason of its end."""
         await trio.lowlevel.checkpoint()
         message = "401 Unauthorized" if self._life.needs_auth else f"exited with code {self._exit_code}"
         return Loss(
@@ -269,26 +270,26 @@ class Incarnation:
     # -- the server -----------------------------------------------------------------------------------------------
 
     def die(self, exit_code: int) -> None:
-        """End, unless it has ended."""
+        """End with this exit code, unless it has ended."""
         if self._exit_code is None:
             self._exit_code = exit_code
             self._answered.unpark_all()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Say something, unless it has ended or fallen silent."""
+        """Send a message, unless it has ended or fallen silent."""
         silent = trio.current_time() >= self._greeted_at + self._life.silent_after
         if self._exit_code is None and not silent:
             self._answers.append(json.dumps(message).encode())
             self._answered.unpark_all()
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification, on each stream that is listened to if there is one."""
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification, on each stream of a listening client if there is one."""
         stamps: list[dict[str, Any]] = [{"_meta": {_SUBSCRIPTION: request_id}} for request_id in self._listening]
         for stamp in stamps or [{}]:
             self.send({"jsonrpc": "2.0", "method": method, "params": {**params, **stamp}})
 
     async def live(self) -> None:
-        """Answer what comes, until it ends."""
+        """Answer requests, until it ends."""
         await trio.sleep(self._life.connects_after)
         self._reading.set()
         if self._life.mute:

@@ -1,1 +1,1 @@
-"""What a host sees of a tool. Pure: imports neither trio nor mcp."""
+"""The tools as a host sees them. Pure: imports neither trio nor mcp."""

@@ -5,31 +5,155 @@ and takes no more room than that, and no step of making it takes more than a few
 """
 
 import json
-from collections.abc import Collection, Generator, Iterator, Mapping
+import re
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import orjson
 
 from mcp_nursery.actors.json_depth import levels_of, texts_in
 
-from .schema_meaning import (
-    WITHOUT_ORDER,
-    Place,
-    canonical,
-    in_order,
-    meaning,
-    place_of_items,
-    places_of_members,
-    refer_by_place,
+# -- the meaning of a schema ------------------------------------------------------------------------------------------
+#
+# A text, the same in whatever order those parts come that have none. Some servers write their schemas out of sets, in
+# another order at each start: the names in `required`, the values of `enum`, the alternatives of `anyOf`. That changes
+# nothing. Only keywords count, where schemas stand: a property that is called `required` and the items of `examples`
+# are data, and what is in `prefixItems` has an order.
+
+Position: TypeAlias = Literal["data", "schema", "schemas", "by name", "dependencies", "values", "alternatives"]
+"""The place of a value: `schemas` are one, or several in their order; `values` and `alternatives` have no order."""
+
+WITHOUT_ORDER: Final[tuple[Position, ...]] = ("values", "alternatives")
+"""The places of lists whose items have no order."""
+
+_KEYWORDS_OF: Final[dict[Position, tuple[str, ...]]] = {
+    "values": ("required", "enum", "type"),
+    "alternatives": ("anyOf", "oneOf", "allOf"),
+    "by name": ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"),
+    "dependencies": ("dependentRequired", "dependencies"),
+    "schemas": (
+        *("items", "prefixItems", "additionalItems", "contains", "unevaluatedItems", "contentSchema"),
+        *("additionalProperties", "propertyNames", "unevaluatedProperties", "not", "if", "then", "else"),
+    ),
+}
+_KEYWORDS: Final[dict[str, Position]] = {
+    keyword: place for place, keywords in _KEYWORDS_OF.items() for keyword in keywords
+}
+_BESIDE: Final = frozenset([*_KEYWORDS, *_KEYWORDS_OF["by name"], "examples", "default", "const"])
+"""Keywords with lists or objects that say nothing of the order of others beside them. What is none of these, such as
+`enumNames` or `discriminator`, may name the values or alternatives by their places."""
+_ITEMS: Final[dict[Position, Position]] = {"schemas": "schema", "alternatives": "schema"}
+
+_IN_ORDER: Final[dict[Position, Position]] = {"values": "data", "alternatives": "schemas"}
+"""The same places where the order counts."""
+
+_ROOM: Final = 48
+"""Levels of a small schema in which the order of parts is left out of account; deeper parts count as they stand."""
+_ROOM_OF_A_SET: Final = 6
+"""Levels that a list without order counts as: each of its items is written down to be put in order."""
+
+_MAY_BE_WITHOUT_ORDER: Final = re.compile(
+    r'"(?:required|enum|type|anyOf|oneOf|allOf)":\[|"depend(?:encies|entRequired)":\{'
 )
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_REFERS_BY_PLACE: Final = re.compile(r'"\$(?:r|dynamicR|recursiveR)ef":"(?:[^"\\]|\\.)*?(?:/\d+[/"]|%)')
+_LONGEST_REFERENCE: Final = 1024
+"""Characters of a reference that is looked at; a longer one may be any."""
+_BY_PLACE: Final = re.compile(r"/\d+(?:/|\Z)|%")
+
+
+def canonical(value: object) -> str:
+    """A JSON value as a text; the order of the members of objects does not count."""
+    try:
+        text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+        if "null" not in text or not _has_infinity(value):
+            return text
+    except TypeError:  # half a surrogate pair, an integer beyond 64 bits, or nested deeper than orjson goes
+        pass
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def _has_infinity(value: object) -> bool:
+    """True if there is a number in it that orjson writes as nothing: one such as 1e999 is read as infinite."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return True
+    except TypeError:  # what Python alone has, of a server in this process
+        pass
+    return False
+
+
+def meaning(schema: object) -> str:
+    """A small schema as a text of its meaning, which is a schema itself.
+
+    One that refers to a part by its place in a list is left as it is: there each place has a meaning.
+    """
+    text = canonical(schema)
+    if not _MAY_BE_WITHOUT_ORDER.search(text) or _REFERS_BY_PLACE.search(text):
+        return text
+    return canonical(in_order(schema, "schema", _ROOM))
+
+
+def in_order(value: object, place: Position, room: int = _ROOM) -> object:
+    """A small value with all its parts that have no order in the same."""
+    if room <= 0 or place == "data":
+        return value
+    if isinstance(value, dict):
+        places = places_of_members(place, cast("dict[str, object]", value))
+        return {key: in_order(part, places[key], room - 1) for key, part in cast("dict[str, object]", value).items()}
+    if not isinstance(value, list):
+        return value
+    below = room - (_ROOM_OF_A_SET if place in WITHOUT_ORDER else 1)
+    items = [in_order(item, place_of_items(place), below) for item in cast("list[object]", value)]
+    return sorted(items, key=canonical) if place in WITHOUT_ORDER and len(items) > 1 else items
+
+
+def places_of_members(place: Position, members: Mapping[str, object]) -> Mapping[str, Position]:
+    """The places of the members of an object, by its own place."""
+    places: dict[str, Position] = {key: _place_of_member(place, key, part) for key, part in members.items()}
+    if place in ("schema", "schemas") and any(
+        key not in _BESIDE and isinstance(part, (dict, list)) for key, part in members.items()
+    ):
+        return {key: _IN_ORDER.get(each, each) for key, each in places.items()}
+    return places
+
+
+def _place_of_member(place: Position, key: str, part: object) -> Position:
+    match place:
+        case "schema" | "schemas":
+            return _KEYWORDS.get(key, "data")
+        case "by name":
+            return "schema"
+        case "dependencies":
+            return "values" if isinstance(part, list) else "schema"
+        case _:
+            return "data"
+
+
+def place_of_items(place: Position) -> Position:
+    """The place of the items of a list, by its own place."""
+    return _ITEMS.get(place, "data")
+
+
+def refer_by_place(values: Iterable[Any]) -> bool:
+    """True if one of these values is a reference to a part by its place in a list, or may be."""
+    objects = (cast("dict[str, object]", one) for one in values if isinstance(one, dict))
+    references = (one.get(key) for one in objects for key in _REFERENCES)
+    return any(
+        isinstance(each, str) and (len(each) > _LONGEST_REFERENCE or _BY_PLACE.search(each)) for each in references
+    )
+
 
 MOST_LETTERS: Final = 64 * 1024
 """Characters of the texts and keys in one field of a definition that are kept verbatim; of longer ones, a digest."""
-MOST_VALUES: Final = 5000
+MOST_VERBATIM_VALUES: Final = 5000
 """JSON values in one field that are kept verbatim; of more, a digest. The keys of an object that has more are taken in
 the order in which it was declared: to sort a million of them is no small step."""
-_PIECE: Final = 64 * 1024
+_HASHED_CHARACTERS: Final = 64 * 1024
 """Characters that are hashed in one step."""
-_PARTS: Final = 4096
+_PARTS_PER_STEP: Final = 4096
 """Parts of a schema that are looked through in one step."""
 _LONGEST_INTEGER: Final = 4000
 """Bits of an integer that Python writes in decimal digits whatever its settings."""
@@ -76,7 +200,7 @@ def _refers_by_place(schema: object) -> Generator[None, None, bool]:
     while waiting:
         for part in waiting[-1]:
             looked += 1
-            if looked % _PARTS == 0:
+            if looked % _PARTS_PER_STEP == 0:
                 yield
             if isinstance(part, dict):
                 if refer_by_place([part]):
@@ -92,8 +216,8 @@ def _refers_by_place(schema: object) -> Generator[None, None, bool]:
 
 
 def _is_small(value: object) -> bool:
-    """Whether it is kept verbatim. Looks at no more of it than that."""
-    values, letters = MOST_VALUES, MOST_LETTERS
+    """True if the value is kept verbatim. Looks at no more of it than that."""
+    values, letters = MOST_VERBATIM_VALUES, MOST_LETTERS
     for level in levels_of(value):
         values -= sum(len(cast("Collection[object]", one)) for one in level if isinstance(one, (dict, list)))
         if values < 0 or any(isinstance(one, int) and one.bit_length() > _LONGEST_INTEGER for one in level):
@@ -104,7 +228,7 @@ def _is_small(value: object) -> bool:
     return True
 
 
-def _pieces(value: object, place: Place, end: bytes) -> Iterator[bytes]:
+def _pieces(value: object, place: Position, end: bytes) -> Iterator[bytes]:
     """The value in pieces, each of which says how long it is, or is JSON with what that has none of behind it: no two
     values have the same, but those that mean the same where they stand."""
     if _is_small(value):
@@ -113,19 +237,19 @@ def _pieces(value: object, place: Place, end: bytes) -> Iterator[bytes]:
     match value:
         case str():
             yield b"s%d:" % len(value)
-            for start in range(0, len(value), _PIECE):
-                yield value[start : start + _PIECE].encode("utf-8", "surrogatepass")
+            for start in range(0, len(value), _HASHED_CHARACTERS):
+                yield value[start : start + _HASHED_CHARACTERS].encode("utf-8", "surrogatepass")
         case dict():
             entries = cast("dict[str, object]", value)
             yield b"o%d:" % len(entries)
-            places: Mapping[str, Place] = places_of_members(place, entries) if place != "data" else {}
-            for key in sorted(entries) if len(entries) <= MOST_VALUES else entries:
+            places: Mapping[str, Position] = places_of_members(place, entries) if place != "data" else {}
+            for key in sorted(entries) if len(entries) <= MOST_VERBATIM_VALUES else entries:
                 yield from _pieces(key, "data", end)
                 yield from _pieces(entries[key], places.get(key, "data"), end)
         case list():
             items, below = cast("list[object]", value), place_of_items(place)
-            if place in WITHOUT_ORDER and len(items) <= MOST_VALUES:
-                yield from _unordered(items, below, end)
+            if place in WITHOUT_ORDER and len(items) <= MOST_VERBATIM_VALUES:
+                yield from _hash_unordered(items, below, end)
                 return
             yield b"a%d:" % len(items)
             for item in items:
@@ -134,7 +258,7 @@ def _pieces(value: object, place: Place, end: bytes) -> Iterator[bytes]:
             yield b"i%x;" % cast("int", value)
 
 
-def _unordered(items: Collection[object], place: Place, end: bytes) -> Iterator[bytes]:
+def _hash_unordered(items: Collection[object], place: Position, end: bytes) -> Iterator[bytes]:
     """The digests of all items, in their own order. Nothing is said while one is made, to give others their turn."""
     digests: list[bytes] = []
     for item in items:

@@ -1,11 +1,11 @@
-"""What a server says of a tool besides its schema, as a host may use it. Pure."""
+"""The hints of a server about a tool besides its schema, as a host may use them. Pure."""
 
 import unicodedata
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 
-from mcp_nursery.actors.session.recalled import annotations_of
+from mcp_nursery.actors.session.lazy_definitions import annotations_of
 
 from ..security.untrusted_marks import harmless
 
@@ -23,24 +23,24 @@ class ToolHints:
     """A server's hints about a tool; what it does not say is False. They steer nothing unless `trusted`."""
 
     read_only: bool = False
-    """It changes nothing."""
+    """True if it changes nothing."""
     destructive: bool = False
-    """It may destroy something."""
+    """True if it may destroy something."""
     idempotent: bool = False
     """Calling it again with the same arguments changes nothing more."""
     open_world: bool = False
-    """It deals with things outside its server."""
+    """True if it deals with things outside its server."""
     trusted: bool = False
-    """Whether the server's hints are believed: `ServerSpec.trust_hints`."""
+    """True if the server's hints are believed: `ServerSpec.trust_hints`."""
 
     @property
     def concurrency_safe(self) -> bool:
-        """Whether calls of it may run side by side: it is read-only by hints that are trusted."""
+        """True if calls of it may run side by side: it is read-only by hints that are trusted."""
         return self.trusted and self.read_only
 
     @property
     def repeatable(self) -> bool:
-        """Whether trusted hints say that calling it twice does no harm: read-only or idempotent."""
+        """True if trusted hints say that calling it twice does no harm: read-only or idempotent."""
         return self.trusted and (self.read_only or self.idempotent)
 
 
@@ -59,11 +59,12 @@ def hints_of(definition: "Definition", *, trusted: bool) -> ToolHints:
 def describe(server: str, full: str) -> str:
     """The description under the name of its server, in at most 2048 characters, none of them cut apart. It cannot
     forge the marks around results."""
-    return _cut(harmless(_cut(f"[MCP: {' '.join(server.split())}] {full}")))  # once more: `&lt;` is longer than `<`
+    text = harmless(_truncate(f"[MCP: {' '.join(server.split())}] {full}"))
+    return _truncate(text)  # once more: `&lt;` is longer than `<`
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_DESCRIPTION else text[: _whole(text, MAX_DESCRIPTION - len(_MARK))] + _MARK
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_DESCRIPTION else text[: _find_boundary(text, MAX_DESCRIPTION - len(_MARK))] + _MARK
 
 
 def search_hint(meta: dict[str, Any] | None) -> str | None:
@@ -73,17 +74,17 @@ def search_hint(meta: dict[str, Any] | None) -> str | None:
 
 
 def always_load(meta: dict[str, Any] | None) -> bool:
-    """Whether the server wants a model to have it from the start: `anthropic/alwaysLoad`, if exactly true."""
+    """True if the server wants a model to have it from the start: `anthropic/alwaysLoad`, if exactly true."""
     return (meta or {}).get("anthropic/alwaysLoad") is True
 
 
-def _whole(text: str, end: int) -> int:
+def _find_boundary(text: str, end: int) -> int:
     """The last place not after `end` that is not inside what a reader sees as one character."""
     for place in range(end, max(end - 16, 0), -1):
-        if not _joined(text[place]) and text[place - 1] not in _JOINERS:
+        if not _is_joined(text[place]) and text[place - 1] not in _JOINERS:
             return place
     return end
 
 
-def _joined(char: str) -> bool:
+def _is_joined(char: str) -> bool:
     return char in _JOINERS or unicodedata.category(char) in ("Mn", "Mc", "Me") or "\U0001f3fb" <= char <= "\U0001f3ff"

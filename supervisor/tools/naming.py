@@ -8,14 +8,16 @@ digits; every other one does.
 import hashlib
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fnmatch import fnmatchcase, translate
 from functools import lru_cache
+from itertools import islice, takewhile
 
 from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.actors.pieces import Steps, at_once
 
 DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
 MAX_LENGTH = 64
@@ -23,10 +25,12 @@ MAX_LENGTH = 64
 
 _HASH_LENGTH = 8
 _MAX_LITERAL = 32
-_FOREIGN = re.compile(r"[^A-Za-z0-9_-]+")
+_NOT_IN_PUBLIC_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _RUN = re.compile(r"_{2,}")
 _HASHED = re.compile(r"_[0-9a-f]{8}\Z")
-_FIELD = re.compile(r"\{(server|tool)\}")
+_IS_CLEAN = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*").fullmatch
+"""A test of whether `clean` leaves a text as it is: most do, and a server may have thousands of tools."""
+_TEMPLATE_FIELD = re.compile(r"\{(server|tool)\}")
 
 
 def public_names(
@@ -65,46 +69,51 @@ def public_names(
     Raises:
         ConfigError: The template cannot work.
     """
-    return at_once(naming_steps(server, tools, servers, template, reserved))
-
-
-def naming_steps(
-    server: str,
-    tools: Sequence[str],
-    servers: Collection[str],
-    template: str = DEFAULT_TEMPLATE,
-    reserved: Collection[str] = frozenset(),
-) -> Steps[dict[str, str]]:
-    """The same in pieces: see `public_names`.
-
-    Raises:
-        ConfigError: The template cannot work.
-    """
     check_template(template)
-    if not tools:
-        return {}
+    known = frozenset(servers)
+    alone = server in known and not _frames(template, known).rivals_of(server)
+    return dict(_names(server, tuple(tools), template, frozenset(reserved), frozenset[str]() if alone else known))
+
+
+@lru_cache(maxsize=2)
+def _names(
+    server: str, tools: tuple[str, ...], template: str, reserved: frozenset[str], others: frozenset[str]
+) -> Mapping[str, str]:
+    """`public_names`, given the servers that could have names alike. Supervisors that borrow a server ask for the same
+    names one after the other, in one turn of the loop: the last are kept."""
+    frames = _frames(template, others) if others else None
     has_server = "{server}" in template
     shown = clean(server, "server") if has_server else server
     head, tail = _around_tool(template, shown)
-    frames = _frames(template, frozenset(servers))
-    parts: dict[str, str] = {}
-    rests: dict[str, str] = {}
-    for tool in tools:
-        yield
-        parts[tool] = part = clean(tool, "tool")
-        rests[tool] = _without_server(part, shown) if has_server else part
+    parts = {tool: clean(tool, "tool") for tool in tools}
+    rests = {tool: _without_server(part, shown) for tool, part in parts.items()} if has_server else parts
     claims = Counter(rests.values())
     names: dict[str, str] = {}
     for tool, rest in rests.items():
-        yield
         plain = f"{head}{rest}{tail}"
-        changed = shown != server or parts[tool] != tool or len(plain) > MAX_LENGTH
-        taken = rest != parts[tool] and claims[rest] > 1
-        if changed or taken or plain in reserved or _HASHED.search(plain) or frames.could_name(plain, but=server):
-            names[tool] = _hashed(template, shown, rest, _digest(server, tool))
-        else:
-            names[tool] = plain
+        part = parts[tool]
+        if (
+            part != tool
+            or shown != server
+            or len(plain) > MAX_LENGTH
+            or (rest != part and claims[rest] > 1)
+            or plain in reserved
+            or _is_hashed(plain)
+            or (frames is not None and frames.could_name(plain, but=server))
+        ):
+            plain = _with_hash(template, shown, rest, _digest(server, tool))
+        names[tool] = plain
     return {tool: name for tool, name in _unique(names).items() if name not in reserved}
+
+
+def rivals_of(server: str, servers: frozenset[str], template: str = DEFAULT_TEMPLATE) -> frozenset[str]:
+    """The part of `servers` that the names of this server's tools depend on: while it is the same, so are they.
+
+    Returns:
+        Of every other server the side of its names that has the server (the beginning, or the end turned round), where
+        that begins with this server's side, or the other way round.
+    """
+    return _frames(template, servers).rivals_of(server)
 
 
 def possible_owners(name: str, servers: Collection[str], template: str = DEFAULT_TEMPLATE) -> list[str]:
@@ -112,7 +121,7 @@ def possible_owners(name: str, servers: Collection[str], template: str = DEFAULT
 
     More than one only if the name ends in a hash, before which a long server's name may be cut, or if nobody has it.
     """
-    hashed = _HASHED.search(name) is not None
+    hashed = _is_hashed(name)
     owners = [server for server in servers if _could_give(name, clean(server, "server"), template, hashed=hashed)]
     return sorted(owners, key=lambda server: (-len(server), server))
 
@@ -128,9 +137,10 @@ def _could_give(name: str, shown: str, template: str, *, hashed: bool) -> bool:
     return False
 
 
+@lru_cache(maxsize=4)
 def _room(template: str) -> int:
     """Characters for server and tool in a name that ends in a hash."""
-    return MAX_LENGTH - _HASH_LENGTH - 1 - len(_FIELD.sub("", template))
+    return MAX_LENGTH - _HASH_LENGTH - 1 - len(_TEMPLATE_FIELD.sub("", template))
 
 
 def check_template(template: str) -> None:
@@ -141,12 +151,12 @@ def check_template(template: str) -> None:
     Raises:
         ConfigError: Otherwise.
     """
-    pieces = _FIELD.split(template)
+    pieces = _TEMPLATE_FIELD.split(template)
     literal, fields = "".join(pieces[::2]), pieces[1::2]
     problem = None
     if fields.count("tool") != 1 or fields.count("server") > 1:
         problem = "it must have {tool} once, and {server} at most once"
-    elif _FOREIGN.search(literal):
+    elif _NOT_IN_PUBLIC_NAMES.search(literal):
         problem = "around {server} and {tool} only letters, digits, '_' and '-' are allowed"
     elif len(literal) > _MAX_LITERAL:
         problem = f"at most {_MAX_LITERAL} characters are allowed around {{server}} and {{tool}}"
@@ -156,22 +166,29 @@ def check_template(template: str) -> None:
 
 def clean(text: str, placeholder: str) -> str:
     """The text as a part of a name, `placeholder` if nothing is left. Cleaning twice changes nothing more."""
-    return _RUN.sub("_", _FOREIGN.sub("_", text)).strip("_") or placeholder
+    if _IS_CLEAN(text):
+        return text
+    return _RUN.sub("_", _NOT_IN_PUBLIC_NAMES.sub("_", text)).strip("_") or placeholder
 
 
 @frozen
 class _Frames:
-    """What stands around a tool's part in the names of each server, to be looked up from a name: how long that takes
-    does not depend on how many servers there are."""
+    """The text around a tool's part in the names of each server, to be looked up from a name: the time does not depend
+    on the number of servers."""
 
     by_server: Mapping[str, tuple[str, str]]
     counts: Mapping[tuple[str, str], int]
-    """How many servers have the same: cleaning makes some alike."""
+    """The number of servers with the same frame: cleaning makes some alike."""
     lengths: Collection[tuple[int, int]]
     """Of all of them that leave room for a tool's part."""
+    sides: Mapping[str, str]
+    """By server, the side of its frame that has its name, from the outside to the tool: where the names of two servers
+    can be alike, one of their sides begins with the other."""
+    sorted_sides: Sequence[str]
+    """All of them, each as often as servers have it."""
 
     def could_name(self, plain: str, *, but: str) -> bool:
-        """Whether another server than `but` could give one of its tools this name, whatever tools it has."""
+        """True if another server than `but` could give one of its tools this name, whatever tools it has."""
         own = self.by_server.get(but)
         for before, after in self.lengths:
             end = len(plain) - after
@@ -181,13 +198,25 @@ class _Frames:
                 return True
         return False
 
+    def rivals_of(self, server: str) -> frozenset[str]:
+        """The other servers whose tools may get the same public names as those of this one."""
+        own, sides = self.sides[server], self.sorted_sides
+        first, last = bisect_left(sides, own), bisect_right(sides, own)
+        longer = takewhile(lambda side: side.startswith(own), islice(sides, last, None))
+        shorter = (own[:length] for length in range(len(own)))
+        known = (side for side in shorter if (at := bisect_left(sides, side)) < len(sides) and sides[at] == side)
+        return frozenset([*longer, *known, *([own] if last - first > 1 else [])])
+
 
 @lru_cache(maxsize=4)
 def _frames(template: str, servers: frozenset[str]) -> _Frames:
     by_server = {server: _around_tool(template, clean(server, "server")) for server in servers}
     counts = Counter(by_server.values())
     lengths = {(len(head), len(tail)) for head, tail in counts}
-    return _Frames(by_server, counts, [pair for pair in lengths if sum(pair) < MAX_LENGTH])
+    is_behind = "{server}" in template.partition("{tool}")[2]
+    sides = {server: tail[::-1] if is_behind else head for server, (head, tail) in by_server.items()}
+    room = [pair for pair in lengths if sum(pair) < MAX_LENGTH]
+    return _Frames(by_server, counts, room, sides, sorted(sides.values()))
 
 
 def _around_tool(template: str, shown: str) -> tuple[str, str]:
@@ -195,14 +224,18 @@ def _around_tool(template: str, shown: str) -> tuple[str, str]:
     return head.replace("{server}", shown), tail.replace("{server}", shown)
 
 
+def _is_hashed(name: str) -> bool:
+    return name[-_HASH_LENGTH - 1 : -_HASH_LENGTH] == "_" and _HASHED.search(name) is not None
+
+
 def _without_server(part: str, shown: str) -> str:
     rest = part[len(shown) :]
-    if part.lower().startswith(shown.lower()) and rest.startswith(("_", "-")):
+    if rest[:1] in ("_", "-") and part.lower().startswith(shown.lower()):
         return rest.lstrip("_-") or part
     return part
 
 
-def _hashed(template: str, shown: str, rest: str, digest: str) -> str:
+def _with_hash(template: str, shown: str, rest: str, digest: str) -> str:
     if "{server}" not in template:
         shown = ""
     room = _room(template)
@@ -215,10 +248,40 @@ def _hashed(template: str, shown: str, rest: str, digest: str) -> str:
 
 def _digest(server: str, tool: str) -> str:
     # Not as ASCII: two lone surrogates and the character they would pair to must not encode alike.
-    pair = json.dumps([server, tool], ensure_ascii=False).encode("utf-8", "surrogatepass")
+    pair = f"[{_quoted(server)}, {_quoted(tool)}]".encode("utf-8", "surrogatepass")
     return hashlib.sha256(pair).hexdigest()[:_HASH_LENGTH]
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if _IS_CLEAN(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _unique(names: dict[str, str]) -> dict[str, str]:
     count = Counter(names.values())
     return {tool: name for tool, name in names.items() if count[name] == 1}
+
+
+# -- filters: the tools that a host gets to see -----------------------------------------------------------------------
+
+
+def is_offered(tool: str, *, allow: Sequence[str], deny: Sequence[str], disabled: Sequence[str]) -> bool:
+    """True if a tool is in the catalogue: allowed, and neither denied nor switched off.
+
+    Args:
+        tool: The server's own name of it.
+        allow: Globs, at least one of which it must match.
+        deny: Globs, none of which it may match.
+        disabled: Names that are switched off, letter by letter.
+    """
+    return tool not in disabled and matches(tool, allow) and not matches(tool, deny)
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """True if the name fits one of the globs, case and all."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+@lru_cache(maxsize=4096)
+def fits_any(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    """A test of whether a name fits one of these globs, for many names: None if it does not."""
+    return re.compile("|".join(map(translate, patterns)) or "(?!)").match

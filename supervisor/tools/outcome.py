@@ -1,17 +1,134 @@
-"""What a model gets for a call it asked for: always an answer, also where there was none. Pure."""
+"""The answer that a model gets for a call it asked for: always one, also where the call has none. Pure."""
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any, Final
 
 from attrs import field, frozen
 
-from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.enums import Delivery, ServerState
+from mcp_nursery.actors.errors import (
+    BreakerOpen,
+    CallError,
+    ConfigError,
+    InvalidArguments,
+    InvalidResult,
+    NotApproved,
+    NurseryError,
+    ServerDown,
+    ServerError,
+    UnknownPrompt,
+    UnknownResource,
+    UnknownServer,
+    UnknownTool,
+)
 
-from .error_content import error_content
+from ..security.redaction import PLAIN
+from ..security.untrusted_marks import clean_name, wrap
 
 if TYPE_CHECKING:
     from mcp_types import ContentBlock, TextContent
 
-    from .results import ToolResult
+    from .tool_result import ToolResult
+
+
+# -- a failure in words: what happened, whether to try again, what to do instead ---------------------------------------
+
+MAX_MESSAGE: Final = 1000
+"""Characters of a message, or of a name, that are shown."""
+MAX_DATA: Final = 2000
+"""Characters of an error's data that are shown."""
+MOST_SHOWN_LEVELS: Final = 5
+"""Levels of an error's data that are shown."""
+
+
+@frozen
+class _Advice:
+    stage: str
+    """The stage that the call reached."""
+    what_next: str
+    retryable: bool = False
+    """True if the same call may succeed later and does no harm."""
+
+
+_LATER = "Wait a little and call again, or go on without this tool."
+_ADVICE_BY_ERROR: Final[tuple[tuple[type[NurseryError], _Advice], ...]] = (
+    (ConfigError, _Advice("configuration", "Go on without this tool; a person must correct the configuration.")),
+    (UnknownServer, _Advice("lookup", "Use one of the configured servers.")),
+    (UnknownTool, _Advice("lookup", "Use one of the tools you were given, by its exact name.")),
+    (UnknownResource, _Advice("lookup", "Use one of the resources that are listed, by its exact URI.")),
+    (UnknownPrompt, _Advice("lookup", "Use one of the prompts that are listed, by its exact name.")),
+    (InvalidArguments, _Advice("arguments", "Correct the arguments: a JSON object as the tool's schema says.")),
+    (NotApproved, _Advice("approval", "Do not call it again unless the user asks for it.")),
+    (ServerDown, _Advice("connect", "Go on without this server; a person has to see to it.")),
+    (ServerError, _Advice("answer", "Read the message; correct the arguments, or go on without this tool.")),
+    (InvalidResult, _Advice("answer", "The tool ran, and its answer is unusable. Go on without it.")),
+)
+_OTHERWISE = _Advice("call", "Go on without this tool.")
+_BY_DELIVERY: Final = {
+    Delivery.NOT_SENT: _Advice("send", _LATER, retryable=True),
+    Delivery.UNKNOWN: _Advice("answer", "The tool may have acted. Find out what it did before calling it again."),
+    Delivery.ANSWERED: _OTHERWISE,
+}
+
+
+def error_content(error: NurseryError, *, transport: str | None = None) -> str:
+    """The text that a model is shown instead of a result.
+
+    Our own words first, a line each, then the message and the server's data between the marks of `wrap`: they may be
+    anybody's words. Cancellation is not an error, and never comes here.
+
+    Args:
+        error: What the call raised.
+        transport: The server's `ServerStatus.transport`, if known.
+    """
+    advice = _advice(error)
+    server, tool = _name(error, "server"), _name(error, "tool")
+    facts = {
+        "server": server,
+        "tool": tool,
+        "transport": transport,
+        "stage": advice.stage,
+        "retryable": "yes" if advice.retryable else "no",
+        "code": getattr(error, "code", None),
+        "next": advice.what_next,
+    }
+    lines = [f"MCP error: {type(error).__name__}", *(f"{name}: {fact}" for name, fact in facts.items() if fact)]
+    return "\n".join([*lines, wrap(_quote(error), server=server or "none", tool=tool or "none")])
+
+
+def _advice(error: NurseryError) -> _Advice:
+    if isinstance(error, BreakerOpen):
+        when = f"in {error.retry_in:.0f} s" if error.retry_in else "just now"
+        return _Advice("send", f"Its last calls got no answer; it is tried again {when}. {_LATER}", retryable=True)
+    if isinstance(error, ServerDown) and error.state is ServerState.FAILED and error.retry_in is not None:
+        again = f"Go on without this server; it is tried again in {error.retry_in:.0f} s."
+        return _Advice("connect", again, retryable=True)
+    if isinstance(error, ServerDown) and error.retry_in is not None:
+        return _Advice("connect", f"It restarts in {error.retry_in:.0f} s. {_LATER}", retryable=True)
+    for kind, advice in _ADVICE_BY_ERROR:
+        if isinstance(error, kind):
+            return advice
+    return _BY_DELIVERY[error.delivery] if isinstance(error, CallError) else _OTHERWISE
+
+
+def _name(error: NurseryError, attribute: str) -> str | None:
+    if isinstance(error, UnknownTool if attribute == "tool" else UnknownServer):
+        name: Any = error.name
+    else:
+        name = getattr(error, attribute, None)
+    return clean_name(name[:MAX_MESSAGE]) if isinstance(name, str) and name else None
+
+
+def _quote(error: NurseryError) -> str:
+    lines = [_truncate(PLAIN.text(error.fact), MAX_MESSAGE)]
+    if isinstance(error, ServerError) and error.data is not None:
+        data = json.dumps(PLAIN.value(error.data, depth=MOST_SHOWN_LEVELS), ensure_ascii=False, default=str)
+        lines.append(f"data: {_truncate(data, MAX_DATA)}")
+    return "\n".join(lines)
+
+
+def _truncate(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 @frozen
@@ -24,9 +141,9 @@ class ToolOutcome:
     """The same for models that take pictures and sound: `text` as the first block, then the result's images and audio
     as they came. What stands in a picture cannot be marked."""
     is_error: bool
-    """Whether the tool said that it failed, or the call did."""
+    """True if the tool said that it failed, or the call did."""
     error: NurseryError | None = None
-    """What the call raised; None if the tool answered."""
+    """The error that the call raised; None if the tool answered."""
     result: "ToolResult | None" = field(default=None, repr=False)
     """The result, whole and without marks; None if there is none."""
 

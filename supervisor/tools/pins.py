@@ -1,4 +1,4 @@
-"""Whether a tool is still what it was when it was first used. Pure.
+"""The comparison of tools with what they were at their first use. Pure.
 
 A server that changes a description after its user has agreed to it can instruct a model behind the user's back
 (CVE-2025-54136): what a model is told of a tool, and what its hints say, is pinned on first use.
@@ -14,12 +14,11 @@ from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.json_depth import nested_too_deep
 from mcp_nursery.actors.pieces import Steps, at_once
-from mcp_nursery.actors.session.recalled import Recalled
+from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
 
 from ..security.untrusted_marks import visible
-from .fingerprint import fingerprint
+from .fingerprint import canonical, fingerprint
 from .hints import always_load, search_hint
-from .schema_meaning import canonical
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMAS: Final = ("inputSchema", "outputSchema")
 """Fields that count by what they mean."""
 MOST_PINS: Final = 20_000
-"""Names that the tools of one server may have in its life: twice as many as it may have at once."""
+"""Names that the tools of one server may have in its life: four times as many as it may usually have at once."""
 MOST_PINNED: Final = 16 * 2**20
 """Characters that the pins of one server may have together, and again those of what was seen to differ from them."""
 
@@ -43,11 +42,10 @@ _CONTEXT: Final = 1
 
 
 def pinned_text(definition: "Definition") -> str:
-    """What of a definition is pinned, as JSON: name, title, description, schemas and hints.
+    """The pinned part of a definition, as JSON: name, title, description, schemas and hints.
 
     The rest of `_meta` and the icons are not part of it: nothing of them reaches a model, and they may change at will.
-    Schemas count by what they mean: see `tools.schema_meaning`. What is long counts by its digest: see
-    `tools.fingerprint`.
+    Schemas count by what they mean, long values by their digest: see `tools.fingerprint`.
     """
     return at_once(pinning_steps(definition))
 
@@ -71,8 +69,8 @@ def pinning_steps(definition: "Definition", *, former: bool = False) -> Steps[st
 
 
 def _known_hints(definition: "Definition") -> dict[str, Any] | None:
-    """Those that the protocol knows."""
-    if isinstance(definition, Recalled):
+    """The hints that the protocol knows."""
+    if isinstance(definition, LazyDefinition):
         said: dict[str, Any] | None = definition.said.get("annotations")
         return None if said is None else {key: said[key] for key in _HINTS if said.get(key) is not None}
     hints = definition.annotations
@@ -90,15 +88,15 @@ class DefinitionChange:
     tool: str
     """The server's own name of it."""
     before: str = field(repr=False)
-    """What was pinned on first use, or accepted since, as JSON, lists without order sorted. A field of more than 64 Ki
-    characters or 5,000 values is `["sha256-of-pieces", hexadecimal digits, bytes]`, a schema of more is
+    """The definition that was pinned on first use, or accepted since, as JSON, lists without order sorted. A field of
+    more than 64 Ki characters or 5,000 values is `["sha256-of-pieces", hexadecimal digits, bytes]`, a schema of more is
     `["sha256-of-meaning", …]`."""
     after: str = field(repr=False)
-    """What the server declares now."""
+    """The definition that the server declares now."""
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What differs: `description`, `inputSchema`, `annotations` and so on."""
+        """The fields that differ: `description`, `inputSchema`, `annotations` and so on."""
         before, after = json.loads(self.before), json.loads(self.after)
         return tuple(key for key in {**before, **after} if before.get(key) != after.get(key))
 
@@ -120,14 +118,14 @@ class DefinitionChange:
 
 @frozen
 class Review:
-    """How the tools of a server compare with what they were when they were first used."""
+    """The comparison of a server's tools with what they were when they were first used."""
 
     changes: Mapping[str, DefinitionChange] = field(factory=dict[str, DefinitionChange])
-    """Those that differ, by the server's own names."""
+    """The tools that differ, by the server's own names."""
     held: Mapping[str, str] = field(factory=dict[str, str])
-    """Those that are held back, by the server's own names, and why, one line each."""
+    """The tools that are held back, by the server's own names, and why, one line each."""
     certain: bool = True
-    """Whether all could be compared. If not, they are looked at again."""
+    """True if all could be compared. If not, they are looked at again."""
 
 
 UNREVIEWED = Review()
@@ -147,13 +145,13 @@ def changes_between(
 
 
 def means_the_same(before: str, after: str) -> bool:
-    """Whether two pins differ in nothing but an order that does not count, as earlier versions had them differ."""
-    return repinned(before) == repinned(after)
+    """True if two pins differ in nothing but an order that does not count, as earlier versions had them differ."""
+    return repin(before) == repin(after)
 
 
 def real_change(change: DefinitionChange, definition: "Definition") -> Steps[DefinitionChange | None]:
-    """How a tool differs from its pin, without the fields that an earlier version has pinned in another order, and that
-    are what they were: in their meaning, or to the letter. None if no other is left.
+    """The difference of a tool from its pin, without the fields that an earlier version has pinned in another order,
+    and that are what they were: in their meaning, or to the letter. None if no other is left.
 
     Args:
         change: How it differs.
@@ -190,7 +188,8 @@ def _pieces(lines: Sequence[str]) -> list[str]:
 
 
 def _comparable(before: list[str], after: list[str]) -> tuple[list[str], list[str], bool]:
-    """What of them is compared, and whether more differs. If they are many, from where they begin to differ."""
+    """The parts of the two that are compared, and whether more differs. If they are many, from where they begin to
+    differ."""
     if max(len(before), len(after)) <= _MAX_LINES:
         return before, after, False
     before, after = _ends_cut(*_ends_cut(before, after))
@@ -206,7 +205,7 @@ def _ends_cut(before: list[str], after: list[str]) -> tuple[list[str], list[str]
 
 
 class UnusablePins(ValueError):
-    """What was written down of pins cannot be read."""
+    """A row of pins that cannot be read."""
 
     def __init__(self) -> None:
         super().__init__("the pins in it are damaged")
@@ -218,7 +217,7 @@ class Pin:
 
     text: str
     differs: str | None = None
-    """What it was when last seen, if that differs and was not accepted yet."""
+    """The definition when last seen, if it differs and was not accepted yet."""
 
     def seen(self, text: str) -> "Pin":
         """The pin after the tool was seen to be this."""
@@ -231,7 +230,7 @@ class Pin:
 
 @frozen
 class Room:
-    """What the pins of a server take up."""
+    """The space that the pins of a server take."""
 
     names: int
     pinned: int
@@ -239,7 +238,7 @@ class Room:
     differing: int
 
     def after(self, before: Pin | None, pin: Pin) -> "Room":
-        """What they take up with this pin in the place of the other."""
+        """The space with this pin in the place of the other."""
         old_text, old_differs = ("", "") if before is None else (before.text, before.differs or "")
         return Room(
             self.names + (before is None),
@@ -249,7 +248,7 @@ class Room:
 
     @property
     def enough(self) -> bool:
-        """Whether a server may take up as much."""
+        """True if a server may take as much."""
         return self.names <= MOST_PINS and max(self.pinned, self.differing) <= MOST_PINNED
 
 
@@ -277,8 +276,8 @@ def pins_after(declared: Mapping[str, str], known: Mapping[str, Pin], taken: Cal
     return changed
 
 
-def noted_changes(server: str, pins: Mapping[str, Pin]) -> Sequence[DefinitionChange]:
-    """What differed when it was last seen."""
+def recorded_changes(server: str, pins: Mapping[str, Pin]) -> Sequence[DefinitionChange]:
+    """The changes that were seen last."""
     return [
         DefinitionChange(server, tool, pin.text, pin.differs) for tool, pin in pins.items() if pin.differs is not None
     ]
@@ -301,13 +300,13 @@ def check_pinned(text: object) -> str:
 
 
 def _is_kept(value: Any) -> bool:
-    """Whether a field can stand in a pin: none is an array but for what stands in the place of a long one."""
+    """True if a field can stand in a pin: none is an array but for what stands in the place of a long one."""
     if isinstance(value, list):
         return [type(each) for each in cast("list[object]", value)] == [str, str, int]
     return not nested_too_deep(value)
 
 
-def repinned(text: object) -> str:
+def repin(text: object) -> str:
     """The text of `pinned_text` for what an earlier version pinned as this.
 
     Raises:

@@ -23,14 +23,14 @@ _MOST_CHILDREN: Final = 100
 """Names in an object, and values in an object or array, that are searched."""
 _MOST_WORDS: Final = 16
 """Words that are looked for."""
-_PREFIX: Final = 3
+_LEAST_PREFIX: Final = 3
 """Letters of a word that longer ones may begin with."""
 
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 """Characters of scripts that put no spaces between words: each is looked for by itself."""
-_WORD = re.compile(rf"[{_ALONE}]|[^\W_{_ALONE}]+")
-_PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-"""Where a new word begins in CamelCase."""
+_SEARCH_WORD = re.compile(rf"[{_ALONE}]|[^\W_{_ALONE}]+")
+_CAMEL_CASE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+"""The boundaries of words in CamelCase."""
 
 _CREATE: Final = """
 CREATE VIRTUAL TABLE tools USING fts5(
@@ -54,7 +54,7 @@ class ToolIndex:
     def __init__(self) -> None:
         self._closed = False
         self._tools: dict[str, tuple[int, Tool]] = {}
-        """What is in it: the row of each name, and what that was made of."""
+        """The indexed tools: the row of each name, and the tool that the row was made of."""
         self._database = sqlite3.connect(":memory:", isolation_level=None)
         try:
             self._database.execute(_CREATE)
@@ -92,7 +92,7 @@ class ToolIndex:
         found = list(dict.fromkeys(words(query[:_MOST_LETTERS])))[:_MOST_WORDS]
         if not found:
             return []
-        terms = [f'"{word}"' for word in found] + [f'"{word}"*' for word in found if len(word) >= _PREFIX]
+        terms = [f'"{word}"' for word in found] + [f'"{word}"*' for word in found if len(word) >= _LEAST_PREFIX]
         name = query.strip().encode(errors="replace").decode()  # half a pair cannot be written
         rows = self._database.execute(_FIND, (" OR ".join(terms), name, limit))
         return [name for (name,) in rows]
@@ -100,9 +100,9 @@ class ToolIndex:
 
 def words(text: str) -> Iterator[str]:
     """The words of a text: of `getUser_byID` these are `getUser`, `get`, `User`, `byID`, `by` and `ID`."""
-    for word in _WORD.findall(text):
+    for word in _SEARCH_WORD.findall(text):
         yield word
-        parts = _PARTS.split(word)
+        parts = _CAMEL_CASE.split(word)
         if len(parts) > 1:
             yield from parts
 

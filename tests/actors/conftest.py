@@ -1,15 +1,16 @@
 import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import psutil
 import pytest
 import trio
 
-from mcp_nursery.actors.transports import tls
+from mcp_nursery.actors.http import client as http_client
 from mcp_nursery.actors.transports.stdio import StdioConnector
 
-CHILD = Path(__file__).parents[1] / "servers" / "stdio_child.py"
+from ..lab import PROGRAMS
+
+CHILD = PROGRAMS / "stdio_child.py"
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def gone():
 @pytest.fixture
 def authorities_not_loaded():
     """The certificate authorities are loaded by this test, as it says, and by the next one again."""
-    for each in (tls._load, tls._nobody):
+    for each in (http_client._load, http_client._nobody):
         each.cache_clear()
     yield
-    tls._load.cache_clear()
+    http_client._load.cache_clear()

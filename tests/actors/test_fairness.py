@@ -25,13 +25,38 @@ async def passes(done, said):
 
 
 async def test_others_run_between_pieces_that_take_long(monkeypatch):
-    monkeypatch.setattr(fairness, "_SLICE", 0)
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)
     others, done = [], []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(passes, done, others)
         assert await by_turns(work(50)) == 50
         done.append(True)
     assert len(others) >= 49
+
+
+async def test_a_turn_of_the_loop_has_one_slice_of_all_long_work(monkeypatch):
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)
+    slices, most = [0], []
+
+    def counted():
+        for _ in range(10):
+            slices[0] += 1
+            yield
+
+    class EachTurn(trio.abc.Instrument):
+        def before_io_wait(self, timeout):
+            most.append(slices[0])
+            slices[0] = 0
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(by_turns, counted())
+        await trio.lowlevel.checkpoint()  # all have begun
+        await trio.lowlevel.checkpoint()
+        slices[0] = 0
+        trio.lowlevel.add_instrument(EachTurn())
+    assert max(most) == 1
+    assert sum(most) > 150  # of 200, or nothing was seen
 
 
 async def test_small_pieces_are_done_together():
@@ -41,7 +66,7 @@ async def test_small_pieces_are_done_together():
 
 
 async def test_it_can_be_cancelled_between_pieces(monkeypatch):
-    monkeypatch.setattr(fairness, "_SLICE", 0)
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)
     ended = []
     with trio.CancelScope() as scope:
         scope.cancel()

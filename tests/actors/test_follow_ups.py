@@ -11,8 +11,8 @@ from mcp_nursery.actors.outcomes import Answered, Loss
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.supervisor.testing import ScriptedServer
 
-from ..tool_requests import tool_request
-from .living import TOLD, living, sleeps
+from ..lab.actors import TOLD, living, sleeps
+from ..lab.tool_requests import tool_request
 
 REQUEST = ElicitRequest(params=ElicitRequestFormParams(message="?", requested_schema={}))
 

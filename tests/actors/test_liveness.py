@@ -9,13 +9,13 @@ from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ExitKind, ServerState
 from mcp_nursery.actors.errors import ConnectionLost
-from mcp_nursery.actors.liveness import LOOK, Liveness, is_lost, keep_watch, until_probe
+from mcp_nursery.actors.liveness import CLOCK_INTERVAL, Liveness, is_lost, keep_watch, until_probe
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.supervisor import InProcessTransport, ServerSpec, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from .living import ignore, living, sleeps
+from ..lab.actors import ignore, living, sleeps
 
 S = ServerState
 SILENT = Life(silent_after=1)
@@ -176,7 +176,7 @@ async def test_sleep_is_counted_once(autojump_clock):
 async def test_watching_costs_a_look_every_five_seconds(autojump_clock):
     """Q30: idle CPU near 0."""
     link = await watched(Link(), 3600)
-    assert len(link.looks) <= 3600 / LOOK + 2 * len(link.probes)
+    assert len(link.looks) <= 3600 / CLOCK_INTERVAL + 2 * len(link.probes)
 
 
 # -- on a wire ----------------------------------------------------------------------------------------------------

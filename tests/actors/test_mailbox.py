@@ -29,7 +29,7 @@ from mcp_nursery.actors.mailbox import Mailbox, MailboxStatistics
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Malformed, Outcome, Rejected, Unlisted, Unrouted
 from mcp_nursery.actors.reply import Relay, ReplySlot
 
-from ..scheduler import AtStep
+from ..lab.scheduler import AtStep
 
 ANSWER = Answered(result={"content": []})
 REJECTION = Rejected(code=-32602, message="no")
@@ -478,7 +478,7 @@ async def test_a_raising_callback_is_logged_and_the_call_goes_on(caplog: pytest.
         assert await slot.wait(raise_once) is ANSWER
     assert seen == [1, 2]
     [record] = caplog.records
-    assert record.name == "mcp_nursery.actors.mailbox"
+    assert record.name == "mcp_nursery.actors.reply"
     assert record.exc_info is not None
     assert str(record.exc_info[1]) == "the host's bug"
 

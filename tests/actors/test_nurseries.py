@@ -14,18 +14,19 @@ from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
 from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
-from mcp_nursery.supervisor import MemoryStore, open_supervisor, state_machine
-from mcp_nursery.supervisor.auth.vault import ServerVault
+from mcp_nursery.supervisor import MemoryStore, open_supervisor
+from mcp_nursery.supervisor.decisions import state_machine
+from mcp_nursery.supervisor.decisions.restart_policy import RestartPolicy
+from mcp_nursery.supervisor.decisions.state_machine import IllegalTransition, StateMachine
+from mcp_nursery.supervisor.login.vault import ServerVault
 from mcp_nursery.supervisor.notices import NoticeHub
-from mcp_nursery.supervisor.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.security.redaction import PLAIN
 from mcp_nursery.supervisor.servers.keeper import Keeper
 from mcp_nursery.supervisor.servers.settings import KeeperSettings, SupervisorSettings
-from mcp_nursery.supervisor.state_machine import IllegalTransition, StateMachine
 from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..supervisor.specs import hang, spec
+from ..lab.specs import hang, spec
 
 S = ServerState
 
@@ -292,10 +293,7 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
     class Raising:
         notices = NoticeHub()
 
-        async def prepare(self, old, new):
-            pass
-
-        def publish(self, old, new, prepared):
+        def publish(self, new):
             if new.state is S.CONNECTED:
                 raise Boom
 

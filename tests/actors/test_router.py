@@ -23,8 +23,8 @@ from mcp_nursery.actors.outcomes import Answered, Busy, Outcome, Unrouted
 from mcp_nursery.actors.reply import Relay, ReplySlot
 from mcp_nursery.actors.router import RouterActor
 
-from ..scheduler import AtStep
-from ..tool_requests import tool_request
+from ..lab.scheduler import AtStep
+from ..lab.tool_requests import tool_request
 
 ANSWER = Answered(result={"content": []})
 

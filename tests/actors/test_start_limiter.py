@@ -7,7 +7,7 @@ import trio
 import trio.testing
 from attrs import evolve
 
-from mcp_nursery.actors.start_limiter import PATIENCE, StartLimiter, Turn
+from mcp_nursery.actors.start_limiter import PLACE_TIMEOUT, StartLimiter, Turn
 from mcp_nursery.supervisor import DockerTransport, ServerSpec, StdioTransport, Supervisor, open_supervisor
 from mcp_nursery.supervisor.servers import settings
 from mcp_nursery.supervisor.status import ServerState
@@ -58,7 +58,7 @@ async def test_a_place_is_free_after_its_time(autojump_clock):
     limiter = StartLimiter(1)
     hung = await limiter.enter()
     await limiter.enter()
-    assert trio.current_time() == PATIENCE
+    assert trio.current_time() == PLACE_TIMEOUT
     limiter.leave(hung)
     with trio.move_on_after(1) as waiting:
         await limiter.enter()
@@ -94,7 +94,7 @@ async def test_three_hung_servers_delay_the_others_by_two_seconds(autojump_clock
     async with open_supervisor(hung, gate=1) as supervisor:
         await supervisor.add_server(local("fine", fine))
         await supervisor.wait_connected("fine")
-        assert trio.current_time() == fine.starts[0] == PATIENCE
+        assert trio.current_time() == fine.starts[0] == PLACE_TIMEOUT
 
 
 async def test_a_restart_never_waits(autojump_clock):
@@ -169,7 +169,7 @@ async def test_those_in_line_sleep_until_it_is_their_turn(autojump_clock):
                 nursery.start_soon(limiter.enter, name="in line")
     finally:
         trio.lowlevel.remove_instrument(instrument)
-    assert trio.current_time() == 99 * PATIENCE
+    assert trio.current_time() == 99 * PLACE_TIMEOUT
     assert steps < 10 * 100
 
 
@@ -201,7 +201,7 @@ async def test_one_that_was_put_first_and_stops_waiting_holds_up_nobody(autojump
             nursery.start_soon(limiter.enter)
             with trio.move_on_after(1):
                 await limiter.enter(turn)
-    assert trio.current_time() == PATIENCE
+    assert trio.current_time() == PLACE_TIMEOUT
 
 
 async def _called(supervisor: Supervisor, server: str) -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mcp_nursery.supervisor.preload import load
+from mcp_nursery.supervisor.preload import ALL_MODULES
 
 from .assault import judge
 from .grammar import Assault, drawn, parsed
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=3, help="runs in each of which something is wrong: a finding")
     parser.add_argument("--plant", action="append", choices=PLANTS, default=[], help="a fault, to see it found")
     asked = parser.parse_args()
-    load()
+    ALL_MODULES.load()
     gc.collect()
     gc.freeze()  # as the docs advise a host; what is forked would have to copy each page that a collection looks at
     found = count = 0

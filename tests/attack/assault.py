@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import trio
 
-from ..real.harness import Journal
+from ..lab.processes import Journal
 from .attackers import attack
 from .channel import Channel
 from .figures import Report, p99

@@ -10,9 +10,9 @@ from typing import Any
 import trio
 from attrs import define
 
-from ..real.hostile_issuer import issuing
-from ..real.raw_clients import NEW, OLD
-from ..real.token_issuer import TokenIssuer
+from ..lab.hostile_issuer import issuing
+from ..lab.raw_clients import NEW, OLD
+from ..lab.token_issuer import TokenIssuer
 from ..sweeps.peers import HANDSHAKE
 from .channel import Channel
 from .clients import AUDIENCE, Crowd, Pipe

@@ -11,8 +11,8 @@ from typing import Any
 
 import trio
 
-from ..real.raw_clients import NEW, OLD, request
-from ..real.token_issuer import TokenIssuer, part
+from ..lab.raw_clients import NEW, OLD, request
+from ..lab.token_issuer import TokenIssuer, part
 from . import words
 
 AUDIENCE = "https://gateway.example/mcp"
@@ -31,7 +31,7 @@ def post(text: str, version: str, *, session: str | None = None, more: str = "",
     body = text.encode()
     try:
         message = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     method, name = "", ""
     if isinstance(message, dict):

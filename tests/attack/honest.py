@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import trio
 
-from ..real.raw_clients import NEW, OLD, HttpClient, StdioClient, answer_in, opened, request
+from ..lab.raw_clients import NEW, OLD, HttpClient, StdioClient, answer_in, opened, request
 from .channel import Channel
 from .figures import Calls, Outcome
 from .host import CALL_TIMEOUT

@@ -30,10 +30,11 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.gateway import OAuthResource, gateway_callbacks, open_gateway, open_http, serve_stdio
-from mcp_nursery.supervisor.gateway.stdio import ClientStreams
-from mcp_nursery.supervisor.gateway.web_server import bound, serve_http
+from mcp_nursery.supervisor.gateway.http.application import serve_http
+from mcp_nursery.supervisor.gateway.stdio.server import ClientStreams
+from mcp_nursery.supervisor.http_server.listening import bind_socket
 
-from ..real.harness import Journal, lab
+from ..lab.processes import Journal, lab
 from .channel import Channel
 from .figures import ECHO, Calls, Outcome, Turns
 
@@ -238,7 +239,17 @@ def _connections(ports: Mapping[int, str]) -> str:
     found = psutil.Process().net_connections("tcp")
     ends = [(each.status, end.port) for each in found for end in (each.laddr, each.raddr) if end]
     kinds = Counter(f"{status.lower()} {ports[port]}" for status, port in ends if port in ports)
+    kinds.update(_kinds_of_files())
     return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+
+
+def _kinds_of_files() -> list[str]:
+    """The kind of each open file: `socket`, `pipe`, or its path."""
+    kinds = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one of this list
+            kinds.append(os.readlink(f"/proc/self/fd/{name}").partition(":[")[0])
+    return kinds
 
 
 def open_files() -> int:
@@ -255,10 +266,12 @@ async def _fronts(stack: AsyncExitStack, gateway: Any, issuer: str, pipes: list[
     async with trio.open_nursery() as nursery:
         ports = []
         for application in (plain, guarded):
-            listening = bound("127.0.0.1", 0)
+            listening = bind_socket("127.0.0.1", 0)
             ports.append(listening.getsockname()[1])
             nursery.start_soon(partial(serve_http, gateway, application, listening, drain=1, stop=stop.wait))
         for reading, writing in pipes:
+            for fd in (reading, writing):
+                os.set_blocking(fd, False)  # as `open_client_streams` does: the loop stood still until a client read
             nursery.start_soon(partial(serve_stdio, gateway, streams=ClientStreams(reading, writing)))
         yield ports
         stop.set()

@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import trio
 
-from ..real.harness import LAB
-from ..real.hostile_issuer import METADATA, Issuer, answer
-from ..real.token_issuer import TokenIssuer
+from ..lab.hostile_issuer import METADATA, Issuer, answer
+from ..lab.processes import LAB
+from ..lab.token_issuer import TokenIssuer
 from .servers import Guarded
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ..real.token_issuer import TokenIssuer
+from ..lab.token_issuer import TokenIssuer
 from .__main__ import PLANTS
 from .clients import Crowd, Pipe
 from .grammar import GRAMMAR, drawn, parsed

@@ -4,18 +4,18 @@ import json
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import trio
 
-from ..real.gateways import served_over_http
-from ..real.harness import eventually
+from ..lab import PROGRAMS
+from ..lab.gateways import served_over_http
+from ..lab.processes import eventually
 from .suite import suite
 
 pytestmark = pytest.mark.ci
 
-SERVER = Path(__file__).parents[1] / "servers" / "conformance_server.py"
+SERVER = PROGRAMS / "conformance_server.py"
 REVISIONS = {"2025-11-25": 30, "2026-07-28": 37}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.testing import run_virtual
 
-from ..property._hostile import HostileServer, Plan, plans
+from ..lab.hostile import HostileServer, Plan, plans
 from ..property.test_hostile_servers import CALLBACKS, Host
 from .files import FILES, read
 from .wires import WIRES, come_through

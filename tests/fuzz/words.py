@@ -9,8 +9,8 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from ..property._hostile import mutated, mutations
-from ..property._hostile_words import BROKEN, UNASKED, WORST, dumps
+from ..lab.hostile import mutated, mutations
+from ..lab.hostile_words import BROKEN, UNASKED, WORST, dumps
 from ..sweeps.http_peers import STREAM, chunk, event, response
 from ..sweeps.stream_peers import frame
 

@@ -33,9 +33,10 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.errors import InvalidArguments
 
+from ..lab import PROGRAMS
 from .exchanges import MODERN, Exchange
 
-SERVER = Path(__file__).parents[1] / "servers" / "stdio_scripted.py"
+SERVER = PROGRAMS / "stdio_scripted.py"
 WITHIN = 15
 
 

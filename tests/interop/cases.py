@@ -5,9 +5,10 @@ from pathlib import Path
 
 from attrs import field, frozen
 
+from ..lab import PROGRAMS
 from .installing import npm_package, python_with
 
-FIRST_LINE = Path(__file__).parents[1] / "servers" / "nursery_fastmcp.py"
+FIRST_LINE = PROGRAMS / "nursery_fastmcp.py"
 
 
 @frozen

@@ -6,7 +6,7 @@ from attrs import frozen
 
 from mcp_nursery.supervisor import HttpTransport, ServerSpec, SseTransport, StdioTransport
 
-from ..real.remote import free_port
+from ..lab.remote import free_port
 from . import installing
 from .listening import listening
 

@@ -42,7 +42,7 @@ class Exchange:
 
     name: str
     steps: Sequence[object]
-    """See tests/servers/stdio_scripted.py."""
+    """See tests/lab/programs/stdio_scripted.py."""
     arguments: Any = None
     meta: Mapping[str, Any] | None = None
     progress: bool = False
@@ -529,7 +529,7 @@ LIST_CHANGED = Exchange(
 )
 """Run alone: who lists again does so later, and not in the middle of another exchange."""
 
-# -- tools of tests/servers/tapped_server.py, an `MCPServer` of the SDK --------------------------------------------
+# -- tools of tests/lab/programs/tapped_server.py, an `MCPServer` of the SDK --
 
 OF_THE_SDKS_SERVER = [
     Exchange("add", [], arguments={"a": 2, "b": 2**70}),

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from contextlib import contextmanager
 
-from ..real.remote import await_answer
+from ..lab.remote import await_answer
 
 
 @contextmanager

@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 import trio
 
-from ..real.gateways import PROGRAM, served_over_http
+from ..lab import PROGRAMS
+from ..lab.gateways import PROGRAM, served_over_http
 from . import installing
 from .test_gateway_clients import FASTMCP, FIRST_LINE, INSPECTOR, python_with
 
 pytestmark = [pytest.mark.interop, pytest.mark.ci]
 
 CLIENT = Path(__file__).with_name("client_libraries.py")
-SERVER = Path(__file__).parents[1] / "servers" / "nursery_learning.py"
+SERVER = PROGRAMS / "nursery_learning.py"
 IN_PYTHON = {
     "sdk_1": FIRST_LINE,
     "sdk_2_auto": None,

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from ..real.gateways import PROGRAM, served_over_http
+from ..lab import PROGRAMS
+from ..lab.gateways import PROGRAM, served_over_http
 from . import installing
 
 pytestmark = pytest.mark.interop
 
 CLIENT = Path(__file__).with_name("foreign_client.py")
-SERVER = Path(__file__).parents[1] / "servers" / "nursery_features.py"
+SERVER = PROGRAMS / "nursery_features.py"
 FASTMCP, FIRST_LINE = "fastmcp==4.1.2", "mcp[ws]==1.30.0"
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
 

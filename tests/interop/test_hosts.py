@@ -8,9 +8,9 @@ import pytest
 import trio
 from attrs import evolve
 
-from mcp_nursery.supervisor.gateway.gate import GATE
+from mcp_nursery.supervisor.gateway.gateway import LIST_GATE
 
-from ..timely import in_time, timely
+from ..lab.timely import in_time, timely
 from . import installing
 from .fake_model import fake_model
 from .hosts import ALLOWED, HOSTS, WAYS, install, run, servers, tools_of
@@ -45,7 +45,7 @@ async def test_the_model_is_told_of_all_tools_and_calls_one(host, way, behind, t
         for start in ("cold", "warm"):
             seen = await trio.to_thread.run_sync(run, host, home, tools, model)
             if seen.tools != tools:
-                in_time(seen.seconds, GATE)  # on a machine that is so busy the gate may have run out
+                in_time(seen.seconds, LIST_GATE)  # on a machine that is so busy the gate may have run out
             assert seen.tools == tools, (start, tools - seen.tools, seen.said)
             assert seen.answered, (start, seen.said)
 

@@ -14,8 +14,8 @@ import pytest
 import trio
 from trio_websocket import open_websocket_url
 
-from ..real.oauth_server import OAuthServer
-from ..supervisor.cli.harness import COMMAND
+from ..lab.command_line import COMMAND
+from ..lab.oauth_server import OAuthServer
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

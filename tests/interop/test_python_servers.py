@@ -1,21 +1,21 @@
 """Servers built with FastMCP 4 and with the 1.x line of the SDK, over stdio and HTTP, in each era that they speak."""
 
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 import trio
 
 from mcp_nursery.supervisor import HttpTransport, ServerSpec, StdioTransport, open_supervisor
 
-from ..real.remote import free_port
+from ..lab import PROGRAMS
+from ..lab.remote import free_port
 from . import installing
 from .host import Host
 from .listening import listening
 
 pytestmark = pytest.mark.interop
 
-SCRIPT = Path(__file__).parents[1] / "servers" / "nursery_features.py"
+SCRIPT = PROGRAMS / "nursery_features.py"
 FASTMCP, FIRST_LINE = "fastmcp==4.1.2", "mcp[ws]==1.30.0"
 MODERN, HANDSHAKE = "2026-07-28", "2025-11-25"
 NAME = "features"

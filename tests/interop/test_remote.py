@@ -9,8 +9,8 @@ from attrs import frozen
 
 from mcp_nursery.supervisor import HttpTransport, RestartPolicy, ServerSpec, SseTransport, open_supervisor
 
-from ..real.remote import free_port
-from ..timely import in_time, timely
+from ..lab.remote import free_port
+from ..lab.timely import in_time, timely
 from . import installing
 from .listening import listening
 

@@ -6,17 +6,17 @@ for both: a new version of the SDK that changes its mind is noticed.
 """
 
 from itertools import dropwhile
-from pathlib import Path
 
 import pytest
 import trio
 from attrs import asdict
 
+from ..lab import PROGRAMS
 from . import both_clients
 from .both_clients import written
 from .exchanges import ALL, ENDING, ERAS, HANDSHAKES, LIST_CHANGED, MODERN, OF_THE_SDKS_SERVER, PROGRESS, STAMPS
 
-TAPPED = Path(__file__).parents[1] / "servers" / "tapped_server.py"
+TAPPED = PROGRAMS / "tapped_server.py"
 
 CLIENTS = (both_clients.ours, both_clients.sdks)
 
@@ -153,12 +153,15 @@ def test_a_change_that_is_told_in_the_middle_of_a_call(tmp_path, era):
 @pytest.mark.slow
 def test_with_a_server_of_the_sdk(tmp_path):
     """R5, R6, P7: its own `MCPServer`; all it reads from us, it reads from the SDK's client, and answers alike."""
-    runs, heard = [], []
+    runs, heard, lists = [], [], []
     for client in CLIENTS:
         log = tmp_path / client.__name__
         runs.append(trio.run(client, [str(TAPPED), str(log)], OF_THE_SDKS_SERVER))
-        calls = dropwhile(lambda frame: frame["method"] != "tools/call", both_clients.frames_in(log))
-        frames = both_clients.comparable(list(calls))  # the greeting left out: a slow start is hedged with another
+        heard_of_all = both_clients.frames_in(log)
+        lists.append(sum(frame["method"] == "tools/list" for frame in heard_of_all))
+        calls = dropwhile(lambda frame: frame["method"] != "tools/call", heard_of_all)
+        # Without the greeting, as a slow start is hedged, and our look at the lists once changes are heard.
+        frames = both_clients.comparable([frame for frame in calls if not frame["method"].endswith("/list")])
         for frame in frames:
             frame["params"].pop("reason", None)
         heard.append(sorted(map(written, frames)))  # a cancel may come before or after the next call
@@ -168,6 +171,7 @@ def test_with_a_server_of_the_sdk(tmp_path):
         assert written(one.outcome) == written(other.outcome), exchange
         assert sorted(map(written, one.reports)) == sorted(map(written, other.reports))
     assert heard[0] == heard[1]
+    assert lists == [2, 1]
     assert [one.outcome[0] for one in ours] == [
         *["result"] * 5, "error", *["result"] * 4, "cancelled", "result", "timeout", "result"
     ]  # fmt: skip

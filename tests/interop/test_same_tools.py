@@ -7,7 +7,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import ElicitResult, ErrorData, ListRootsResult
 
-from ..real.gateways import PROGRAM
+from ..lab.gateways import PROGRAM
 from . import installing
 from .everything import REQUIREMENT
 

@@ -13,7 +13,7 @@ from attrs import evolve
 from mcp_nursery.supervisor import ServerSpec, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.status import ServerState
 
-from ..timely import in_time, timely
+from ..lab.timely import in_time, timely
 from .cases import CASES
 
 pytestmark = pytest.mark.interop

@@ -2,7 +2,6 @@
 
 import subprocess
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import trio
@@ -10,15 +9,16 @@ import trio
 from mcp_nursery.supervisor import RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.status import ServerState
 
-from ..real.websockets import at
-from ..timely import in_time, timely
+from ..lab import PROGRAMS
+from ..lab.timely import in_time, timely
+from ..lab.websockets import at
 from . import installing
 
 pytestmark = pytest.mark.interop
 
 POLICY = RestartPolicy(delays=[0.1] * 600)
 """For as long as it may take to start the server again."""
-SERVER = Path(__file__).parents[1] / "servers" / "nursery_websocket.py"
+SERVER = PROGRAMS / "nursery_websocket.py"
 
 
 @pytest.fixture(scope="session")

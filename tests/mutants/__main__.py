@@ -62,7 +62,10 @@ def tried(trees: Trees, mutant: Mutant, seconds: float | None) -> tuple[Mutant, 
     if seconds is None:
         return mutant, Verdict.UNSOUND
     with trees.one() as tree:
-        return mutant, tree.verdict(mutant, seconds=seconds)
+        verdict = tree.verdict(mutant, seconds=seconds)
+        if verdict is Verdict.STUCK:  # or the machine was busy meanwhile: a survivor would count as killed
+            verdict = tree.verdict(mutant, seconds=TIMES * seconds)
+        return mutant, verdict
 
 
 def is_wrong(mutant: Mutant, verdict: Verdict) -> bool:

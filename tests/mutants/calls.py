@@ -10,8 +10,7 @@ CALLS = (
         {
             "if self.waits_since is not None:": "if self.waits_since is None:",
             "if isinstance(self.outcome, (Answered, Rejected, Malformed)):": "if isinstance(self.outcome, Answered):",
-            "return Delivery.UNKNOWN if self.may_have_acted else Delivery.NOT_SENT": "return Delivery.UNKNOWN",
-            "return self.sent and not (isinstance(self.outcome, Loss) and self.outcome.refused)": "return self.sent",
+            "return Delivery.UNKNOWN if self.sent else Delivery.NOT_SENT": "return Delivery.UNKNOWN",
             "if not self.decided:": "if True:",
             "if self.outcome is None:": "if not self.decided:",
             "self.decided = self.abandoned = True": "self.abandoned = True",
@@ -26,17 +25,14 @@ CALLS = (
         "supervisor/calls/attempts.py",
         "supervisor/calls/test_resending.py supervisor/calls/test_fan_out_endings.py supervisor/calls/test_call_times.py "
         "supervisor/servers/test_reconnecting_calls.py supervisor/calls/test_fan_out_limits.py supervisor/calls/test_fan_out.py "
-        "real/test_circuit_breaker.py::"
-        "test_a_call_that_finds_it_open_when_it_is_sent_again_raises_what_became_of_it "
         "real/test_restarts.py::test_whoever_got_a_loss_sees_it_everywhere real/test_redirects.py",
         {
-            "raise error from None  # as in `_ready`": "raise",
-            "error = await self._failed(ended, final=error is not None)": "error = await self._failed(ended, final=False)",
+            "error = await _failed(call, ended, final=error is not None)": "error = await _failed(call, ended, final=False)",
             'if resend == "never" or (isinstance(outcome, Dropped) and not outcome.again):': 'if resend == "never":',
-            "if self._call.delivery is Delivery.NOT_SENT:": "if True:",
-            'return resend == "always" or self._call.repeatable': 'return resend == "always"',
+            "if call.delivery is Delivery.NOT_SENT:": "if True:",
+            'return resend == "always" or call.repeatable': 'return resend == "always"',
             "patient = error is not None and error.delivery is Delivery.UNKNOWN": "patient = error is not None",
-            "await self._target.noticed(incarnation)": "pass",
+            "await target.noticed(incarnation)": "pass",
             "if attentive or asked.timeout == 0 or servers.closed:": (
                 "if attentive or servers.closed:",
                 "Its time is over before the server's actor has a turn.",
@@ -47,16 +43,19 @@ CALLS = (
     ),
     *mutants_of(
         "supervisor/calls/call.py",
-        "supervisor/calls/test_resending.py supervisor/calls/test_call_times.py supervisor/calls/test_input_rounds.py",
+        "supervisor/calls/test_resending.py supervisor/calls/test_call_times.py supervisor/calls/test_input_rounds.py "
+        "real/test_circuit_breaker.py::"
+        "test_a_call_that_finds_it_open_when_it_is_sent_again_raises_what_became_of_it",
         {
-            "if self.slot.sent and self.slot.may_have_acted:": "if self.slot.sent:",
+            "if self.slot.sent:": "if False:",
+            "if earlier is not None:": "if False:",
             "return Delivery.UNKNOWN if self._acted_before and delivery is Delivery.NOT_SENT else delivery": "return delivery",
             "self._acted_before = self._acted_before or before.sent": "self._acted_before = False",
             "with trio.move_on_at(self._started + self.timeout) as scope:": "with trio.move_on_after(self.timeout) as scope:",
         },
     ),
     *mutants_of(
-        "supervisor/calls/target.py",
+        "supervisor/calls/call.py",
         "supervisor/servers/test_reconnecting_calls.py supervisor/calls/test_resending.py supervisor/servers/test_revive.py "
         "supervisor/calls/test_slow_starts.py supervisor/test_unannounced_lists.py",
         {
@@ -74,7 +73,7 @@ CALLS = (
         },
     ),
     *mutants_of(
-        "supervisor/circuit_breaker.py",
+        "supervisor/decisions/circuit_breaker.py",
         "supervisor/calls/test_circuit_breaker.py property/test_circuit_breaker.py",
         {
             "since = self.probe_at if self.probe is None else self.probes_since + self.breaker.open_for": "since = self.probe_at",
@@ -83,7 +82,7 @@ CALLS = (
             "if self.probe_at is not None and not probed:": "if False:",
             "opens = failures >= self.breaker.failures": "opens = failures > self.breaker.failures",
             "return outcome.status is None or outcome.status < _SERVER_ERROR": "return True",
-            "return None if heard or waited < PATIENCE else False": "return None if waited < PATIENCE else False",
+            "return None if heard or waited < LEAST_WAIT else False": "return None if waited < LEAST_WAIT else False",
             "return BreakerStatus(self.state, self.failures, max(0.0, self.probe_at - now))": "return BreakerStatus(self.state, self.failures, self.probe_at - now)",
         },
     ),
@@ -99,7 +98,7 @@ CALLS = (
         },
     ),
     *mutants_of(
-        "supervisor/tools/approval.py",
+        "supervisor/tools/approval_rules.py",
         "supervisor/test_host_view.py supervisor/tools/test_tools.py supervisor/test_toolset.py property/test_host_view.py",
         {
             "if _fits(tool, self.denied):": "if _fits(tool, self.denied) and not remembered:",

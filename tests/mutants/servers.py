@@ -4,8 +4,8 @@ from .mutant import mutants_of
 
 SERVERS = (
     *mutants_of(
-        "supervisor/restart_policy.py",
-        "supervisor/test_restart_policy.py property/test_restart_policy.py",
+        "supervisor/decisions/restart_policy.py",
+        "supervisor/decisions/test_restart_policy.py property/test_restart_policy.py",
         {
             "return len(self.delays) + 1": "return len(self.delays)",
             'if clean and self.mode != "permanent":': 'if clean and self.mode == "temporary":',
@@ -18,8 +18,8 @@ SERVERS = (
         },
     ),
     *mutants_of(
-        "supervisor/state_machine.py",
-        "supervisor/test_state_machine.py property/test_state_machine.py supervisor/servers/test_commands.py "
+        "supervisor/decisions/state_machine.py",
+        "supervisor/decisions/test_state_machine.py property/test_state_machine.py supervisor/servers/test_commands.py "
         "supervisor/servers/test_revive.py supervisor/servers/test_needs_auth.py supervisor/servers/test_restart_ladder.py "
         "supervisor/servers/test_reload_memory.py supervisor/servers/test_reload.py",
         {
@@ -55,7 +55,7 @@ SERVERS = (
         },
     ),
     *mutants_of(
-        "supervisor/gateway/gate.py",
+        "supervisor/gateway/gateway.py",
         "supervisor/gateway/test_gate.py",
         {
             "for server in filter(matters, self._supervisor.unlisted):": "for server in self._supervisor.unlisted:",
@@ -67,20 +67,20 @@ SERVERS = (
         },
     ),
     *mutants_of(
-        "supervisor/gateway/instances.py",
-        "supervisor/gateway/test_instances.py supervisor/gateway/test_instance_lives.py",
+        "supervisor/gateway/upstream/instance_pool.py",
+        "supervisor/gateway/upstream/test_pool.py supervisor/gateway/upstream/test_lives.py",
         {
             "if shut or self._supervisor.spec(name) != instance.spec:": "if shut:",
             "if len(own) >= share:": "if False:",
             "if len(there) >= most:": "if False:",
-            "if incoming.session is not None and incoming.session.ended:": "if False:",
+            "if request.session is not None and request.session.ended:": "if False:",
         },
     ),
     *mutants_of(
-        "supervisor/gateway/http_sessions.py",
-        "supervisor/gateway/test_http_sessions.py supervisor/gateway/test_http_messages.py",
+        "supervisor/gateway/http/sessions.py",
+        "supervisor/gateway/http/test_sessions.py supervisor/gateway/http/test_messages.py",
         {
-            'self.tell(Said("notifications/cancelled", {"requestId": request_id, "reason": "the call is over"}))': "pass",
+            'self.notify(Notification("notifications/cancelled", cancelled))': "pass",
             "if asked is not None and not asked.answered.is_set():": "if asked is not None:",
         },
     ),

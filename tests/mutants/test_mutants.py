@@ -62,8 +62,8 @@ def tree(tmp_path_factory):
 )
 def test_a_mutant_is_tried_on_a_copy(tree, other, verdict):
     assert tree.loads_its_own()
-    file, line = "supervisor/restart_policy.py", "return len(self.delays) + 1"
+    file, line = "supervisor/decisions/restart_policy.py", "return len(self.delays) + 1"
     before = (tree.folder / file).read_text()
-    mutant = Mutant(file, line, other, ("tests/supervisor/test_restart_policy.py",))
+    mutant = Mutant(file, line, other, ("tests/supervisor/decisions/test_restart_policy.py",))
     assert tree.verdict(mutant, seconds=10 if verdict is Verdict.STUCK else 100) is verdict
     assert (tree.folder / file).read_text() == before == (REPOSITORY / file).read_text()

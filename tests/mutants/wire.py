@@ -4,12 +4,40 @@ from .mutant import mutants_of
 
 WIRE = (
     *mutants_of(
-        "actors/jsonrpc/send_queue.py",
-        "actors/jsonrpc/test_send_queue.py actors/jsonrpc/test_dispatcher_incoming.py",
+        "actors/queues.py",
+        "property/test_queues.py actors/test_queues.py actors/jsonrpc/test_notices.py",
+        {
+            "if key in self._waiting:": "if False:",
+            "self._bounded.append(key)": "pass",
+            "if is_behind_gap or size > self._most_size:": "if size > self._most_size:",
+            "if when_full is not WhenFull.LOSE_OLDEST or not self._bounded:": "if when_full is not WhenFull.LOSE_OLDEST:",
+            "self._remove(self._bounded[0])": "self._remove(next(iter(self._waiting)))",
+            "return not size or self._account.take(self._kind, size, self._most_size)": "return self._account.take(self._kind, size, self._most_size)",
+            "self.lost += count": "self.lost += 1",
+            "lost, self.lost = self.lost, 0": "lost = self.lost",
+            "if self._bounded and self._bounded[0] is key:": "if self._bounded:",
+            "self._give_back(item, size)": "pass",
+            "raise trio.EndOfChannel if self._finished else trio.WouldBlock": "raise trio.WouldBlock",
+            "await trio.lowlevel.cancel_shielded_checkpoint()": "await trio.lowlevel.checkpoint()",
+        },
+    ),
+    *mutants_of(
+        "supervisor/gateway/clients.py",
+        "supervisor/gateway/test_clients.py supervisor/gateway/http/test_sessions.py",
+        {
+            "return item.hold(self._account, in_any_case=not size)": "return item.hold(self._account)",
+            "item.release(self._account)": "pass",
+            "when_full = WhenFull.LOSE_NEWEST if notification.method == LOG else WhenFull.LOSE_OLDEST": "when_full = WhenFull.LOSE_NEWEST",
+            "self.add(notification)  # for the next listener": "pass",
+        },
+    ),
+    *mutants_of(
+        "actors/jsonrpc/stream_carrier.py",
+        "actors/jsonrpc/test_send_queue.py actors/jsonrpc/test_endpoint_incoming.py",
         {
             "if bounded and self._queue and self.size + len(frame) > self._limit:": "if bounded and self.size + len(frame) > self._limit:",
             "if self._broken and slot is None:": "if False:",
-            "if not queue or self._blocked.is_set():": "if not queue:",
+            "if not queue or self.is_blocked:": "if not queue:",
             "if queue or self._stream.unfinished:": "if queue:",
             "self._left(*queue.popitem(last=False))": "self._left(*queue.popitem())",
             "self.owed_bytes += count": "self.owed_bytes += abs(count)",
@@ -21,35 +49,37 @@ WIRE = (
     ),
     *mutants_of(
         "actors/jsonrpc/pending.py",
-        "actors/jsonrpc/test_pending.py actors/jsonrpc/test_dispatcher_calls.py actors/jsonrpc/test_dispatcher_session.py",
+        "actors/jsonrpc/test_pending.py actors/jsonrpc/test_endpoint_calls.py actors/jsonrpc/test_endpoint_session.py",
         {
             "self._last_id += 1 + next(self._random) % _STRIDE": "self._last_id += 1",
-            "if self._waiting.get(key) is slot:  # once answered, its id may be another's": "if key in self._waiting:",
-            "text = message[:_MESSAGE] if isinstance(message, str) else None": "text = message if isinstance(message, str) else None",
-            "unsent = [slot for slot in self._calls if not slot.sent]": "unsent = list(self._calls)",
-            "self.loss = evolve(loss, pending=len(self._calls))": "self.loss = loss",
+            "if key is not None and self._waiting.get(key) is slot:  # once answered, its id may be another's": "if key in self._waiting:",
+            "text = message[:_MOST_PROGRESS_CHARACTERS] if isinstance(message, str) else None": "text = message if isinstance(message, str) else None",
             "if type(code) is int:": "if isinstance(code, int):",
-            "self.conclude(refused.slot, Busy())": "pass",
         },
     ),
     *mutants_of(
-        "actors/jsonrpc/dispatcher.py",
-        "actors/jsonrpc/test_dispatcher_calls.py actors/jsonrpc/test_dispatcher_session.py "
-        "actors/jsonrpc/test_dispatcher_incoming.py actors/jsonrpc/test_refusals.py",
+        "actors/jsonrpc/endpoint.py",
+        "actors/jsonrpc/test_endpoint_calls.py actors/jsonrpc/test_endpoint_session.py "
+        "actors/jsonrpc/test_endpoint_incoming.py actors/jsonrpc/test_refusals.py",
         {
             'tell = opts.get("cancel_on_abandon", True) and method != "initialize"  # the protocol forbids it': 'tell = opts.get("cancel_on_abandon", True)',
-            "self.lose(CLOSED)  # unless it was lost before; nothing is written any more": "pass",
-            "await self._take_turns(len(frame), origin)  # whatever it was": "pass",
-            "problem = error  # one message of a batch hides none behind it": "raise",
+            "self.lose(CLOSED_BY_US)  # unless it was lost before; nothing is written any more": "pass",
+            "unsent = [slot for slot in self.calls if not slot.sent]": "unsent = list(self.calls)",
+            "self.loss = evolve(loss, pending=len(self.calls))": "self.loss = loss",
+            "self.conclude(refused.slot, Busy())": "pass",
+            "if self._pace.spent(size):  # whatever it was": "if False:",
+            "await self.take_in(messages, origin)  # none of which is a batch": "pass",
             "if session.intercepts(method, params):": "if False:",
+            "takes_turn = pace.spent(0) or not len(notices)": "takes_turn = True",
             "if math.log10(self.noise).is_integer():  # the 1st, 10th, 100th…: a babbling server must not fill the log": "if True:",
         },
     ),
     *mutants_of(
-        "actors/jsonrpc/dispatcher.py",
+        "actors/jsonrpc/endpoint.py",
         "actors/transports/test_http_answers.py actors/transports/test_http_exchanges.py",
         {
             "if slot is None or not origin.may_answer(slot):": "if slot is None:",
+            "if slot is not None and origin.may_answer(slot):": "if slot is not None:",
         },
     ),
     *mutants_of(
@@ -57,15 +87,15 @@ WIRE = (
         "actors/test_router.py",
         {
             "if slot.decided:": "if False:",
-            "if route is None or route.owner is None or (_needs_tool(call) and call.name not in route.own):": "if route is None or route.owner is None:",
+            "is_listed = route is not None and call.name in route.own": "is_listed = True",
             "slot.resolve(Busy())": "slot.resolve(Unrouted())",
             "for calls in (self._calls, *self._mailbox.close()):": "for calls in self._mailbox.close():",
-            "return call.method == CALL_TOOL and call.slot.relay is None": "return call.method == CALL_TOOL",
+            "if owner is None or not (is_listed or call.method != CALL_TOOL or slot.relay is not None):": "if owner is None or not (is_listed or call.method != CALL_TOOL):",
         },
     ),
     *mutants_of(
-        "actors/server.py",
-        "actors/test_server.py actors/test_server_calls.py actors/test_follow_ups.py "
+        "actors/incarnation.py",
+        "actors/test_incarnation.py actors/test_incarnation_calls.py actors/test_follow_ups.py "
         "supervisor/servers/test_needs_auth.py",
         {
             "connection.submit([call for call in batch if not call.slot.decided])": "connection.submit(batch)",
@@ -74,11 +104,12 @@ WIRE = (
             "slot.resolve(_CLOSED)": "pass",
             "kind = ExitKind.NEEDS_AUTH if loss.needs_auth else ExitKind.UNUSABLE": "kind = ExitKind.UNUSABLE",
             "with trio.move_on_after(drain):": "with trio.move_on_after(0):",
+            "await trio.lowlevel.checkpoint_if_cancelled()  # if its time is over in this step, it has not connected": "pass",
         },
     ),
     *mutants_of(
         "actors/list_refresh.py",
-        "actors/test_server_lists.py supervisor/test_unannounced_lists.py",
+        "actors/test_incarnation_lists.py supervisor/test_unannounced_lists.py",
         {
             "failed = error is not None and connection.definitions is before": "failed = error is not None",
             "if self._connection is None or (self._listing and now >= self._since + AWAITED_FOR):": "if self._connection is None:",
@@ -98,7 +129,33 @@ WIRE = (
         },
     ),
     *mutants_of(
-        "actors/transports/http/token_requests.py",
+        "actors/session/changes.py",
+        "actors/session/test_list_changes.py",
+        {
+            "look(heard)  # what changed since they were fetched, and before the server acknowledged, it told nobody": "pass",
+        },
+    ),
+    *mutants_of(
+        "actors/transports/http/exchange.py",
+        "actors/transports/test_http_exchanges.py",
+        {
+            "self._left, self._was_refused = False, True": "self._was_refused = True",
+            "self.slot.mark_refused()": "pass",
+            "if self._was_refused:": "if False:",
+        },
+    ),
+    *mutants_of(
+        "actors/transports/http/exchange.py",
+        "actors/transports/test_http_unasked.py",
+        {"async with self.carrier.responses:": "if True:", "if not self.responses.value:": "if False:"},
+    ),
+    *mutants_of(
+        "actors/http/auth.py",
+        "actors/transports/test_http_exchanges.py",
+        {"return response.status_code == HTTPStatus.UNAUTHORIZED or lacks_scope": "return lacks_scope"},
+    ),
+    *mutants_of(
+        "actors/oauth/token_endpoint.py",
         "real/test_hostile_issuers.py",
         {"if status >= _FAILED or status in _BUSY:": "if status >= _FAILED:"},
     ),

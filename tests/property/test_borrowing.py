@@ -14,7 +14,7 @@ from mcp_nursery.supervisor import NurseryError, Supervisor, open_supervisor
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.testing import run_virtual
 
-from ._world import (
+from ..lab.world import (
     NEVER,
     Call,
     Record,
@@ -106,7 +106,7 @@ class BorrowingWorld(World):
         except SupervisorClosed:
             assert self.supervisor._servers.closed
         assert child.tools == ()
-        assert not self.supervisor._servers.registry.followers or len(self.borrowings) > 1
+        assert not self.supervisor._servers.registry.borrowed or len(self.borrowings) > 1
 
     async def _look(self, child: Supervisor) -> None:
         """What it sees of a server is what the lender sees."""

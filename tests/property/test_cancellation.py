@@ -23,8 +23,8 @@ from mcp_nursery.supervisor import NurseryError, RestartPolicy, ServerSpec, Supe
 from mcp_nursery.supervisor.callbacks import Callbacks, ServerMessage
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
 
-from ..scheduler import AtStep
-from ._world import all_tasks
+from ..lab.scheduler import AtStep
+from ..lab.world import all_tasks
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,9 @@ def steadily(schedule: int, async_fn: Callable[..., Awaitable[T]], *args: object
         if not results:
             trio.run(_idle, schedule)
             with alarm(), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(fairness, "_SLICE", -1.0)  # a turn for each piece of work, however long the last one took
+                patch.setattr(
+                    fairness, "_SLICE_SECONDS", -1.0
+                )  # a turn for each piece of work, however long the last one took
                 results.append(run_virtual(async_fn, *args))
 
     once()

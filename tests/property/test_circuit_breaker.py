@@ -11,12 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mcp_nursery.actors.errors import BreakerOpen, CallError
 from mcp_nursery.supervisor import Call, MemoryStore, ServerSpec, Supervisor, open_supervisor
-from mcp_nursery.supervisor.circuit_breaker import BreakerStatus, Circuit
+from mcp_nursery.supervisor.decisions.circuit_breaker import BreakerStatus, Circuit
 from mcp_nursery.supervisor.events import BreakerChanged
 from mcp_nursery.supervisor.spec import CircuitBreaker
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
 
-from ..supervisor.specs import status
+from ..lab.specs import status
 
 
 @define(eq=False)
@@ -152,7 +152,7 @@ class Log:
     def note(self, what, detail):
         self.lines.append((what, trio.current_time(), detail))
 
-    def add(self, event):
+    def put(self, event, *, key=None):
         if isinstance(event, BreakerChanged):
             self.note("breaker", event)
 
@@ -203,7 +203,7 @@ class Host:
         server = ScriptedServer(tools={"work": self.work})
         lab = ServerSpec("lab", server.transport, breaker=breaker)
         async with open_supervisor([lab], state=MemoryStore()) as self.supervisor:
-            self.supervisor._servers.events._backlogs.add(self.log)
+            self.supervisor._servers.events._open.add(self.log)
             async with trio.open_nursery() as nursery:
                 for at in turns:
                     nursery.start_soon(self.turn, at)

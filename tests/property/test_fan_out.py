@@ -16,8 +16,8 @@ from mcp_nursery.supervisor.calls.fan_out import CallOutcome, FanOut, Until
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..scheduler import AtStep
-from ._world import all_tasks
+from ..lab.scheduler import AtStep
+from ..lab.world import all_tasks
 from .test_cancellation import SCHEDULES, steadily
 
 pytestmark = pytest.mark.slow

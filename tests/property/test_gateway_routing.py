@@ -18,8 +18,8 @@ from mcp_nursery.supervisor import NurseryError
 from mcp_nursery.supervisor.gateway import open_http
 from mcp_nursery.supervisor.testing import run_virtual
 
-from ..supervisor.gateway.asking import AskingServer, served
-from ..supervisor.gateway.web_clients import WebClient, by_name
+from ..lab.gateway_clients import AskingServer, served
+from ..lab.web_clients import WebClient, by_name
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from mcp_nursery.actors.errors import ServerError
 from mcp_nursery.supervisor.security.injection import scan
 from mcp_nursery.supervisor.security.redaction import PLAIN, Redactor
-from mcp_nursery.supervisor.security.secret_patterns import KEYS, PLACES
-from mcp_nursery.supervisor.security.untrusted_marks import truncate, wrap
-from mcp_nursery.supervisor.tools.error_content import error_content
+from mcp_nursery.supervisor.security.secret_patterns import KNOWN_KEYS, SECRET_PLACES
+from mcp_nursery.supervisor.security.untrusted_marks import RULE, preamble, truncate, wrap
 from mcp_nursery.supervisor.tools.naming import public_names
-from mcp_nursery.supervisor.tools.preamble import RULE, preamble
+from mcp_nursery.supervisor.tools.outcome import error_content
 
 TAG = "mcp_tool_output"
 pieces = st.sampled_from(
@@ -133,7 +132,7 @@ def test_redacting_twice_changes_nothing_more(text: str) -> None:
     assert PLAIN.text(shown) == shown
 
 
-MARKS = [f"[REDACTED:{name}]" for name in ("config", *(name for name, *_ in (*KEYS, *PLACES)))]
+MARKS = [f"[REDACTED:{name}]" for name in ("config", *(name for name, *_ in (*KNOWN_KEYS, *SECRET_PLACES)))]
 values = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="[]"), min_size=6, max_size=30)
 
 

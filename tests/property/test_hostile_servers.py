@@ -23,11 +23,11 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.storage.store import MemoryStore
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
-from mcp_nursery.supervisor.tools.error_content import error_content
+from mcp_nursery.supervisor.tools.outcome import error_content
 
-from ._hostile import HostileServer, Plan, plans
-from ._hostile_plans import WORST_PLANS
-from ._hostile_words import CALLED
+from ..lab.hostile import HostileServer, Plan, plans
+from ..lab.hostile_plans import WORST_PLANS
+from ..lab.hostile_words import CALLED
 
 pytestmark = pytest.mark.slow
 

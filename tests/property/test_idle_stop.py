@@ -12,7 +12,7 @@ from mcp_nursery.supervisor import ServerDown, ToolResult
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life
 
-from ._world import ENDERS, Act, Call, Script, Step, Trace, calls, run_world, scripts, steps, worlds
+from ..lab.world import ENDERS, Act, Call, Script, Step, Trace, calls, run_world, scripts, steps, worlds
 from .test_supervisor import check, one_transport_at_a_time, shown
 
 pytestmark = pytest.mark.slow

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor.security.injection import SIGNALS, TABLE, expanded, scan
+from mcp_nursery.supervisor.security.injection import SIGNALS, TABLE, expand, scan
 
-from ..linear import stays_linear
+from ..lab.linear import stays_linear
 
-PLAIN = [(sign.name, re.compile(expanded(sign.pattern), re.IGNORECASE)) for sign in TABLE]
+PLAIN = [(sign.name, re.compile(expand(sign.pattern), re.IGNORECASE)) for sign in TABLE]
 
 
 UNSEEN = {chr(code) for code in (0xAD, *range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFE0E, 0xFE0F, 0xFEFF)}

@@ -8,8 +8,8 @@ from mcp_nursery.actors.errors import CallError
 from mcp_nursery.supervisor import ConnectionLost, ServerDown, Supervisor, ToolResult, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
 
-from ..scheduler import AtStep
-from ._world import all_tasks
+from ..lab.scheduler import AtStep
+from ..lab.world import all_tasks
 from .test_cancellation import TOKEN, User, lab, lab_spec, steadily
 
 pytestmark = pytest.mark.slow

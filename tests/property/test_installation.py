@@ -17,10 +17,9 @@ from mcp_nursery.actors.process.command import child_environment
 from mcp_nursery.supervisor import load_config
 from mcp_nursery.supervisor.config.deferred import DeferredTransport, Resolver
 from mcp_nursery.supervisor.config.document import parse_document
-from mcp_nursery.supervisor.config.edits import Step, changed
-from mcp_nursery.supervisor.config.hosts import HOSTS, SERVER
-from mcp_nursery.supervisor.config.installation import install, undo
-from mcp_nursery.supervisor.config.installed import user_place
+from mcp_nursery.supervisor.config.edits import Edit, apply_edits
+from mcp_nursery.supervisor.config.hosts import GATEWAY_ENTRY, HOSTS
+from mcp_nursery.supervisor.config.installation import install, undo, user_place
 
 pytestmark = pytest.mark.slow
 
@@ -109,8 +108,8 @@ def written(host, servers, indent):
     """The file, with more in it than servers."""
     root = host.root({})[0]
     if host.name == "codex":
-        steps = [Step("set", (root, name), entry) for name, entry in servers.items()]
-        return changed('model = "o"\n', "f.toml", steps)
+        steps = [Edit("set", (root, name), entry) for name, entry in servers.items()]
+        return apply_edits('model = "o"\n', "f.toml", steps)
     return json.dumps({"theme": "dark", root: servers, "more": [1]}, indent=indent, ensure_ascii=False)
 
 
@@ -160,7 +159,7 @@ def test_what_is_started_is_the_same_and_everything_comes_back(given, indent, to
         make(plan)
         assert {*plan.moved, *plan.stay} == set(servers)
         left = parse_document(place.file.read_text(), str(place.file))[host.root(document)[0]]
-        assert set(left) == {SERVER, *plan.stay}
+        assert set(left) == {GATEWAY_ENTRY, *plan.stay}
         specs = {spec.name: spec for spec in load_config(place.servers).servers}
         assert set(specs) == set(plan.moved)
         for name, spec in specs.items():

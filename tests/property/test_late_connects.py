@@ -7,7 +7,7 @@ import trio.testing
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..scheduler import AtStep
+from ..lab.scheduler import AtStep
 from .test_cancellation import steadily
 
 CONNECT = 1.0

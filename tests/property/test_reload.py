@@ -30,7 +30,7 @@ from mcp_nursery.supervisor.events import ServerRemoved, StateChanged
 from mcp_nursery.supervisor.status import ServerState, ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ._world import Mirror, Noting, all_tasks, stands
+from ..lab.world import Mirror, Noting, all_tasks, stands
 
 pytestmark = pytest.mark.slow
 

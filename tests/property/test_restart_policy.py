@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from mcp_nursery.supervisor.restart_policy import Finished, GiveUp, Restart, RestartMode, RestartPolicy, RestartTracker
+from mcp_nursery.supervisor.decisions.restart_policy import (
+    Finished,
+    GiveUp,
+    Restart,
+    RestartMode,
+    RestartPolicy,
+    RestartTracker,
+)
 
 halves = st.integers(0, 160).map(lambda n: n / 2)
 ladders = st.lists(halves, max_size=5).map(tuple)

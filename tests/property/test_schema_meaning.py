@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from mcp_types import Tool as Definition
 
-from mcp_nursery.supervisor.tools.fingerprint import MOST_VALUES
+from mcp_nursery.supervisor.tools.fingerprint import MOST_VERBATIM_VALUES
 from mcp_nursery.supervisor.tools.pins import pinned_text
 
 NAMES = ["a", "b", "required", "enum", "type", "anyOf", "properties", "$ref"]
@@ -157,7 +157,7 @@ ONE, OTHER = {"type": "string"}, {"type": "integer"}
 )
 def test_an_order_that_has_a_meaning(schema):
     """Of items in their places, of data, and of what is referred to by its place."""
-    for big in ({}, {"$comment": [0] * (MOST_VALUES + 1)}):
+    for big in ({}, {"$comment": [0] * (MOST_VERBATIM_VALUES + 1)}):
         assert said({**reversed_lists(schema), **big}) != said({**schema, **big})
 
 

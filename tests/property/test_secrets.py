@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcp_nursery.supervisor.config.deferred import Resolver
-from mcp_nursery.supervisor.config.discovery import Origin
+from mcp_nursery.supervisor.config.discovery import EntryOrigin
 from mcp_nursery.supervisor.config.entry import read_entry
 from mcp_nursery.supervisor.security.redaction import Redactor
 
@@ -130,7 +130,7 @@ QUOTES = {
 
 
 def spec_of(entry):
-    return read_entry("s", entry, number=1, origin=Origin("/f.json")).spec
+    return read_entry("s", entry, number=1, origin=EntryOrigin("/f.json")).spec
 
 
 @given(secret=secrets, place=st.sampled_from(sorted(PLACES)), way=st.sampled_from(sorted(QUOTES)))
@@ -139,7 +139,7 @@ def spec_of(entry):
 def test_no_secret_of_an_entry_is_shown(secret, place, way):
     """T9, L17: planted anywhere in an entry, quoted in any way, and in what is shown of the entry itself."""
     spec = spec_of(PLACES[place](secret))
-    shown = Redactor.of_transport(spec.transport).text(f"before {QUOTES[way](secret)} after")
+    shown = Redactor().also_of(spec.transport).text(f"before {QUOTES[way](secret)} after")
     assert shown.startswith("before [REDACTED:")
     assert shown.endswith("] after")
     assert secret not in f"{spec!r}{spec.transport}"
@@ -151,7 +151,7 @@ def test_no_secret_of_an_entry_is_shown(secret, place, way):
 def test_what_looks_like_a_key_is_shown_nowhere(key, place, way):
     """T9, L17: under a name that says nothing."""
     spec = spec_of(ANYWHERE[place](key))
-    shown = Redactor.of_transport(spec.transport).text(f"before {QUOTES[way](key)} after")
+    shown = Redactor().also_of(spec.transport).text(f"before {QUOTES[way](key)} after")
     assert shown.startswith("before [REDACTED:")
     assert shown.endswith("] after")
 
@@ -161,9 +161,9 @@ def test_no_plain_word_is_cut_out(value, place, beside):
     """L16: whatever variables, headers and URLs hold, alone or beside a key."""
     entry = ANYWHERE[place](value)
     said = f"Notes of {value} for you."
-    assert Redactor.of_transport(spec_of(entry).transport).text(said) == said
+    assert Redactor().also_of(spec_of(entry).transport).text(said) == said
     entry.setdefault("env", {})["OTHER"] = beside
-    assert Redactor.of_transport(spec_of(entry).transport).text(said) == said
+    assert Redactor().also_of(spec_of(entry).transport).text(said) == said
 
 
 @given(value=plain)
@@ -188,17 +188,17 @@ COOKIE = st.text(st.characters(categories=["Ll", "Lu", "Nd"], max_codepoint=126)
 def test_parts_of_a_header_are_found(secret, user):
     """T9: one cookie of several; and what a client makes of user and password of a URL."""
     cookies = spec_of({"url": "https://h/", "headers": {"Cookie": f"theme=dark; session={secret}"}})
-    assert secret not in Redactor.of_transport(cookies.transport).text(f"no session {secret}")
+    assert secret not in Redactor().also_of(cookies.transport).text(f"no session {secret}")
     url = spec_of({"url": f"https://{user}:{secret}@h/"})
     basic = b64encode(f"{user}:{secret}".encode()).decode()
-    assert basic not in Redactor.of_transport(url.transport).text(f"not for Basic {basic}")
+    assert basic not in Redactor().also_of(url.transport).text(f"not for Basic {basic}")
 
 
 def test_what_is_no_secret_stays():
     """T9: an error has to name packages, folders, hosts and paths."""
     spec = spec_of({"command": "npx", "args": ["-y", "@scope/server-files", "--root", "/srv/files", "--verbose=false"]})
     said = "npx: @scope/server-files: /srv/files is no folder (--verbose=false)"
-    assert Redactor.of_transport(spec.transport).text(said) == said
+    assert Redactor().also_of(spec.transport).text(said) == said
     remote = spec_of({"url": "https://example.com:8443/path/mcp?key=opensesame"})
     said = "https://example.com:8443/path/mcp refused"
-    assert Redactor.of_transport(remote.transport).text(said) == said
+    assert Redactor().also_of(remote.transport).text(said) == said

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.supervisor.state_machine import (
+from mcp_nursery.supervisor.decisions.state_machine import (
     BEGINNINGS,
     CALLS_WAIT,
     KEEPS_TOOLS,

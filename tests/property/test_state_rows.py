@@ -24,7 +24,7 @@ from mcp_nursery.supervisor.storage.state_file import _COLUMNS, _TABLES
 from mcp_nursery.supervisor.storage.store import DOUBT, EraNote, StoreUnreadable, spec_digest
 from mcp_nursery.supervisor.testing import ScriptedServer
 
-from ..supervisor.specs import SERVERS, Named, nothing
+from ..lab.specs import SERVERS, Named, nothing
 from ..supervisor.storage.samples import CHANGE, CHANGED, DECLARED, REQUEST
 
 ME = this_host()

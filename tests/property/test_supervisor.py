@@ -28,13 +28,13 @@ from mcp_nursery.supervisor import (
     events,
     open_supervisor,
 )
+from mcp_nursery.supervisor.decisions.state_machine import LEFT_BY_NOBODY
 from mcp_nursery.supervisor.errors import Delivery, UnknownServer
 from mcp_nursery.supervisor.events import StateChanged
-from mcp_nursery.supervisor.state_machine import LEFT_BY_NOBODY
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ._world import (
+from ..lab.world import (
     ANNOTATIONS,
     CONNECT_TIMEOUT,
     ENDERS,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mcp_nursery.supervisor import Call, MemoryStore, NurseryError, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer, run_virtual
 
-from ..recording import Recording
+from ..lab.recording import Recording
 
 secrets = st.text(st.characters(categories=["Ll", "Lu", "Nd"], max_codepoint=126), min_size=8).map("Zq{}".format)
 

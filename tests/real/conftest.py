@@ -3,14 +3,14 @@ import os
 import shlex
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
-from .harness import Journal, is_alive
-from .remote import KINDS, Remote
+from ..lab import PROGRAMS
+from ..lab.processes import Journal, is_alive
+from ..lab.remote import KINDS, Remote
 
-FAKE_DOCKER = Path(__file__).parents[1] / "servers" / "fake_docker.py"
+FAKE_DOCKER = PROGRAMS / "fake_docker.py"
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Servers of the MCP SDK that ask the host, as processes of their own, in both eras."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import trio
@@ -11,11 +10,12 @@ from mcp_types import CreateMessageResult, ElicitResult, TextContent
 from mcp_nursery.supervisor import ServerDown, ServerError, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.callbacks import Callbacks
 
-from .harness import eventually, supervised
+from ..lab import PROGRAMS
+from ..lab.processes import eventually, supervised
 
 pytestmark = pytest.mark.slow
 
-ASKING = Path(__file__).parents[1] / "servers" / "nursery_asking.py"
+ASKING = PROGRAMS / "nursery_asking.py"
 VERSIONS = {"old": "2025-11-25", "new": "2026-07-28"}
 
 

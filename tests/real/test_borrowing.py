@@ -5,7 +5,7 @@ import trio.testing
 
 from mcp_nursery.supervisor import BorrowedServer, open_supervisor
 
-from .harness import lab, status_of, supervised
+from ..lab.processes import lab, status_of, supervised
 
 
 async def test_a_subagent_that_is_cancelled_in_a_call_ends_only_its_own():

@@ -11,8 +11,8 @@ import trio.testing
 from mcp_nursery.supervisor import CallTimeout, ConnectionLost, ServerBusy
 from mcp_nursery.supervisor.errors import Delivery
 
-from ..timely import in_time, timely
-from .harness import eventually, lab, outcome_of, status_of, supervised
+from ..lab.processes import eventually, lab, outcome_of, status_of, supervised
+from ..lab.timely import in_time, timely
 
 MEGABYTES = {"text": "x" * (3 << 20)}
 """More than a pipe holds, so that its write begins and does not end."""

@@ -10,9 +10,9 @@ from mcp_nursery.supervisor import Call, open_supervisor
 from mcp_nursery.supervisor.events import BreakerChanged
 from mcp_nursery.supervisor.spec import CircuitBreaker
 
+from ..lab.processes import outcome_of, status_of
+from ..lab.rigs import open_rig
 from .fault_matrix import COLUMNS
-from .harness import outcome_of, status_of
-from .rigs import open_rig
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import pytest
 
 from mcp_nursery.supervisor import ServerSpec, StdioTransport
 
-from .harness import LAB, eventually, supervised
+from ..lab.processes import LAB, eventually, supervised
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,4 +1,4 @@
-"""Servers in containers, run by a docker client that is not there: tests/servers/fake_docker.py is in its place."""
+"""Servers in containers, run by a docker client that is not there: lab/programs/fake_docker.py is in its place."""
 
 import json
 import os
@@ -20,8 +20,8 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.config.loader import load_project
 from mcp_nursery.supervisor.status import ServerState
 
-from ..timely import in_time, timely
-from .harness import AT_ONCE, eventually, is_alive, next_state, removed_in_time, status_of, supervised
+from ..lab.processes import AT_ONCE, eventually, is_alive, next_state, removed_in_time, status_of, supervised
+from ..lab.timely import in_time, timely
 
 pytestmark = pytest.mark.slow
 

@@ -7,16 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from mcp_nursery.supervisor import DockerTransport, ServerSpec
 
-from ..timely import in_time, timely
-from .harness import AT_ONCE, eventually, is_alive, removed_in_time, status_of, supervised
+from ..lab import PROGRAMS
+from ..lab.processes import AT_ONCE, eventually, is_alive, removed_in_time, status_of, supervised
+from ..lab.timely import in_time, timely
 
-DAEMON = Path(__file__).parents[1] / "servers" / "docker_daemon.py"
+DAEMON = PROGRAMS / "docker_daemon.py"
 SECRET = "hunter2-hunter2"
 STUBBORN = ["ignore=eof,term"]
 

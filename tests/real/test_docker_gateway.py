@@ -1,4 +1,4 @@
-"""Docker's MCP gateway, run by a docker client that is not there: tests/servers/fake_docker.py is in its place."""
+"""Docker's MCP gateway, run by a docker client that is not there: tests/lab/programs/fake_docker.py is in its place."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.transports import docker_gateway
+from mcp_nursery.actors.transports import docker as docker_transport
 from mcp_nursery.actors.transports.docker import run_client
 from mcp_nursery.supervisor import (
     RestartPolicy,
@@ -22,7 +22,7 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.spec import DockerGatewayTransport
 from mcp_nursery.supervisor.status import ServerState
 
-from .harness import eventually, lab, status_of
+from ..lab.processes import eventually, lab, status_of
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ async def test_an_entry_runs_the_gateway_when_it_is_wanted(docker, journal, tmp_
 @pytest.mark.parametrize("trouble", [*TROUBLES, "absent"])
 async def test_where_it_cannot_run(docker, trouble, caplog, monkeypatch, tmp_path):
     """G9: one warning, one line, one attempt; whatever hung is killed; everything else goes on."""
-    monkeypatch.setattr(docker_gateway, "DETECTION", 0.5)
+    monkeypatch.setattr(docker_transport, "DETECTION", 0.5)
     if trouble == "absent":
         monkeypatch.setenv("PATH", str(tmp_path))
     else:

@@ -30,7 +30,7 @@ MOMENTS = {
     "the commands are loaded": ("cli/app.py", "<module>"),
     "Trio is loaded": ("trio/__init__.py", "<module>"),
     "the command begins": ("cli/serve.py", "serve"),
-    "Trio runs": ("cli/runtime.py", "watched"),
+    "Trio runs": ("cli/runtime.py", "_run_interruptibly"),
     "serving begins": ("cli/serve.py", "main"),
 }
 

@@ -10,8 +10,8 @@ from mcp_nursery.supervisor import CallTimeout, ConnectionLost, open_supervisor
 from mcp_nursery.supervisor.errors import Delivery, SupervisorClosed
 from mcp_nursery.supervisor.status import ServerState
 
-from ..timely import in_time, timely
-from .harness import Tree, eventually, is_alive, lab, next_state, status_of, supervised
+from ..lab.processes import Tree, eventually, is_alive, lab, next_state, status_of, supervised
+from ..lab.timely import in_time, timely
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import trio.testing
 from mcp_nursery.supervisor import CallTimeout, ConnectionLost, NurseryError, RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.errors import Delivery
 
-from ..timely import in_time, timely
-from .harness import eventually, lab, outcome_of, status_of, supervised
-from .rigs import ANY, CALL, open_rig
+from ..lab.processes import eventually, lab, outcome_of, status_of, supervised
+from ..lab.rigs import ANY, CALL, open_rig
+from ..lab.timely import in_time, timely
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +28,9 @@ def rig_of(remotes, tmp_path):
 async def test_a_burst_of_changes_is_one_listing_and_one_swap(rig_of, column):
     """Q24, P2: three tools more, each with a word of it; nobody sees one or two of them."""
     async with rig_of(column) as rig, supervised(rig.spec()) as supervisor, supervisor.events() as events:
+        # A stream of changes is acknowledged after the first list, which is looked at once more then.
+        before = 2 if column == "modern" else 1
+        await eventually(lambda: rig.listed == before)
         await trio.testing.wait_all_tasks_blocked(0.2)
         names = {"alpha", "beta", "gamma"}
         await supervisor.call_tool("grow", {"names": sorted(names)}, server="lab")
@@ -37,7 +40,7 @@ async def test_a_burst_of_changes_is_one_listing_and_one_swap(rig_of, column):
                     break
         assert names < {tool.tool for tool in supervisor.tools}
         await trio.testing.wait_all_tasks_blocked(0.3)
-        assert rig.listed == 2
+        assert rig.listed == before + 1
 
 
 @pytest.mark.parametrize("column", SPOKEN)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from pathlib import Path
 
 import psutil
 import pytest
@@ -17,9 +16,10 @@ from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
-from .harness import eventually, lab, status_of
+from ..lab import PROGRAMS
+from ..lab.processes import eventually, lab, status_of
 
-HOST = Path(__file__).parents[1] / "servers" / "caching_host.py"
+HOST = PROGRAMS / "caching_host.py"
 FORTY = 40
 
 

@@ -8,11 +8,11 @@ from mcp_nursery.supervisor import CallError, CallTimeout, RestartPolicy, Server
 from mcp_nursery.supervisor.errors import Delivery
 from mcp_nursery.supervisor.spec import Liveness
 
-from ..timely import Late, in_time, timely
+from ..lab.processes import next_state, outcome_of, status_of
+from ..lab.rigs import open_rig
+from ..lab.timely import Late, in_time, timely
 from . import fault_matrix as matrix
 from .fault_matrix import ROWS, When
-from .harness import next_state, outcome_of, status_of
-from .rigs import open_rig
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""The first list of a host that lists once: real servers that start late, both fronts, both eras."""
+"""W1: the first list of a host that lists once: real servers that start late, both fronts, both eras."""
 
 import json
 import os
@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from .gateways import PROGRAM, served_over_http
-from .harness import LAB
-from .raw_clients import NEW, OLD, answer_in, http_client, opened, request, stdio_client
+from ..lab.gateways import PROGRAM, served_over_http
+from ..lab.processes import LAB
+from ..lab.raw_clients import NEW, OLD, answer_in, http_client, opened, request, stdio_client
 
 pytestmark = pytest.mark.slow
 

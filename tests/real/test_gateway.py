@@ -11,8 +11,8 @@ import trio
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from .gateways import ASKING, PROGRAM, Answers, client_on, served_over_http
-from .harness import LAB, Journal, eventually
+from ..lab.gateways import ASKING, PROGRAM, Answers, client_on, served_over_http
+from ..lab.processes import LAB, Journal, eventually
 
 pytestmark = pytest.mark.slow
 

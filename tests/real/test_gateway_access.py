@@ -17,11 +17,11 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.gateway import Access, Principal
-from mcp_nursery.supervisor.gateway.token_file import TokenFile, add_token, remove_token
+from mcp_nursery.supervisor.gateway.auth.token_file import BearerTokenFile, add_token, remove_token
 
-from .gateways import PROGRAM, served, served_over_http
-from .harness import LAB, lab
-from .remote import Remote
+from ..lab.gateways import PROGRAM, served, served_over_http
+from ..lab.processes import LAB, lab
+from ..lab.remote import Remote
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +82,7 @@ def test_the_network_is_served_only_with_authentication_and_without_clear_tokens
     add_token(tokens, "ann")
     command = ["--", "true"]
     assert "--token-file FILE or --oauth-issuer URL is needed" in refused("--http", "0.0.0.0:0", *command)
-    assert "in clear" in refused("--http", "0.0.0.0:0", "--token-file", str(tokens), *command)
+    assert "unencrypted" in refused("--http", "0.0.0.0:0", "--token-file", str(tokens), *command)
     assert "needs --http" in refused("--token-file", str(tokens), *command)
 
 
@@ -101,7 +101,7 @@ def test_a_file_of_tokens_that_cannot_be_used_is_refused(tmp_path, content, prob
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(content)
     with pytest.raises(ConfigError) as caught:
-        TokenFile(tokens)
+        BearerTokenFile(tokens)
     assert problem in str(caught.value)
     assert str(tokens) in str(caught.value)
 
@@ -112,7 +112,7 @@ def test_a_file_of_tokens_that_others_can_write_is_refused(tmp_path):
     assert tokens.stat().st_mode & 0o777 == 0o600
     tokens.chmod(0o620)
     with pytest.raises(ConfigError, match="others can write it"):
-        TokenFile(tokens)
+        BearerTokenFile(tokens)
 
 
 def test_a_token_is_printed_once_and_kept_nowhere(tmp_path):
@@ -130,7 +130,7 @@ def test_a_token_is_printed_once_and_kept_nowhere(tmp_path):
     assert again.returncode == 2
     assert "there is a token of this name" in again.stderr
     assert tokens.read_text() == text
-    assert TokenFile(tokens).find(first) == Principal("ann", Access(["a/*"]), sha256(first.encode()).hexdigest())
+    assert BearerTokenFile(tokens).find(first) == Principal("ann", Access(["a/*"]), sha256(first.encode()).hexdigest())
 
 
 async def test_nobody_comes_in_without_a_valid_token(tmp_path):
@@ -328,7 +328,7 @@ async def test_at_sighup_the_configuration_is_read_again(tmp_path):
 async def test_a_token_that_expires_ends_its_streams(tmp_path):
     path = tmp_path / "tokens.toml"
     add_token(path, "bob")
-    tokens = TokenFile(path)
+    tokens = BearerTokenFile(path)
     with trio.fail_after(60):
         async with (
             served([lab()], only="lab", http={"authenticate": tokens.authenticate}) as (_, url),

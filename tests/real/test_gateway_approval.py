@@ -5,7 +5,7 @@ import pytest
 import trio
 from mcp_types import ElicitResult
 
-from .gateways import ASKING, Answers, client_on, served_over_http
+from ..lab.gateways import ASKING, Answers, client_on, served_over_http
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import trio
 
 from mcp_nursery.supervisor import ServerSpec, StdioTransport
 
-from .gateways import PROGRAM, served
-from .harness import AT_ONCE, LAB, eventually, lab
-from .raw_clients import NEW, OLD, http_client, opened, request, stdio_client
+from ..lab.gateways import PROGRAM, served
+from ..lab.processes import AT_ONCE, LAB, eventually, lab
+from ..lab.raw_clients import NEW, OLD, http_client, opened, request, stdio_client
 
 pytestmark = pytest.mark.slow
 

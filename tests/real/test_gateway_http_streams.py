@@ -7,9 +7,9 @@ import socket
 import pytest
 import trio
 
-from .gateways import served_over_http
-from .harness import Journal, eventually
-from .raw_clients import NEW, OLD, http_client, opened, request
+from ..lab.gateways import served_over_http
+from ..lab.processes import Journal, eventually
+from ..lab.raw_clients import NEW, OLD, http_client, opened, request
 from .test_gateway_limits import LAB_COMMAND
 from .test_gateway_vanishing import Socket, gateway_of_lab, in_flight
 

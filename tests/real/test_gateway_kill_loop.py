@@ -1,5 +1,5 @@
-"""Servers that are killed all the time, and clients of every kind in front of them: every request gets one answer, no
-session ends, no call is made twice, and nothing is left."""
+"""Q33, Q34: servers that are killed all the time, and clients of every kind in front of them: every request gets one
+answer, no session ends, no call is made twice, and nothing is left."""
 
 import json
 import os
@@ -16,9 +16,9 @@ import trio.testing
 
 from mcp_nursery.supervisor import RestartPolicy
 
-from .gateways import PROGRAM, served
-from .harness import LAB, Journal, eventually, lab
-from .raw_clients import NEW, OLD, answer_in, http_client, opened, request, stdio_client
+from ..lab.gateways import PROGRAM, served
+from ..lab.processes import LAB, Journal, eventually, lab
+from ..lab.raw_clients import NEW, OLD, answer_in, http_client, opened, request, stdio_client
 
 EVERY = 0.3
 """Seconds between two kills."""

@@ -17,13 +17,15 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.cli.serve_http import HttpFront, HttpServing
-from mcp_nursery.supervisor.gateway import HttpLimits, http_connection, web_server
-from mcp_nursery.supervisor.gateway.http_parser import HEAD
-from mcp_nursery.supervisor.gateway.token_file import add_token
+from mcp_nursery.supervisor.cli.serve_http import HttpFront
+from mcp_nursery.supervisor.gateway import HttpLimits
+from mcp_nursery.supervisor.gateway.auth.token_file import add_token
+from mcp_nursery.supervisor.http_server import connection, server
+from mcp_nursery.supervisor.http_server.parser import HEAD
+from mcp_nursery.supervisor.http_server.server import Tls
 
-from .gateways import served, served_over_http
-from .harness import LAB, Journal, eventually, lab
+from ..lab.gateways import served, served_over_http
+from ..lab.processes import LAB, Journal, eventually, lab
 from .test_gateway import call_of, headers_of
 from .test_gateway_access import BOTH, INITIALIZE
 
@@ -103,8 +105,10 @@ async def is_ready(http, url, status):
     alone = {"connection": "close"}  # one that is idle may be closed just when it is to be used again
     try:
         return (await http.get(url.replace("/mcp", "/readyz"), headers=alone)).status_code == status
-    except httpx2.RemoteProtocolError:
-        return False  # closed before it had asked: a gateway that begins to end closes who is silent
+    except (httpx2.RemoteProtocolError, httpx2.ReadError):
+        return (
+            False  # closed before it had asked, or reset as it asked: a gateway that begins to end closes who is silent
+        )
 
 
 def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):
@@ -113,22 +117,22 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):
     certificate.write_bytes(issued.cert_chain_pems[0].bytes())
     key.write_bytes(locked(issued, "hidden words"))
     with pytest.raises(ConfigError, match="this password opens"):
-        web_server.Tls(certificate, key, "other words")
+        Tls(certificate, key, "other words")
     with pytest.raises(ConfigError, match="this password opens"):
-        web_server.Tls(certificate, key, None)
+        Tls(certificate, key, None)
     with pytest.raises(ConfigError, match="this password opens"):
-        web_server.Tls(certificate, key, "x" * 2000)
+        Tls(certificate, key, "x" * 2000)
     with pytest.raises(ConfigError, match=r"nowhere.pem: field '--tls-cert': cannot be read: No such file"):
-        web_server.Tls(tmp_path / "nowhere.pem", key, None)
+        Tls(tmp_path / "nowhere.pem", key, None)
     with pytest.raises(ConfigError, match=r"nowhere.pem: field '--tls-key': cannot be read: No such file"):
-        web_server.Tls(certificate, tmp_path / "nowhere.pem", None)
+        Tls(certificate, tmp_path / "nowhere.pem", None)
     with pytest.raises(ConfigError, match="field '--tls-cert': its key is not in it: name that with --tls-key"):
-        web_server.Tls(certificate, None, None)
+        Tls(certificate, None, None)
     os.mkfifo(tmp_path / "pipe.pem")
     with pytest.raises(ConfigError, match=r"pipe.pem: field '--tls-key': cannot be read: not a regular file"):
-        web_server.Tls(certificate, tmp_path / "pipe.pem", None)
+        Tls(certificate, tmp_path / "pipe.pem", None)
     with pytest.raises(ConfigError, match="needs --tls-cert"):
-        HttpFront(HttpServing("127.0.0.1:0", tls_key=key))
+        HttpFront("127.0.0.1:0", tls_key=key)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +151,7 @@ def test_a_certificate_that_cannot_be_used_is_refused(tmp_path):
 )
 def test_a_limit_that_is_none_is_refused(limit, problem):
     with pytest.raises(ConfigError, match=f"field '--limit'.*{problem}"):
-        HttpFront(HttpServing("127.0.0.1:0", limit=[limit]))
+        HttpFront("127.0.0.1:0", limit=[limit])
 
 
 async def test_one_client_cannot_take_what_is_for_all(tmp_path):
@@ -188,7 +192,7 @@ async def test_a_request_without_an_answer_is_cancelled_in_time():
 
 
 async def test_heads_and_bodies_that_are_slow_or_large_end(monkeypatch):
-    monkeypatch.setattr(http_connection, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.5)
     with trio.fail_after(60):
         async with served([lab()], only="lab", limits=HttpLimits(body_seconds=0.5, body=1000)) as (_, url):
             host, port = place_of(url)
@@ -230,15 +234,15 @@ async def test_connections_beyond_the_limit_wait():
 
 async def test_a_client_that_does_not_read_is_disconnected(monkeypatch):
     """Whatever is to be sent: what waits for it ends."""
-    monkeypatch.setattr(web_server, "UNREAD", 0.5)
-    monkeypatch.setattr(web_server, "SLOWEST", 64 << 20)
+    monkeypatch.setattr(server, "UNREAD", 0.5)
+    monkeypatch.setattr(server, "SLOWEST", 64 << 20)
     listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
     client = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
-    stream = web_server._Client(await listener.accept())
+    stream = server.ClientStream(await listener.accept())
     with trio.fail_after(30), pytest.raises(trio.BrokenResourceError, match="does not read"):
-        await stream.send_all(b"x" * web_server.SLOWEST)
+        await stream.send_all(b"x" * server.SLOWEST)
     with trio.fail_after(30):
-        assert len(await rest_of(client)) < web_server.SLOWEST
+        assert len(await rest_of(client)) < server.SLOWEST
     await client.aclose()
     await listener.aclose()
 
@@ -285,11 +289,12 @@ async def test_it_drains_at_sigterm(tmp_path):
     assert process.returncode == 0
 
 
-async def test_the_second_sigterm_ends_it_at_once(tmp_path):
+@pytest.mark.parametrize("option", ["--drain", "--lame-duck"])
+async def test_the_second_sigterm_ends_it_at_once(tmp_path, option):
     journal = Journal(tmp_path / "journal")
     with trio.fail_after(60):
         async with (
-            served_over_http("--drain", "600", *LAB_COMMAND, f"journal={journal.path}") as (process, url),
+            served_over_http(option, "600", *LAB_COMMAND, f"journal={journal.path}") as (process, url),
             httpx2.AsyncClient(timeout=600) as http,
             trio.open_nursery() as nursery,
         ):
@@ -321,6 +326,7 @@ async def test_answers_that_nobody_reads_are_kept_within_a_bound():
             AsyncExitStack() as clients,
         ):
             await until(lambda: is_ready(http, url, 200))
+            await http.post(url, headers=headers_of("big"), json=call_of("big", size=1))  # loads all that calls need
             before, unread, lost = psutil.Process(process.pid).memory_info().rss, [], 0
             while not lost:
                 assert len(unread) < count

@@ -27,7 +27,7 @@ from mcp_nursery.supervisor.gateway import (
     open_http,
 )
 
-from .harness import LAB
+from ..lab.processes import LAB
 from .test_gateway_access import BOTH, INITIALIZE, all_there
 
 pytestmark = pytest.mark.slow

@@ -10,8 +10,9 @@ import trio.testing
 from mcp_nursery.supervisor import ServerSpec, StdioTransport
 from mcp_nursery.supervisor.gateway import Principal
 
-from .gateways import PROGRAM, SERVERS, served
-from .raw_clients import NEW, OLD, http_client, opened, request, stdio_client
+from ..lab import PROGRAMS
+from ..lab.gateways import PROGRAM, served
+from ..lab.raw_clients import NEW, OLD, http_client, opened, request, stdio_client
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,7 @@ def saying(tmp_path):
     script["answers"] = {"logging/setLevel": ['{"jsonrpc":"2.0","id":$ID,"result":{}}']}
     path = tmp_path / "script.json"
     path.write_text(json.dumps(script))
-    return [sys.executable, str(SERVERS / "stdio_scripted.py"), OLD, str(path), str(tmp_path / "log")]
+    return [sys.executable, str(PROGRAMS / "stdio_scripted.py"), OLD, str(path), str(tmp_path / "log")]
 
 
 def is_last(message):

@@ -9,19 +9,20 @@ import time
 from base64 import urlsafe_b64encode
 
 import httpx2
+import jwt
 import pytest
 import trio
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.cli.http_options import HttpServing
 from mcp_nursery.supervisor.cli.serve_http import HttpFront
-from mcp_nursery.supervisor.gateway import OAuthResource, Principal, Refused, issuer
-from mcp_nursery.supervisor.gateway.token_file import add_token
+from mcp_nursery.supervisor.gateway import OAuthResource, Principal, Refused
+from mcp_nursery.supervisor.gateway.auth import issuer
+from mcp_nursery.supervisor.gateway.auth.token_file import add_token
 
-from .gateways import served_over_http
-from .harness import LAB, eventually
+from ..lab.gateways import served_over_http
+from ..lab.processes import LAB, eventually
+from ..lab.token_issuer import TokenIssuer, part, pem_of
 from .test_gateway_access import BOTH, INITIALIZE, client_with
-from .token_issuer import TokenIssuer, part, pem_of
 
 pytestmark = pytest.mark.slow
 
@@ -103,6 +104,14 @@ def signed_with_the_public_key(issuing):
     return f"{head}.{urlsafe_b64encode(digest).rstrip(b'=').decode()}"
 
 
+def critical(issuing):
+    """With an extension that the library knows, and does not write."""
+    head = part({"alg": "RS256", "typ": "JWT", "kid": "rsa", "crit": ["b64"], "b64": True})
+    signed = f"{head}.{claims(issuing)}"
+    signature = jwt.get_algorithm_by_name("RS256").sign(signed.encode(), issuing.keys["rsa"])
+    return f"{signed}.{urlsafe_b64encode(signature).rstrip(b'=').decode()}"
+
+
 def claims(issuing):
     return part({"iss": issuing.url, "sub": "ann", "aud": MCP, "exp": time.time() + 300, "scope": "mcp"})
 
@@ -126,8 +135,9 @@ HOSTILE = {
     "made later": lambda it: it.token(MCP, iat=time.time() + 60),
     "of no user": lambda it: it.token(MCP, without=["sub"]),
     "critical": lambda it: it.token(MCP, headers={"crit": ["x"], "x": 1}),
+    "critical, and known to PyJWT": critical,
     "of another type": lambda it: it.token(MCP, headers={"typ": "logout+jwt"}),
-    "huge": lambda it: it.token(MCP, junk="x" * issuer.LONGEST),
+    "huge": lambda it: it.token(MCP, junk="x" * issuer.LONGEST_TOKEN),
     "deep": lambda it: urlsafe_b64encode(b"[" * 5000).decode() + ".e30.x",
     "no JWT": lambda it: "x.y",
     "a list": lambda it: f"{part([])}.{part([])}.x",
@@ -213,7 +223,7 @@ async def test_few_wait_for_a_key_that_is_not_known(issuing, monkeypatch):
 async def test_nobody_waits_for_an_issuer_that_hangs(issuing, monkeypatch):
     """While its keys hold: they are fetched aside. Only who names a key that is not known waits, and not for long."""
     monkeypatch.setattr(issuer, "FRESH", 0.01)
-    monkeypatch.setattr(issuer, "AGAIN", 0.01)
+    monkeypatch.setattr(issuer, "FETCH_INTERVAL", 0.01)
     resource, token = OAuthResource(issuing.url, URL), issuing.token(MCP)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(resource.keep_fresh)
@@ -221,7 +231,7 @@ async def test_nobody_waits_for_an_issuer_that_hangs(issuing, monkeypatch):
         issuing.answers.clear()
         asked = len(issuing.fetched)
         await eventually(lambda: len(issuing.fetched) > asked)
-        with trio.fail_after(issuer.PATIENCE / 2):
+        with trio.fail_after(issuer.FETCH_TIMEOUT / 2):
             assert await resource.authenticate(scope_of(token))
         issuing.answers.set()
         assert await resource.authenticate(scope_of(token))
@@ -235,13 +245,13 @@ async def test_a_new_key_is_found_and_an_old_one_goes(issuing, monkeypatch):
     issuing.keys["new"] = issuing.keys.pop("rsa")
     new = issuing.token(MCP, kid="new")
     assert (await refusal(resource, new)).status == 401  # it was asked just now
-    monkeypatch.setattr(issuer, "AGAIN", 0.0)
+    monkeypatch.setattr(issuer, "FETCH_INTERVAL", 0.0)
     assert await resource.authenticate(scope_of(new))
     assert (await refusal(resource, old)).status == 401
 
 
 async def test_while_the_issuer_is_down_its_keys_hold_for_some_time(issuing, monkeypatch, caplog):
-    monkeypatch.setattr(issuer, "AGAIN", 0.0)
+    monkeypatch.setattr(issuer, "FETCH_INTERVAL", 0.0)
     monkeypatch.setattr(issuer, "FRESH", 0.0)
     resource, token = OAuthResource(issuing.url, URL), issuing.token(MCP)
     issuing.down = True
@@ -258,7 +268,7 @@ async def test_while_the_issuer_is_down_its_keys_hold_for_some_time(issuing, mon
 
 
 async def test_an_issuer_that_hangs_is_waited_for_so_long(issuing, monkeypatch, caplog):
-    monkeypatch.setattr(issuer, "PATIENCE", 0.1)
+    monkeypatch.setattr(issuer, "FETCH_TIMEOUT", 0.1)
     issuing.answers.clear()
     assert (await refusal(OAuthResource(issuing.url, URL), issuing.token(MCP))).status == 503
     assert f"the keys of {issuing.url} cannot be had: not within 0.1 s" in caplog.text
@@ -281,5 +291,5 @@ async def test_what_an_issuer_should_not_say_harms_nobody(issuing, body):
 )
 def test_options_that_cannot_work_are_refused(given, problem):
     with pytest.raises(ConfigError) as caught:
-        HttpFront(HttpServing("127.0.0.1:0", **given))
+        HttpFront("127.0.0.1:0", **given)
     assert problem in str(caught.value)

@@ -9,8 +9,8 @@ import pytest
 import trio
 from mcp.shared.exceptions import MCPError
 
-from .gateways import PROGRAM, client_on
-from .harness import LAB, Journal, eventually
+from ..lab.gateways import PROGRAM, client_on
+from ..lab.processes import LAB, Journal, eventually
 
 pytestmark = pytest.mark.slow
 

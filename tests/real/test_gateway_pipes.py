@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from .gateways import PROGRAM
-from .harness import LAB, is_alive
+from ..lab.gateways import PROGRAM
+from ..lab.processes import LAB, is_alive
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""`mcp-nursery serve --search` as a process, real servers behind it and a client of the MCP SDK before it."""
+"""Q40: `mcp-nursery serve --search` as a process, real servers behind it and a client of the MCP SDK before it."""
 
 import json
 import sys
@@ -6,8 +6,8 @@ import sys
 import pytest
 import trio
 
-from .gateways import ASKING, Answers, client_on
-from .harness import LAB, Journal, eventually
+from ..lab.gateways import ASKING, Answers, client_on
+from ..lab.processes import LAB, Journal, eventually
 
 pytestmark = pytest.mark.slow
 

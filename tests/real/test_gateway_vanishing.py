@@ -13,11 +13,12 @@ import psutil
 import pytest
 import trio
 
-from mcp_nursery.supervisor.gateway import HttpLimits, web_server
+from mcp_nursery.supervisor.gateway import HttpLimits
+from mcp_nursery.supervisor.http_server import server as web_server
 
-from .gateways import PROGRAM, served
-from .harness import LAB, Journal, eventually, lab
-from .raw_clients import NEW, OLD, http_client, opened, request
+from ..lab.gateways import PROGRAM, served
+from ..lab.processes import LAB, Journal, eventually, lab
+from ..lab.raw_clients import NEW, OLD, http_client, opened, request
 
 pytestmark = pytest.mark.slow
 

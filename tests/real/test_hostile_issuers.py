@@ -17,20 +17,21 @@ from mcp.shared.auth import AuthorizationCodeResult
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import AuthorizationFailed, CallError, ServerDown, ServerError
+from mcp_nursery.actors.oauth import provider, renewal
+from mcp_nursery.actors.oauth.token_endpoint import GrantRefused, Passing, refresh
+from mcp_nursery.actors.oauth.tokens import MemoryVault, TokenKey, Tokens
 from mcp_nursery.actors.outcomes import Challenge
-from mcp_nursery.actors.transports.http import authorisation, oauth
-from mcp_nursery.actors.transports.http.token_requests import Passing, Refused, refresh
-from mcp_nursery.actors.transports.http.tokens import MemoryVault, TokenKey, Tokens
-from mcp_nursery.supervisor import HttpTransport, OAuth, ServerSpec, open_supervisor, state_machine
-from mcp_nursery.supervisor.auth import token_files
-from mcp_nursery.supervisor.auth.login import log_in
-from mcp_nursery.supervisor.auth.vault import vault_of
+from mcp_nursery.supervisor import HttpTransport, OAuth, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
+from mcp_nursery.supervisor.decisions import state_machine
+from mcp_nursery.supervisor.login import token_files
+from mcp_nursery.supervisor.login.login import log_in
+from mcp_nursery.supervisor.login.vault import vault_of
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
-from ..actors.transports.http_peer import serving
-from .harness import AT_ONCE, next_state, status_of
-from .hostile_issuer import ENDPOINTS, METADATA, PROTECTED, SECRETS, agree, answer, issuing
+from ..lab.hostile_issuer import ENDPOINTS, METADATA, PROTECTED, SECRETS, agree, answer, issuing
+from ..lab.http_peer import serving
+from ..lab.processes import AT_ONCE, next_state, status_of
 
 
 @pytest.fixture
@@ -278,9 +279,9 @@ async def test_a_server_elsewhere_reaches_nothing_on_this_machine(far, monkeypat
             )
         return httpx2.Response(201, json={"client_id": "me", "redirect_uris": [Redirect.redirect_uri]}, request=request)
 
-    monkeypatch.setattr(oauth, "send", answered)
-    with pytest.raises(Refused, match="a server elsewhere may lead to https alone"):
-        await oauth.authorise(OAuth(), f"{away}/mcp", challenge, Redirect())
+    monkeypatch.setattr(provider, "send", answered)
+    with pytest.raises(GrantRefused, match="a server elsewhere may lead to https alone"):
+        await provider.authorise(OAuth(), f"{away}/mcp", challenge, Redirect())
     assert [request for request in asked if request.url.host == "127.0.0.1"] == []
 
 
@@ -366,7 +367,7 @@ async def test_a_browser_that_has_gone_has_brought_its_code(far):
         port = httpx2.URL(request.redirect_uri).port
         stream = await trio.open_tcp_stream("127.0.0.1", port)
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await stream.send_all(b"GET /callback%s HTTP/1.1\r\n\r\n" % target.encode())
+        await stream.send_all(b"GET /callback%s HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n" % target.encode())
         await stream.aclose()
 
     with trio.fail_after(60):
@@ -473,8 +474,8 @@ async def test_a_server_that_wants_ever_more_scopes_is_not_worth_a_page_each(far
 
 async def test_a_server_that_leads_through_slow_answers_is_left(far, monkeypatch):
     """Each comes in time, and all together hold up who else would renew the token."""
-    monkeypatch.setattr(authorisation, "_EXCHANGE", 0.3)
-    monkeypatch.setattr(authorisation, "_PAUSES", ())
+    monkeypatch.setattr(renewal, "_EXCHANGE", 0.3)
+    monkeypatch.setattr(renewal, "_RENEWAL_PAUSES", ())
 
     async def slowly(_asked):
         await trio.sleep(0.2)
@@ -552,7 +553,7 @@ async def test_no_secret_goes_in_clear_text(far):
     in_clear_text(far, None)
     assert "secrets go by https alone" in await refusal(far)
     kept = Tokens("access", "refresh", token_endpoint="http://192.0.2.1/token", client={"client_id": "me"})
-    with pytest.raises(Refused, match="secrets go by https alone"):
+    with pytest.raises(GrantRefused, match="secrets go by https alone"):
         await refresh(kept, OAuth())
 
 

@@ -8,9 +8,9 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
 from mcp_nursery.supervisor import HttpTransport, InProcessTransport, SseTransport
 
-from ..property._hostile_plans import WORST_PLANS
+from ..lab.hostile_http import HostileHttp
+from ..lab.hostile_plans import WORST_PLANS
 from ..property.test_hostile_servers import CALLBACKS, Host, errors
-from .hostile_http import HostileHttp
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ import trio
 
 from mcp_nursery.supervisor.status import ServerState
 
-from .harness import Tree, eventually, is_alive, lab, next_state, status_of, supervised
+from ..lab.processes import Tree, eventually, is_alive, lab, next_state, status_of, supervised
 
 
 @pytest.mark.slow

@@ -4,15 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import trio
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from .gateways import PROGRAM, Answers
-from .harness import LAB, Journal
+from ..lab import PROGRAMS
+from ..lab.gateways import PROGRAM, Answers
+from ..lab.processes import LAB, Journal
 
 pytestmark = pytest.mark.slow
 
@@ -88,7 +88,7 @@ def test_a_gateway_that_is_one_of_its_own_servers_does_not_start_itself_for_ever
     )
     assert (started.returncode, started.stderr) == (
         2,
-        "mcp-nursery: field '--config': mcp-nursery has started it, and would start itself again; name a file\n",
+        "mcp-nursery: field '--config': mcp-nursery started this process and would start itself again; name a file\n",
     )
 
 
@@ -98,7 +98,7 @@ def test_whoever_is_killed_has_one_of_both_and_can_undo_it(tmp_path):
     file, ours = tmp_path / "home" / ".claude.json", tmp_path / "config" / "mcp-nursery"
     file.write_text('{\n  "mcpServers": {\n    "a": {"command": "x"} // mine\n  }\n}\n')
     ran = subprocess.run(
-        [sys.executable, Path(__file__).with_name("killed_installer.py"), file, ours],
+        [sys.executable, PROGRAMS / "killed_installer.py", file, ours],
         env={**os.environ, "HOME": str(file.parent), "XDG_CONFIG_HOME": str(ours.parent)},
         capture_output=True,
         text=True,

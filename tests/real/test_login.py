@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import termios
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -17,14 +16,15 @@ import trio
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor import load_config, open_supervisor
 
-from ..supervisor.cli.harness import COMMAND, Screen, process, until
-from .harness import next_state, status_of
-from .oauth_server import OAuthServer
+from ..lab import PROGRAMS
+from ..lab.command_line import COMMAND, Screen, process, until
+from ..lab.oauth_server import OAuthServer
+from ..lab.processes import next_state, status_of
 
 pytestmark = pytest.mark.slow  # a dozen processes, one after the other
 
 S = ServerState
-BROWSER = shlex.join([sys.executable, str(Path(__file__).with_name("oauth_browser.py"))]) + " %s"
+BROWSER = shlex.join([sys.executable, str(PROGRAMS / "oauth_browser.py")]) + " %s"
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +75,17 @@ def test_login_status_logout(config, far):
     code, out, _ = run("call", "look", "--server", "far", "--yes", "--json", "--config", config)
     assert (code, "seen" in out) == (0, True)
     code, out, _ = run("logout", "far", "--config", config)
-    assert (code, out) == (0, "far: its tokens are removed\n")
+    assert (code, out) == (0, "far: tokens removed\n")
     code, _, err = run("call", "look", "--server", "far", "--yes", "--config", config)
     assert (code, "mcp-nursery login far" in err) == (3, True)
 
 
 @pytest.mark.parametrize(
     ("name", "code", "told"),
-    [("fat", 2, "did you mean 'far'?"), ("other", 2, 'it has no OAuth: `"auth": "oauth"` gives it that')],
+    [
+        ("fat", 2, "did you mean 'far'?"),
+        ("other", 2, 'it does not use OAuth; `"auth": "oauth"` in its entry enables that'),
+    ],
 )
 def test_a_server_that_has_no_login(config, name, code, told):
     found, _, err = run("login", name, "--config", config)
@@ -109,7 +112,7 @@ def test_what_the_browser_ends_at_can_be_pasted(config, far, pastes):
     command = [*COMMAND, "login", "far", "--config", str(config)]
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), screen.slave)
     with subprocess.Popen(command, **streams, start_new_session=True) as started:
-        until(lambda: "paste the address" in screen.text)
+        until(lambda: "paste its final address" in screen.text)
         url = re.search(r"https?://\S+authorize\?\S+", screen.text)[0]
         back = agree(url)
         os.write(screen.master, (back if pastes == "url" else httpx2.URL(back).params["code"]).encode() + b"\n")
@@ -179,7 +182,7 @@ def test_who_gives_up_leaves_a_terminal_as_it_was(config, far):
     command = [*COMMAND, "login", "far", "--config", str(config)]
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), screen.slave)
     with subprocess.Popen(command, **streams, start_new_session=True) as started:
-        until(lambda: "paste the address" in screen.text)
+        until(lambda: "paste its final address" in screen.text)
         until(lambda: termios.tcgetattr(screen.slave) != before)
         os.kill(started.pid, signal.SIGINT)
         assert started.wait(30) == 130

@@ -1,5 +1,5 @@
-"""What a server and a client say to each other with the gateway between them, frame by frame: the same as without it,
-but for the progress token and ids, which are of one hop."""
+"""W3: what a server and a client say to each other with the gateway between them, frame by frame: the same as without
+it, but for the progress token and ids, which are of one hop."""
 
 import json
 import sys
@@ -10,9 +10,10 @@ import trio
 
 from mcp_nursery.supervisor import HttpTransport, ServerSpec, StdioTransport
 
-from .gateways import PROGRAM, SERVERS, served, served_over_http
-from .raw_clients import NEW, OLD, exact, http_client, opened, piped_client, stdio_client
-from .scripted_http import ScriptedHttp
+from ..lab import PROGRAMS
+from ..lab.gateways import PROGRAM, served, served_over_http
+from ..lab.raw_clients import NEW, OLD, exact, http_client, opened, piped_client, stdio_client
+from ..lab.scripted_http import ScriptedHttp
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ def result(body, modern, **cached):
 
 
 def script(version):
-    """What the server says, by method: see tests/servers/stdio_scripted.py."""
+    """What the server says, by method: see tests/lab/programs/stdio_scripted.py."""
     modern = version == NEW
     about = f'"progress":1,"total":3.0,"message":"m",{TAIL}'
     progress = f'{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":$TOKEN,{about}}}}}'
@@ -196,7 +197,7 @@ def read_by_server(lines):
 def serving(tmp_path, version, name):
     path, log = tmp_path / "script.json", tmp_path / f"{name}.log"
     path.write_text(json.dumps(script(version)))
-    return [sys.executable, str(SERVERS / "stdio_scripted.py"), version, str(path), str(log)], log
+    return [sys.executable, str(PROGRAMS / "stdio_scripted.py"), version, str(path), str(log)], log
 
 
 @asynccontextmanager

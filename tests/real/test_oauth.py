@@ -4,23 +4,23 @@ import json
 import logging
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import httpx2
 import pytest
 import trio
-from attrs import evolve
 
 from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import AuthorizationFailed, CallError, ServerDown, ServerError
 from mcp_nursery.supervisor import OAuth, open_supervisor
-from mcp_nursery.supervisor.auth.login import log_in
-from mcp_nursery.supervisor.auth.vault import vault_of
 from mcp_nursery.supervisor.callbacks import Callbacks
+from mcp_nursery.supervisor.login.login import log_in
+from mcp_nursery.supervisor.login.vault import vault_of
+from mcp_nursery.supervisor.storage.named import store_named
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
-from .harness import next_state, status_of, supervised
-from .oauth_server import OAuthServer, Person
+from ..lab import PROGRAMS
+from ..lab.oauth_server import OAuthServer, Person
+from ..lab.processes import next_state, status_of, supervised
 
 pytestmark = pytest.mark.slow
 
@@ -127,9 +127,7 @@ async def test_an_issuer_that_is_away_for_three_seconds_loses_no_token(far, user
 async def test_what_no_issuer_says_deletes_nothing(http, user_folders):
     """Q29: an answer that is no token is as good as none, and is quoted nowhere."""
     await log_in_to(http)
-    # In this era the stream is open before the server is connected: the call alone meets the token that has expired.
-    spec = evolve(http.spec(), protocol="handshake")
-    async with supervised(spec) as supervisor, supervisor.events() as events:
+    async with supervised(http.spec()) as supervisor, supervisor.events() as events:
         before = kept(user_folders)
         http.control(expire=True, garbage='{"access_token": "planted-5ecret"}'[:-1])
         (error,) = await many(supervisor, 1)
@@ -140,14 +138,16 @@ async def test_what_no_issuer_says_deletes_nothing(http, user_folders):
         await next_state(events, S.CONNECTED, "far")
 
 
-async def test_two_processes_renew_a_token_once(http, tmp_path):
+@pytest.mark.parametrize("shared", [False, True], ids=["files", "database"])
+async def test_two_processes_renew_a_token_once(http, shared, request):
     """The second finds what the first has left."""
-    await log_in_to(http)
+    state = [request.getfixturevalue("database")] if shared else []
+    await log_in(http.spec(auth=OAuth()), vault_of(store_named(*state or [None])), Person())
     http.control(expire=True, slow=1)
     said = []
 
     async def host():
-        command = [sys.executable, Path(__file__).parent / "oauth_host.py", http.url]
+        command = [sys.executable, PROGRAMS / "oauth_host.py", http.url, *state]
         said.append((await trio.run_process(command, capture_stdout=True)).stdout)
 
     async with trio.open_nursery() as nursery:

@@ -9,8 +9,8 @@ import trio.testing
 from mcp_nursery.supervisor import ConnectionLost, ServerDown, open_supervisor
 from mcp_nursery.supervisor.status import ServerState
 
-from ..timely import in_time, timely
-from .harness import eventually, is_alive, lab, next_state, outcome_of, status_of, supervised
+from ..lab.processes import eventually, is_alive, lab, next_state, outcome_of, status_of, supervised
+from ..lab.timely import in_time, timely
 
 
 async def test_servers_stop_in_any_order(journal):

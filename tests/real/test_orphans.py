@@ -12,7 +12,6 @@ import sys
 import time
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 import trio
@@ -23,12 +22,13 @@ from mcp_nursery.actors.process.orphans import Orphan, end_orphans, this_host
 from mcp_nursery.actors.process.table import ProcessId, identify
 from mcp_nursery.supervisor import open_supervisor
 
-from ..timely import in_time, timely
-from .harness import eventually, is_alive, lab, supervised
+from ..lab import PROGRAMS
+from ..lab.processes import eventually, is_alive, lab, supervised
+from ..lab.timely import in_time, timely
 
 pytestmark = pytest.mark.slow
 
-HOST = Path(__file__).parents[1] / "servers" / "killed_host.py"
+HOST = PROGRAMS / "killed_host.py"
 STUBBORN = ("ignore=eof,term",)
 
 

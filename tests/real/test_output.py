@@ -11,7 +11,7 @@ import trio
 from mcp_nursery.supervisor import ConnectionLost
 from mcp_nursery.supervisor.status import ServerState
 
-from .harness import lab, next_state, outcome_of, status_of, supervised
+from ..lab.processes import lab, next_state, outcome_of, status_of, supervised
 
 
 @pytest.mark.slow

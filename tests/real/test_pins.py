@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import trio
@@ -15,13 +14,14 @@ from mcp_nursery.supervisor import NotApproved, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.events import DefinitionsChanged
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
-from tests.supervisor.specs import live_events
 
-from .harness import AT_ONCE, status_of, supervised
+from ..lab import PROGRAMS
+from ..lab.processes import AT_ONCE, status_of, supervised
+from ..lab.specs import live_events
 
 pytestmark = pytest.mark.slow
 
-SCRIPTED = Path(__file__).parents[1] / "servers" / "stdio_scripted.py"
+SCRIPTED = PROGRAMS / "stdio_scripted.py"
 DONE = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"3"}]}}'
 
 

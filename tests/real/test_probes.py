@@ -8,8 +8,8 @@ import trio
 from mcp_nursery.supervisor import RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.status import ServerState
 
-from ..timely import in_time, timely
-from .harness import lab, next_state, status_of, supervised
+from ..lab.processes import lab, next_state, status_of, supervised
+from ..lab.timely import in_time, timely
 
 
 @pytest.mark.slow

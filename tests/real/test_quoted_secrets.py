@@ -5,7 +5,6 @@ import logging
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -13,10 +12,11 @@ import trio
 
 from mcp_nursery.supervisor import MemoryStore, NurseryError, load_config, open_supervisor
 
-from ..recording import Recording
-from ..servers.quoting import answer
+from ..lab import PROGRAMS
+from ..lab.programs.quoting import answer
+from ..lab.recording import Recording
 
-SERVER = Path(__file__).parents[1] / "servers" / "quoting.py"
+SERVER = PROGRAMS / "quoting.py"
 
 SECRET = "Zq8 hunter2@/:&+%41"
 TOKEN = "Zq8-hunter2-hunter2"

@@ -5,7 +5,7 @@ import pytest
 from mcp_nursery.supervisor import CallError, HttpTransport, RestartPolicy, ServerSpec, SseTransport, open_supervisor
 from mcp_nursery.supervisor.errors import Delivery
 
-from ..actors.transports.http_peer import MODERN, response, serving
+from ..lab.http_peer import MODERN, response, serving
 
 ONCE = RestartPolicy(delays=[])
 wires = pytest.mark.parametrize("sse", [False, True], ids=["http", "sse"])
@@ -102,7 +102,7 @@ async def test_a_gateway_cannot_know(sse, status):
 
 @wires
 async def test_who_is_not_authorised_has_sent_nothing(sse):
-    """B12: 401 says that the call was refused before anything was done; nobody sends it again but a person."""
+    """R2: 401 says that the call was refused before anything was done; nobody sends it again but a person."""
     async with serving(MODERN, sse=sse) as peer:
 
         async def refuse(asked):

@@ -1,7 +1,6 @@
 """Requests on behalf of a client of the host's, to servers of the MCP SDK in processes of their own."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import trio
@@ -11,11 +10,12 @@ from mcp_types import ErrorData
 from mcp_nursery.supervisor import ServerError, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.callbacks import Callbacks
 
-from .harness import supervised
+from ..lab import PROGRAMS
+from ..lab.processes import supervised
 
 pytestmark = pytest.mark.slow
 
-ASKING = Path(__file__).parents[1] / "servers" / "nursery_asking.py"
+ASKING = PROGRAMS / "nursery_asking.py"
 CAPABILITIES = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
 NAMED = {"action": "accept", "content": {"name": "Ann"}}
 

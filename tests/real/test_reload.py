@@ -12,8 +12,8 @@ from mcp_nursery.supervisor import ConfigError, NurseryError, discover_config, l
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.status import ServerState
 
-from ..timely import in_time, timely
-from .harness import LAB, eventually, is_alive, lab, status_of, supervised
+from ..lab.processes import LAB, eventually, is_alive, lab, status_of, supervised
+from ..lab.timely import in_time, timely
 
 
 def written(file, **servers):

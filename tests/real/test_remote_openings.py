@@ -22,8 +22,8 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.status import ServerState
 
-from .harness import eventually, lab, status_of, supervised
-from .remote import IN_SESSION, KINDS, free_port
+from ..lab.processes import eventually, lab, status_of, supervised
+from ..lab.remote import IN_SESSION, KINDS, free_port
 
 pytestmark = pytest.mark.slow
 

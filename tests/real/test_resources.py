@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import trio
@@ -20,9 +19,11 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 
+from ..lab import PROGRAMS
+
 pytestmark = pytest.mark.slow
 
-LIBRARY = Path(__file__).parents[1] / "servers" / "nursery_library.py"
+LIBRARY = PROGRAMS / "nursery_library.py"
 
 
 @asynccontextmanager

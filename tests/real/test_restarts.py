@@ -20,8 +20,8 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.status import ServerState
 
-from ..timely import in_time, timely
-from .harness import AT_ONCE, lab, next_state, status_of, supervised
+from ..lab.processes import AT_ONCE, lab, next_state, status_of, supervised
+from ..lab.timely import in_time, timely
 
 
 def zombies():

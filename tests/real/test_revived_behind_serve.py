@@ -1,12 +1,12 @@
-"""Servers that have failed for good, behind `serve`: nobody watches, and each next call brings one back."""
+"""Q33: servers that have failed for good, behind `serve`: nobody watches, and each next call brings one back."""
 
 import json
 import sys
 
 import pytest
 
-from .harness import LAB
-from .raw_clients import NEW, OLD, answer_in, opened, request
+from ..lab.processes import LAB
+from ..lab.raw_clients import NEW, OLD, answer_in, opened, request
 from .test_first_lists import client_of, listed
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 
 from mcp_nursery.supervisor import MemoryStore, ServerDown, ServerSpec, StdioTransport, load_config, open_supervisor
 
-from .harness import LAB, lab, status_of, supervised
+from ..lab.processes import LAB, lab, status_of, supervised
 
 pytestmark = pytest.mark.slow
 

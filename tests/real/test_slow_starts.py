@@ -6,20 +6,20 @@ import sys
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 import trio
 
-from mcp_nursery.actors.transports.http.limits import READ_LIMIT
+from mcp_nursery.actors.http.limits import READ_LIMIT
 from mcp_nursery.supervisor import HttpTransport, RestartPolicy, ServerSpec, StdioTransport, open_supervisor
 
-from ..servers.both_eras import Server
-from .harness import status_of, supervised
+from ..lab import PROGRAMS
+from ..lab.processes import status_of, supervised
+from ..lab.programs.both_eras import Server
 
 pytestmark = pytest.mark.slow
 
-SERVER = Path(__file__).parents[1] / "servers" / "both_eras.py"
+SERVER = PROGRAMS / "both_eras.py"
 MODERN, HANDSHAKE = "2026-07-28", "2025-11-25"
 
 

@@ -29,8 +29,8 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.errors import Delivery
 from mcp_nursery.supervisor.status import ServerState
 
-from .harness import LAB, eventually, is_alive, lab, next_state, status_of
-from .remote import free_port
+from ..lab.processes import LAB, eventually, is_alive, lab, next_state, status_of
+from ..lab.remote import free_port
 
 pytestmark = pytest.mark.ci
 

@@ -8,8 +8,9 @@ import trio
 
 from mcp_nursery.supervisor import ServerSpec, StdioTransport
 
-from .gateways import PROGRAM, SERVERS, served
-from .raw_clients import NEW, OLD, answer_in, http_client, request, stdio_client
+from ..lab import PROGRAMS
+from ..lab.gateways import PROGRAM, served
+from ..lab.raw_clients import NEW, OLD, answer_in, http_client, request, stdio_client
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ def told(capabilities):
 
 
 def server(era):
-    return [sys.executable, "-I", str(SERVERS / "told.py"), era]
+    return [sys.executable, "-I", str(PROGRAMS / "told.py"), era]
 
 
 def serving(front, command, folder):

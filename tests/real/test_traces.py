@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 import trio
@@ -10,10 +9,11 @@ from opentelemetry.trace import format_span_id, format_trace_id
 
 from mcp_nursery.supervisor import Call, MemoryStore, ServerSpec, StdioTransport
 
-from ..recording import Recording
-from .harness import lab, supervised
+from ..lab import PROGRAMS
+from ..lab.processes import lab, supervised
+from ..lab.recording import Recording
 
-SDKS = Path(__file__).parents[1] / "servers" / "tapped_server.py"
+SDKS = PROGRAMS / "tapped_server.py"
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""A real server that gains tools and announces nothing: in both eras, for the library, and for clients of a gateway."""
+"""W4: a real server that gains tools and announces nothing: in both eras, for the library and clients of a gateway."""
 
 import json
 import sys
@@ -8,11 +8,12 @@ import trio
 
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, StdioTransport, open_supervisor
 
-from .gateways import SERVERS, client_on
+from ..lab import PROGRAMS
+from ..lab.gateways import client_on
 
 pytestmark = pytest.mark.slow
 
-GROWING = [sys.executable, "-I", str(SERVERS / "growing.py")]
+GROWING = [sys.executable, "-I", str(PROGRAMS / "growing.py")]
 PROTOCOLS = {"handshake": "2025-11-25", "auto": "2026-07-28"}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcp_nursery.actors.jsonrpc.send_queue import MOST_OWED, OUTBOX_LIMIT, Outbox
+from mcp_nursery.actors.jsonrpc.stream_carrier import MOST_OWED, OUTBOX_LIMIT, Outbox
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, StdioTransport, open_supervisor
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ async def until(holds):
 )
 async def test_a_server_that_asks_and_does_not_read(tmp_path, count, method, length, reads):
     go, found = tmp_path / "go", tmp_path / "found"
-    deaf = server("deaf", "tests/servers/asking_deaf.py", go, found, count, method, length)
+    deaf = server("deaf", "tests/lab/programs/asking_deaf.py", go, found, count, method, length)
     quiet = server("quiet", "benchmarks/peers/echo_server.py")
     async with open_supervisor([deaf, quiet], gate=60, state=MemoryStore()) as supervisor:
         before = {id(each) for each in gc.get_objects() if isinstance(each, Outbox) and each.owed}

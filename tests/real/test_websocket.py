@@ -12,9 +12,9 @@ from mcp_nursery.supervisor import CallTimeout, ConnectionLost, RestartPolicy, o
 from mcp_nursery.supervisor.errors import Delivery
 from mcp_nursery.supervisor.status import ServerState
 
-from ..timely import in_time, timely
-from .harness import next_state, outcome_of, status_of, supervised
-from .websockets import at, lab_process
+from ..lab.processes import next_state, outcome_of, status_of, supervised
+from ..lab.timely import in_time, timely
+from ..lab.websockets import at, lab_process
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from mcp_nursery.supervisor.events import DefinitionsChanged, StateChanged, Tool
 from mcp_nursery.supervisor.storage.store import spec_digest
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from .specs import SERVERS, Named, nothing, status
+from ..lab.specs import SERVERS, Named, nothing, status
 
 S = ServerState
 FIRST = {"description": "Adds."}

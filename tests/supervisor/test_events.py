@@ -20,7 +20,7 @@ from mcp_nursery.supervisor.events import (
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from .specs import SERVERS, Named, live_events, nothing, spec
+from ..lab.specs import SERVERS, Named, live_events, nothing, spec
 
 S = ServerState
 

@@ -20,12 +20,12 @@ from mcp_nursery.supervisor import (
     Supervisor,
     open_supervisor,
 )
+from mcp_nursery.supervisor.decisions.state_machine import Snapshot
 from mcp_nursery.supervisor.events import DefinitionsChanged, ToolsChanged
-from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from tests.supervisor.catalogue.test_catalogue import build
 
-from .specs import live_events, nothing, spec
+from ..lab.specs import live_events, nothing, spec
 
 S = ServerState
 ONCE = RestartPolicy(delays=())
@@ -524,6 +524,15 @@ async def test_one_tool_by_name(autojump_clock):
         assert (tool.server, tool.tool, tool.available) == ("lab", "echo", True)
         with pytest.raises(UnknownTool, match="did you mean 'mcp_lab_echo'"):
             supervisor.tool("mcp_lab_ecko")
+
+
+async def test_one_tool_by_its_own_name(autojump_clock):
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor:
+        assert supervisor.tool("echo", server="lab") is supervisor.tool("mcp_lab_echo")
+        with pytest.raises(UnknownTool, match="did you mean 'echo'"):
+            supervisor.tool("ecko", server="lab")
+        with pytest.raises(UnknownServer):
+            supervisor.tool("echo", server="other")
 
 
 async def test_who_asks_for_the_tools_again_gets_none_of_before():

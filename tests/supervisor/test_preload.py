@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ..real.harness import LAB
+from ..lab.processes import LAB
 
 WATCHED = """
 import sys, trio
@@ -62,7 +62,7 @@ def test_nothing_heavy_is_imported_in_the_loop(before, imported):
 LIGHT = """
 import sys
 from mcp_nursery.supervisor import open_supervisor
-heavy = ("mcp", "mcp_types", "pydantic", "httpx2", "starlette", "keyring", "rich", "opentelemetry.sdk", "typer")
+heavy = ("mcp", "mcp_types", "pydantic", "httpx2", "starlette", "keyring", "rich", "opentelemetry.sdk", "click")
 print([name for name in heavy if name in sys.modules])
 """
 
@@ -76,12 +76,12 @@ def test_those_who_wait_go_on_in_the_order_in_which_they_came():
     """Those who come when it is loaded overtake none of them: they are requests of one client."""
     code = """
 import trio
-from mcp_nursery.supervisor.preload import loaded
+from mcp_nursery.supervisor.preload import ALL_MODULES
 
 went_on = []
 
 async def wait(number):
-    await loaded()
+    await ALL_MODULES.ensure_loaded()
     went_on.append(number)
 
 async def main():
@@ -138,7 +138,7 @@ def load():
 
 async def main():
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(preload.aside, load)
+        nursery.start_soon(preload.run_aside, load)
         await trio.to_thread.run_sync(begun.wait)
         nursery.cancel_scope.cancel()
 

@@ -57,7 +57,7 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
     if not module.name.endswith("__main__")
 )
-PURE = ["restart_policy", "state_machine", "server_info", "catalogue", "resources", "tools"]
+PURE = ["decisions", "catalogue", "resources", "tools"]
 
 
 def python(code: str) -> str:

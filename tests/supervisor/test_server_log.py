@@ -8,11 +8,10 @@ import trio.testing
 
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
-from mcp_nursery.supervisor.line_limit import WITHIN
-from mcp_nursery.supervisor.server_log import MOST_CHARACTERS, MOST_LINES, ServerLog
+from mcp_nursery.supervisor.logs import MESSAGES_PER_MINUTE, MOST_MESSAGE_CHARACTERS, WITHIN, ServerLog
 from mcp_nursery.supervisor.testing import ScriptedServer
 
-from .specs import WithEnvironment
+from ..lab.specs import WithEnvironment
 
 SECRET = "hunter2-hunter2"
 LONG = "Zq" * 200
@@ -74,9 +73,9 @@ SAID = {
     "text": ("two\nlines\x1b[31m", r"two\nlines\u001b[31m"),
     "object": ({"key": [1, None, "naïve"]}, '{"key": [1, null, "naïve"]}'),
     "secret": ({"why": f"no {SECRET}"}, '{"why": "no [REDACTED:config]"}'),
-    "long": ("x" * 50_000, "x" * (MOST_CHARACTERS - 1) + "…"),
+    "long": ("x" * 50_000, "x" * (MOST_MESSAGE_CHARACTERS - 1) + "…"),
     "cut apart": (f"{LONG} " * 40, "…"),
-    "many": ([1] * 20_000, "[" + "1, " * 666 + "…"),
+    "many": ([1] * 9_000, "[" + "1, " * 666 + "…"),
 }
 
 
@@ -91,24 +90,24 @@ async def test_a_storm_of_messages(autojump_clock, caplog):
     """Q7: a bounded number of lines, and how many were left out."""
     server = ScriptedServer()
     async with open_supervisor([ServerSpec("lab", server.transport)], state=MemoryStore()):
-        for number in range(2 * MOST_LINES):
+        for number in range(2 * MESSAGES_PER_MINUTE):
             await server.notify("notifications/message", {"level": "error", "data": number})
         await trio.testing.wait_all_tasks_blocked()
         await trio.sleep(WITHIN)
         await server.notify("notifications/message", {"level": "error", "data": "later"})
         await trio.testing.wait_all_tasks_blocked()
     lines = [text for _, _, text in told(caplog)]
-    assert lines[:-1] == [str(number) for number in range(MOST_LINES)]
-    assert lines[-1] == f"later ({MOST_LINES} messages before it are left out)"
+    assert lines[:-1] == [str(number) for number in range(MESSAGES_PER_MINUTE)]
+    assert lines[-1] == f"later ({MESSAGES_PER_MINUTE} messages before it are left out)"
 
 
 def test_what_has_no_json_form(caplog):
     """A server object of this process may log anything."""
     log = ServerLog("lab", str)
-    assert log._said(Params(object())).startswith('"<object object at')
+    assert log._line(Params(object())).startswith('"<object object at')
     endless = []
     endless.append(endless)
-    assert log._said(Params(endless)) == "<what has no JSON form>"
+    assert log._line(Params(endless)) == "<what has no JSON form>"
 
 
 class Params:

@@ -6,12 +6,12 @@ import trio
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.messages import Handshake
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.decisions.server_info import introduction_of
 from mcp_nursery.supervisor.errors import UnknownServer
-from mcp_nursery.supervisor.server_info import introduction_of
 from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from .specs import WithEnvironment
+from ..lab.specs import WithEnvironment
 
 
 def test_secrets_are_taken_out_of_every_text():

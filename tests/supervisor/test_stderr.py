@@ -1,6 +1,7 @@
 """What a server's process writes to standard error, followed line by line."""
 
 import os
+from contextlib import contextmanager
 
 import pytest
 import trio
@@ -28,6 +29,13 @@ class Process:
         self.tail.close()
 
 
+@contextmanager
+def opened(logs, redact=str):
+    """Lines as a user gets them."""
+    with logs.open("lab") as lines:
+        yield StderrLines(lines, redact)
+
+
 def taken(lines):
     found = []
     try:
@@ -41,7 +49,7 @@ async def test_lines_begin_with_the_last_and_go_on():
     logs, process = StderrLogs(), Process()
     await process.write(b"a\nb\nhalf")
     logs.begin("lab", process.tail)
-    with logs.open("lab", str.upper) as lines, logs.open("lab", str) as other:
+    with opened(logs, str.upper) as lines, opened(logs) as other:
         assert taken(lines) == ["A", "B"]
         await process.write(b" a line\nc\nlast")
         assert taken(lines) == ["HALF A LINE", "C"]
@@ -54,7 +62,7 @@ async def test_lines_begin_with_the_last_and_go_on():
         await following.write(b"again\n")
         assert taken(lines) == ["AT ONCE", "AGAIN"]
         await following.end()
-    with logs.open("lab", str) as lines:
+    with opened(logs) as lines:
         assert taken(lines) == ["at once", "again"]
         logs.end_all()
         with pytest.raises(trio.EndOfChannel):
@@ -64,12 +72,13 @@ async def test_lines_begin_with_the_last_and_go_on():
 async def test_nobody_follows_who_has_left():
     logs, process = StderrLogs(), Process()
     logs.begin("lab", process.tail)
-    with logs.open("lab", str) as lines, logs.open("lab", str):
+    with opened(logs) as lines, opened(logs):
         pass
     await process.write(b"a\n")
-    assert taken(lines) == []
+    with pytest.raises(trio.ClosedResourceError):
+        lines.receive_nowait()
     assert process.tail._hear is None
-    with logs.open("lab", str) as lines:
+    with opened(logs) as lines:
         assert taken(lines) == ["a"]
     await process.end()
 
@@ -78,7 +87,7 @@ async def test_a_secret_is_never_cut_apart():
     """T9: neither by two writes, nor by the end of a line that is too long."""
     logs, process = StderrLogs(), Process("correct horse")
     logs.begin("lab", process.tail)
-    with logs.open("lab", str) as lines:
+    with opened(logs) as lines:
         await process.write(b"a correct ")
         await process.write(b"horse b\n")
         assert taken(lines) == ["a [REDACTED] b"]
@@ -93,16 +102,30 @@ async def test_who_begins_within_a_line_that_is_too_long():
     logs, process = StderrLogs(), Process()
     await process.write(b"x" * KEPT * 2)
     logs.begin("lab", process.tail)
-    with logs.open("lab", str) as lines:
+    with opened(logs) as lines:
         await process.write(b"x\ny\n")
         assert taken(lines) == ["[a line of more than 64 KiB]", "y"]
     await process.end()
 
 
+async def test_a_process_has_written_more_than_a_tail_before_it_is_known():
+    """One that starts while somebody follows its server: no line of it is missed."""
+    logs, first, second = StderrLogs(), Process(), Process()
+    logs.begin("lab", first.tail)
+    with opened(logs) as lines:
+        await second.write(b"".join(b"%d\n" % n for n in range(50)) + b"half")
+        logs.begin("lab", second.tail)
+        assert taken(lines) == [str(n) for n in range(50)]
+        await second.write(b" a line\n")
+        assert taken(lines) == ["half a line"]
+    await first.end()
+    await second.end()
+
+
 async def test_a_reader_that_falls_behind_is_told_how_far():
     logs, process = StderrLogs(), Process()
     logs.begin("lab", process.tail)
-    with logs.open("lab", str) as lines:
+    with opened(logs) as lines:
         await process.write(b"".join(b"%d\n" % n for n in range(MOST_LINES + 7)))
         await process.write(b"z" * (LONGEST_LINE + 1) + b"\n")
         missed, *rest = taken(lines)
@@ -128,11 +151,14 @@ async def test_a_flood_of_empty_lines_costs_no_more_than_can_be_read_of_it():
     await process.end()
 
 
-def test_a_reader_may_fall_behind_by_so_many_characters():
+async def test_a_reader_may_fall_behind_by_so_many_characters():
     """A thousand lines of 64 KiB each waited for one."""
-    lines = StderrLines(lambda text: text)
-    lines.add([f"{number:05}".ljust(64 << 10) for number in range(100)])
-    assert lines.receive_nowait() == "[84 lines were missed]"
-    assert lines.receive_nowait()[:5] == "00084"
-    lines.add(["x" * (64 << 10)])
-    assert lines.receive_nowait()[:5] == "00085"
+    logs, process = StderrLogs(), Process()
+    logs.begin("lab", process.tail)
+    with opened(logs) as lines:
+        for number in range(40):
+            await process.write(b"%05d\n" % number)
+            await process.write(b"x" * (KEPT - 1) + b"\n")
+        missed, first, *_ = taken(lines)
+        assert (missed, first) == ("[50 lines were missed]", "00025")  # 15 of the long ones have room
+    await process.end()

@@ -20,7 +20,7 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.approval import ApprovalRequest
-from mcp_nursery.supervisor.tools.preamble import RULE
+from mcp_nursery.supervisor.security.untrusted_marks import RULE
 
 OPENING = '<mcp_tool_output server="lab" tool="{}" trust="untrusted">'
 PICTURE = ImageContent(type="image", data="aGVsbG8=", mime_type="image/png")

@@ -7,12 +7,11 @@ import trio
 
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import StateChanged
-from mcp_nursery.supervisor.line_limit import WITHIN
+from mcp_nursery.supervisor.logs import LINES_PER_MINUTE, WITHIN, TransitionLog
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
-from mcp_nursery.supervisor.transition_log import MOST_LINES, TransitionLog
 
-from .specs import nothing
+from ..lab.specs import nothing
 
 LOG = "mcp_nursery.supervisor.transition_log"
 
@@ -46,7 +45,7 @@ def test_the_wait_is_told_in_tenths_of_a_second(caplog):
     lost = StateChanged(
         "lab", 1, ServerState.CONNECTED, ServerState.WAITING, "gone", 2, 4, retry_in=1.9994, pid=None, at=0.0
     )
-    TransitionLog().note(lost)
+    TransitionLog().record_transition(lost)
     assert told(caplog) == [("WARNING", "lab: connected -> waiting: gone; start 2 of 4 in 2 s")]
 
 
@@ -89,7 +88,7 @@ async def test_a_server_that_comes_and_goes_without_end(autojump_clock, caplog):
     async with open_supervisor([spec(server, delays=(0.25,) * 500)], state=MemoryStore()) as supervisor:
         for minute in range(1, 4):
             await trio.sleep(WITHIN)
-            assert len(told(caplog)) <= MOST_LINES * (minute + 1)
+            assert len(told(caplog)) <= LINES_PER_MINUTE * (minute + 1)
         await supervisor.stop_server("lab")
     assert len(server.starts) > 300
     assert "changes before it are left out)" in caplog.text

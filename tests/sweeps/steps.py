@@ -28,9 +28,9 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.errors import Delivery
 
-from ..property._world import all_tasks
+from ..lab.scheduler import AtStep
+from ..lab.world import all_tasks
 from ..property.test_cancellation import steadily
-from ..scheduler import AtStep
 
 TIMEOUT = 1.0
 """Seconds of a call that has a time."""

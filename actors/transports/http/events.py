@@ -8,16 +8,16 @@ from collections.abc import AsyncGenerator, AsyncIterable, Iterator
 import trio
 from attrs import frozen
 
-_SLICE = 1 << 16
+_BYTES_PER_TURN = 1 << 16
 """Bytes processed in one turn of the loop: a few compressed bytes can become very many."""
-_ENDS = 1024
+_KEPT_END_BYTES = 1024
 """Bytes kept of either end of an event that is too large."""
 _LONGEST_ID = 8 << 10
 """Bytes of an id: servers accept no longer ones in a header."""
 
 
 @frozen
-class Event:
+class ServerSentEvent:
     """One event."""
 
     name: str
@@ -35,21 +35,21 @@ class Oversized:
     size: int
     """Bytes so far."""
     head: bytes
-    """How its data begins."""
+    """The beginning of its data."""
     tail: bytes = b""
-    """How it ends."""
+    """The end of its data."""
     whole: bool = False
-    """This is its end."""
+    """True if this is its end."""
 
 
-async def events_of(parts: AsyncIterable[bytes], limit: int) -> AsyncGenerator[Event | Oversized, None]:
+async def events_of(parts: AsyncIterable[bytes], limit: int) -> AsyncGenerator[ServerSentEvent | Oversized, None]:
     """The events in a body that comes in parts."""
     parser = EventParser(limit)
     async for part in parts:
-        for at in range(0, len(part), _SLICE):
+        for at in range(0, len(part), _BYTES_PER_TURN):
             if at:
                 await trio.lowlevel.checkpoint()
-            for event in parser.feed(part[at : at + _SLICE]):
+            for event in parser.feed(part[at : at + _BYTES_PER_TURN]):
                 yield event
 
 
@@ -73,7 +73,7 @@ class EventParser:
         self._retry: float | None = None
         self._over: _Over | None = None
 
-    def feed(self, chunk: bytes) -> Iterator[Event | Oversized]:
+    def feed(self, chunk: bytes) -> Iterator[ServerSentEvent | Oversized]:
         """The events that these bytes complete."""
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
@@ -84,7 +84,7 @@ class EventParser:
             ends = piece[-1:] in (b"\n", b"\r")
             yield from self._take(piece.rstrip(b"\r\n") if ends else piece, ends=ends)
 
-    def _take(self, piece: bytes, *, ends: bool) -> Iterator[Event | Oversized]:
+    def _take(self, piece: bytes, *, ends: bool) -> Iterator[ServerSentEvent | Oversized]:
         """Take a line, or the part of it that came."""
         if self._over is not None:
             yield from self._pass_over(piece, ends=ends)
@@ -105,7 +105,7 @@ class EventParser:
 
     def _overflow(self, size: int, *, ends: bool) -> Oversized:
         head = self._data if self._data is not None else self._line.partition(b":")[2].lstrip(b" ")
-        self._over = _Over(size, bytes(head[:_ENDS]), bytes(self._line[-_ENDS:]), blank=ends)
+        self._over = _Over(size, bytes(head[:_KEPT_END_BYTES]), bytes(self._line[-_KEPT_END_BYTES:]), blank=ends)
         self._line.clear()
         self._data = None
         return Oversized(size, self._over.head)
@@ -114,7 +114,7 @@ class EventParser:
         over = self._over
         assert over is not None  # the caller has checked
         over.size += len(piece)
-        over.tail = (over.tail + piece)[-_ENDS:]
+        over.tail = (over.tail + piece)[-_KEPT_END_BYTES:]
         if not (ends and over.blank and not piece):
             over.blank = ends
             return
@@ -136,23 +136,23 @@ class EventParser:
                 if b"\0" not in value and len(value) <= _LONGEST_ID:
                     self._id = value.decode(errors="replace")
             case b"retry":
-                if value.isdigit() and len(value) < _ENDS:
+                if value.isdigit() and len(value) < _KEPT_END_BYTES:
                     self._retry = int(value) / 1000
             case _:
                 pass
 
-    def _complete(self) -> Iterator[Event]:
-        event = Event(self._name or "message", bytes(self._data or b""), self._id, self._retry)
+    def _complete(self) -> Iterator[ServerSentEvent]:
+        event = ServerSentEvent(self._name or "message", bytes(self._data or b""), self._id, self._retry)
         self._begin()
         yield event
 
 
 class _Over:
-    """What is known of an event that is being skipped."""
+    """The state of an event that is being skipped."""
 
     def __init__(self, size: int, head: bytes, tail: bytes, *, blank: bool) -> None:
         self.size = size
         self.head = head
         self.tail = tail
         self.blank = blank
-        """Whether the line that begins now has nothing in it yet."""
+        """True if the line that begins now has nothing in it yet."""

@@ -1,77 +1,78 @@
-"""One frame of ours over HTTP: one task owns it from its first byte to its outcome, and its end closes it.
+"""One frame of ours over HTTP: an exchange, from its first byte to its outcome.
 
-The sender knows which call waits. So `sent` is true from the moment in which the frame leaves, a decided call is no
-longer sent, an answer counts only for the request it answers, and an exchange that ends without an answer decides the
-call that waits for one.
+Theory of operation
+===================
+
+Over a stream all frames share one fate. Over HTTP each frame is a request of its own: it can be refused, redirected,
+delayed for a token, cut off in the middle of its answer, or answered by somebody else's error page, while other
+frames on the same connection to the server go on. So the carrier owns no reader. It starts an exchange for each frame,
+in a task of its own, and an exchange owns three things until it ends: the HTTP request, the response, and the caller's
+`ReplySlot`.
+
+What was sent. The promise to callers is that "not sent" is never said of a call that a server may have acted on. The
+slot is marked as sent at the moment in which the HTTP client asks for the body, which is after the head was written
+and before the first byte of the frame leaves. If nobody waits for the call by then, the body is not handed over. A
+response that refuses the request for its authorisation takes the mark back, since the server has not acted on it; it
+is set again when the frame leaves with another token. This holds for any `httpx2.Auth`.
+
+What an answer is. A response of 2xx brings it, as a document or as an event in a stream. It counts only for the
+request whose exchange brought it (`Origin.may_answer`): a server that mixes up its answers loses calls, and does not
+swap them. A stream that breaks before the answer is resumed from its last event, if its events have ids.
+
+How an exchange ends.
+
+- The answer came: the slot has it, and what is left of the response is read for a moment, so that the connection can be
+  used again. If it cannot be read to its end, the connection is put out of use.
+- Nobody waits any more: the carrier cancels the scope. In the modern era that tells the server; in the older ones the
+  carrier sends `notifications/cancelled` in an exchange of its own.
+- It failed: it collects `Evidence` and decides nothing. The pure function `failures.classify` maps phase and evidence
+  to a `Failure`, and the carrier acts on that: it ends the connection, or decides this one call. No other place in the
+  transport knows what a 404 means.
+- It crashed, for a reason that nobody thought of: that is evidence like any other, and is logged.
+
+In each of these cases `done` is set, and no slot is left undecided: a call whose exchange is over has its outcome, or
+its connection is lost, which decides all slots at once.
 """
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import httpx2
 import trio
+from attrs import field, frozen
 
+from ...enums import Era
 from ...errors import folded
-from ...jsonrpc.carrier import Origin, Outgoing
-from ...protocol import MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
+from ...http import limits
+from ...http.address import evidence_of
+from ...http.auth import AuthFailed, AuthUnavailable, challenge_of, unavailable
+from ...http.client import HttpClient
+from ...http.failures import REDIRECT_STATUSES, Evidence, Failure, Fault, Phase, Reason, classify, loss_of
+from ...http.responses import EVENTS, TooLarge, media_type, read_body, read_refusal, refusal_evidence
+from ...json_depth import TOO_DEEP, nested_too_deep
+from ...jsonrpc import codec
+from ...jsonrpc.carrier import Carrier, Frame, Hub, Origin, Outgoing
+from ...jsonrpc.endpoint import PeerError
+from ...outcomes import Dropped, Loss, Malformed, Outcome, Rejected
+from ...overrides import override
+from ...protocol import CONNECTION_CLOSED, INTERNAL_ERROR, MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
 from ...reply import ReplySlot
-from . import limits
-from .address import evidence_of
-from .auth import AuthFailed, AuthUnavailable, unavailable
-from .challenge import challenge_of
-from .client import HttpClient
-from .failures import REDIRECTS, Evidence, Fault, Phase
-from .responses import EVENTS, TooLarge, media_type, read_body, read_refusal, refused
 
 logger: Final = logging.getLogger(__name__)
 
 SESSION: Final = "mcp-session-id"
+MOST_RESPONSES: Final = 16
+"""Responses of ours that are sent at once. A server may ask any number of times, each response has a POST of its own,
+and each turn of the loop would go on with all of them."""
+CARRIER_CLOSED: Final = Loss("the connection was closed")
 _GIVEN_UP: Final = Evidence("the HTTP request was abandoned", Fault.BROKEN)
 
 
-class Conversation(Protocol):
-    """What an exchange needs of the carrier that it is part of."""
-
-    client: HttpClient
-    frame_limit: int
-    """Bytes of one answer, and of one event."""
-    url: httpx2.URL
-    """Where frames go."""
-    moved: httpx2.URL | None
-    """Where a redirect led to: frames go there instead, until it redirects a call again."""
-    always_in_session: bool
-    """Whether the server may tell any request that the session has expired."""
-
-    def headers(self, outgoing: Outgoing) -> dict[str, str]:
-        """The headers that this frame is sent with."""
-        ...
-
-    def begin(self, exchange: "Exchange") -> None:
-        """Start an exchange in a task of its own."""
-        ...
-
-    def ended(self, exchange: "Exchange") -> None:
-        """An exchange is over."""
-        ...
-
-    def fail(self, exchange: "Exchange", evidence: Evidence) -> None:
-        """An exchange has failed: end the connection if that is what it means, else decide the request that waits."""
-        ...
-
-    def hear(self) -> None:
-        """The server sent something."""
-        ...
-
-    async def take_in(self, frame: bytes, origin: Origin) -> None:
-        """Read what the server sent."""
-        ...
-
-
-class _Anew:
-    """A body that can be sent again: authorisation does so when a token has expired."""
+class _RepeatableBody:
+    """A body that authorisation can send again, with another token."""
 
     def __init__(self, body: Callable[[], AsyncIterator[bytes]]) -> None:
         self._body = body
@@ -92,10 +93,10 @@ class Exchange:
     phase: Phase | None = None
     """The phase that it counts as; None: the phase of the conversation."""
     lasts: bool = False
-    """Whether it is a stream that is held open."""
+    """True if it is a stream that is held open."""
 
     def __init__(
-        self, carrier: Conversation, outgoing: Outgoing, failed: Callable[[Evidence], None] | None = None
+        self, carrier: "HttpCarrier", outgoing: Frame, failed: Callable[[Evidence], None] | None = None
     ) -> None:
         self.carrier = carrier
         self.outgoing = outgoing
@@ -106,7 +107,9 @@ class Exchange:
         self.error: Mapping[str, Any] | None = None
         """The JSON-RPC error in a refusal."""
         self._left = False
-        """The frame has left, or begun to."""
+        """The frame has left, or begun to, and the server has not refused it since."""
+        self._was_refused = False
+        """The server has refused it for its authorisation."""
 
     @property
     def slot(self) -> ReplySlot | None:
@@ -115,33 +118,28 @@ class Exchange:
 
     @property
     def is_call(self) -> bool:
-        """Whether a server acts on it."""
+        """True if a server acts on it."""
         return self.outgoing.bounded
 
     @property
     def is_modern(self) -> bool:
-        """Whether closing it tells the server that nobody waits."""
+        """True if closing it tells the server that nobody waits."""
         return self.headers.get(MCP_PROTOCOL_VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
 
     @property
     def in_session(self) -> bool:
-        """Whether the server may tell it that the session has expired."""
+        """True if the server may tell it that the session has expired."""
         return self.carrier.always_in_session or SESSION in self.headers
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody waits for its answer any more."""
+        """True if nobody waits for its answer any more."""
         return self.slot is not None and self.slot.decided
 
     @property
     def _is_abandoned(self) -> bool:
-        """Whether nobody waits for its answer or its failure."""
+        """True if nobody waits for its answer or its failure."""
         return self.slot is not None and self.slot.abandoned
-
-    @property
-    def is_resumption(self) -> bool:
-        """Whether the server has already accepted what it sends."""
-        return False
 
     async def run(self) -> None:
         """Run from the first byte to the outcome: whatever happens, the call that waits is decided afterwards."""
@@ -164,9 +162,9 @@ class Exchange:
 
     async def _converse(self) -> Evidence | None:
         """The whole exchange; what went wrong, if anything."""
-        return await self._once()
+        return await self._send_and_receive()
 
-    async def _once(self) -> Evidence | None:
+    async def _send_and_receive(self) -> Evidence | None:
         """One request and its answer."""
         if self.is_over:
             return None
@@ -184,19 +182,22 @@ class Exchange:
                 return error.evidence
             except httpx2.RequestError as error:
                 return evidence_of(error, self.carrier.client.address)
-        return None if self.is_over else self._mute()
+        return None if self.is_over else self._silence_evidence()
 
-    def _mute(self) -> Evidence:
+    def _silence_evidence(self) -> Evidence:
         host = self.carrier.client.address.host
         if self._left:
             return Evidence(f"{host} did not answer within {limits.POST_LIMIT:g} s", Fault.MUTE)
+        if self._was_refused:
+            problem = f"{host} wants another token, and the request was not sent again within {limits.POST_LIMIT:g} s"
+            return Evidence(problem, Fault.UNREACHED, status=HTTPStatus.UNAUTHORIZED)
         return Evidence(f"cannot connect to {host} within {limits.POST_LIMIT:g} s", Fault.UNREACHED)
 
     # -- out ------------------------------------------------------------------------------------------------------
 
     async def _send(self) -> httpx2.Response:
         """Send it, along redirects unless it is a call: whether to send that again is decided elsewhere."""
-        for _ in range(limits.REDIRECTS):
+        for _ in range(limits.MOST_REDIRECTS):
             response = await self._request()
             moved = self.carrier.client.redirection(response)
             if moved is None or moved.target is None:
@@ -209,7 +210,7 @@ class Exchange:
 
     @property
     def _url(self) -> httpx2.URL:
-        """Where it is sent."""
+        """The URL that it is sent to."""
         return self.carrier.moved or self.carrier.url
 
     def _move(self, target: httpx2.URL) -> None:
@@ -219,7 +220,8 @@ class Exchange:
 
     async def _request(self) -> httpx2.Response:
         headers = {**self.headers, "content-length": str(len(self.outgoing.frame))}
-        return await self.carrier.client.send("POST", self._url, headers, _Anew(self._body), lasting=self.lasts)
+        body, refuse = _RepeatableBody(self._body), self._mark_refused
+        return await self.carrier.client.send("POST", self._url, headers, body, lasting=self.lasts, on_refused=refuse)
 
     async def _body(self) -> AsyncIterator[bytes]:
         """The frame: the client asks for it when the head has been written, and it leaves then, and not before."""
@@ -231,6 +233,12 @@ class Exchange:
             self.slot.mark_sent()
         yield self.outgoing.frame
 
+    def _mark_refused(self) -> None:
+        """The server has not acted on the frame, and will not before it is sent again, with another token."""
+        self._left, self._was_refused = False, True
+        if self.slot is not None:
+            self.slot.mark_refused()
+
     # -- in -------------------------------------------------------------------------------------------------------
 
     async def _receive(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
@@ -239,24 +247,269 @@ class Exchange:
             self.carrier.hear()  # a gateway's answer is no sign of the server
         if status >= HTTPStatus.BAD_REQUEST:
             self.error = await read_refusal(response, limit)
-            return refused(status, self.error, in_session=self.in_session, challenge=challenge_of(response))
-        if status in REDIRECTS:
-            return self._moved(response)
-        return await self._take(response, limit)
+            return refusal_evidence(status, self.error, in_session=self.in_session, challenge=challenge_of(response))
+        if status in REDIRECT_STATUSES:
+            return self._redirect_evidence(response)
+        return await self._read_answer(response, limit)
 
-    def _moved(self, response: httpx2.Response) -> Evidence:
+    def _redirect_evidence(self, response: httpx2.Response) -> Evidence:
         status, moved = response.status_code, self.carrier.client.redirection(response)
         if moved is None:
             return Evidence(f"HTTP {status} instead of an answer", status=status)
         problem, followed = moved.problem, moved.target is not None
         if followed:
-            why = "calls are not sent along redirects" if self.is_call else f"more than {limits.REDIRECTS} in a row"
+            why = (
+                "calls are not sent along redirects" if self.is_call else f"more than {limits.MOST_REDIRECTS} in a row"
+            )
             problem = f"{problem}: {why}"
         return Evidence(problem, status=status, moved=followed)
 
-    async def _take(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
+    async def _read_answer(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         """Read the answer to a request that was not refused."""
         if media_type(response) != EVENTS:
             with contextlib.suppress(TooLarge):  # the body does not matter
                 await read_body(response, limit, limits.REFUSAL_LIMIT)
         return None
+
+
+class ResponseExchange(Exchange):
+    """A response of ours to a request of the server: it waits until there is a place for it."""
+
+    async def _converse(self) -> Evidence | None:
+        async with self.carrier.responses:
+            return await super()._converse()
+
+
+@frozen
+class Failed(Rejected):
+    """An error, and the evidence by which the session's requests are judged."""
+
+    evidence: Evidence = field(kw_only=True)
+
+
+class HttpCarrier(Carrier):
+    """The common part of streamable HTTP and SSE: each frame of ours is a POST.
+
+    Args:
+        client: Reaches the server.
+        frame_limit: Bytes of one answer, and of one event.
+    """
+
+    only_era: Era | None = None
+    dies_of_a_probe = False
+    always_in_session = False
+    """True if the server may tell any request that the session has expired."""
+
+    def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
+        self.client = client
+        self.frame_limit = frame_limit
+        self.url: httpx2.URL = client.address.url
+        """The URL that frames go to: the server may say that it is elsewhere."""
+        self.moved: httpx2.URL | None = None
+        """The URL of a redirect: frames go there instead, until it redirects a call again."""
+        self.phase: Phase = Phase.OPENING
+        """Exchanges under way."""
+        self.is_gone: bool = False
+        """The connection was lost: the server cannot be told of the end."""
+        self._hub: Hub | None = None
+        self._nursery: trio.Nursery | None = None
+        self._early: list[Exchange] = []
+        """Exchanges that were begun before there was a nursery."""
+        self._exchanges: dict[ReplySlot, Exchange] = {}
+        """Exchanges that somebody waits for."""
+        self.responses: Final = trio.Semaphore(MOST_RESPONSES)
+        """The places of responses that are being sent."""
+        self._under_way: int = 0
+        """Requests that have a connection, or want one, but for streams that last."""
+        self._idle_from: float = 0.0
+        """The time at which the last of them ended."""
+        self._closes_idle: bool = False
+        """True if a task waits to close idle connections."""
+        self._heard = trio.Event()
+        """The server has begun to answer something."""
+
+    # -- out ------------------------------------------------------------------------------------------------------
+
+    @override
+    def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
+        # Each frame has an exchange of its own, as many as there may be calls.
+        for outgoing in batch:
+            self.begin(self._exchange(outgoing))
+        return ()
+
+    @override
+    async def notify(self, outgoing: Outgoing) -> None:
+        # The first request must not overtake `initialized`.
+        exchange = Exchange(self, outgoing)
+        self.begin(exchange)
+        if outgoing.method == "notifications/initialized" and not self._is_lost:
+            await exchange.done.wait()
+
+    @override
+    async def taken(self) -> None:
+        # Only the head of an answer shows what a server has read, and a busy one is slow with that.
+        left = trio.current_effective_deadline() - trio.current_time()
+        with trio.move_on_after(min(limits.READ_LIMIT, left / 3)):
+            await self._heard.wait()
+
+    def begin(self, exchange: Exchange) -> None:
+        """Start an exchange in a task of its own."""
+        if self._is_lost:
+            return
+        if exchange.slot is not None:
+            self._exchanges[exchange.slot] = exchange
+        self._under_way += not exchange.lasts
+        if self._nursery is None:
+            self._early.append(exchange)
+        else:
+            self._nursery.start_soon(exchange.run)
+
+    def ended(self, exchange: Exchange) -> None:
+        """An exchange is over."""
+        if exchange.slot is not None:
+            self._exchanges.pop(exchange.slot, None)
+        if not exchange.lasts:
+            self._count_ended()
+
+    def _count_ended(self) -> None:
+        """A request is over. One task at a time waits for when the connections have been idle for long enough."""
+        self._under_way -= 1
+        self._idle_from = trio.current_time()
+        if not (self._under_way or self._closes_idle or self._nursery is None):
+            self._closes_idle = True
+            self._nursery.start_soon(self._close_idle)
+
+    async def _close_idle(self) -> None:
+        latest = 0.0
+        while not self._under_way and self._idle_from > latest:  # others were made meanwhile, and are over
+            latest = self._idle_from
+            await trio.sleep_until(latest + limits.CONNECTION_IDLE_LIMIT)
+        self._closes_idle = False
+        if not self._under_way:
+            await self.client.close_idle()
+
+    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+        """Close the exchanges of requests, and notify the server where closing does not cancel them."""
+        for slot in slots:
+            self._drop(slot, reason)
+
+    def _drop(self, slot: ReplySlot, reason: str | None) -> None:
+        exchange = self._exchanges.pop(slot, None)
+        if slot.sent and reason is not None and not (exchange is not None and exchange.is_modern):
+            self._notify_cancelled(slot, slot.reason or reason)
+        if exchange is not None:
+            exchange.scope.cancel()
+
+    def _notify_cancelled(self, slot: ReplySlot, reason: str) -> None:
+        params = {"requestId": slot.request_id, "reason": reason}
+        self.begin(Exchange(self, Outgoing(codec.notification("notifications/cancelled", params))))
+
+    def _exchange(self, outgoing: Frame) -> Exchange:
+        """The exchange of a request."""
+        raise NotImplementedError
+
+    def headers(self, outgoing: Frame) -> dict[str, str]:
+        """The headers of a frame."""
+        del outgoing
+        return {"accept": f"application/json, {EVENTS}", "content-type": "application/json"}
+
+    # -- in -------------------------------------------------------------------------------------------------------
+
+    def hear(self) -> None:
+        """The server sent something."""
+        self._heard.set()
+        if self._hub is not None:
+            self._hub.hear()
+
+    @property
+    def _is_lost(self) -> bool:
+        return self._hub is not None and self._hub.lost.is_set()
+
+    @override
+    async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
+        self._hub, self._nursery = hub, nursery
+        for exchange in self._early:
+            nursery.start_soon(exchange.run)
+        return await self._carry(hub)
+
+    async def _carry(self, hub: Hub) -> Loss:
+        """Wait until the connection is lost, which exchanges find out."""
+        try:
+            await hub.lost.wait()
+        finally:
+            self.is_gone = hub.lost.is_set()
+        return CARRIER_CLOSED  # ignored: the loss was reported before
+
+    async def take_in(self, frame: bytes, origin: Origin) -> None:
+        """Process a frame of the server."""
+        if self._hub is not None:
+            await self._hub.take_in([frame], origin)
+
+    # -- what failures mean ---------------------------------------------------------------------------------------
+
+    @override
+    def opened(self) -> None:
+        self.phase = Phase.CALL
+
+    @override
+    def explain(self, error: Exception, problem: str) -> Loss:
+        evidence = Evidence(problem)
+        if isinstance(error, PeerError):
+            refusal = error.refusal
+            evidence = refusal.evidence if isinstance(refusal, Failed) else Evidence(problem, code=refusal.code)
+        return loss_of(classify(self.phase, evidence), problem, evidence.challenge)
+
+    def fail(self, exchange: Exchange, evidence: Evidence) -> None:
+        """An exchange has failed: end the connection if that is what it means, else decide the request that waits."""
+        hub, slot = self._hub, exchange.slot
+        if hub is None:
+            return
+        failure = classify(exchange.phase or self.phase, evidence)
+        if failure.ends:
+            hub.lose(loss_of(failure, evidence.problem, evidence.challenge))
+        elif slot is not None:
+            if evidence.fault is Fault.MUTE and exchange.is_call and not exchange.is_modern:
+                self._notify_cancelled(slot, evidence.problem)
+            hub.conclude(slot, _outcome(exchange, evidence, failure))
+        elif exchange.failed is not None:
+            exchange.failed(evidence)
+
+    def judge_refusal(self, refusal: Rejected, *, in_session: bool) -> Outcome:
+        """The outcome of a request that was answered with an error."""
+        shown = Evidence(folded(refusal.message), code=refusal.code, in_session=in_session)
+        failure = classify(self.phase, shown)
+        if failure.ends and self._hub is not None:
+            self._hub.lose(loss_of(failure, shown.problem))
+        if failure.reason is Reason.UNKNOWN_OUTCOME:
+            return Dropped(shown.problem, again=failure.again)
+        return Failed(refusal.code, refusal.message, refusal.data, refusal.size, evidence=shown)
+
+    def respond_unasked(self, frame: bytes) -> None:
+        """Answer a request of the server that names no call. If that fails, any call may wait for ever."""
+        self.begin(ResponseExchange(self, Outgoing(frame), self._response_failed))
+
+    async def heeded(self) -> None:
+        """Wait until responses are sent: a server that asks and does not take them is not read until it does."""
+        if not self.responses.value:
+            async with self.responses:
+                pass  # those that waited before are being sent
+
+    def _response_failed(self, evidence: Evidence) -> None:
+        if self._hub is not None and self._hub.in_flight:
+            self._hub.lose(Loss(f"our answer to the server's request was not accepted: {evidence.problem}"))
+
+
+def _outcome(exchange: Exchange, evidence: Evidence, failure: Failure) -> Outcome:
+    """The outcome of a request whose exchange failed while the connection goes on."""
+    error = exchange.error
+    if failure.reason is Reason.UNKNOWN_OUTCOME:
+        status = evidence.status if evidence.status is not None and evidence.status >= HTTPStatus.BAD_REQUEST else None
+        return Dropped(evidence.problem, status=status, again=failure.again)
+    if evidence.fault is Fault.OVERSIZED:
+        return Malformed(evidence.problem)
+    if error is not None:
+        data = error.get("data")
+        shown = TOO_DEEP if nested_too_deep(data) else data
+        return Failed(error["code"], str(error["message"]), shown, evidence=evidence)
+    code = evidence.status or (INTERNAL_ERROR if exchange.is_call else CONNECTION_CLOSED)
+    return Failed(code, evidence.problem, status=evidence.status, evidence=evidence)

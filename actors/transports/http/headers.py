@@ -11,21 +11,21 @@ from attrs import field, frozen
 from ...callbacks import NO_HOST, Host
 from ...errors import NurseryError, StartFailed, one_line
 from ...secrets import TELL_SECRETS
-from ...session.base import Connection
 
 if TYPE_CHECKING:
-    from ...server import Connector
+    from ...incarnation import Connector
+    from ...session.connection import Connection
 
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 """Fixed headers, or a function that computes them at each connect."""
 
-_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 
 
 def problem_with_header(name: object, value: object) -> str | None:
-    """What is wrong with a header, in words that do not show its value; None if nothing is."""
-    if not (isinstance(name, str) and _NAME.fullmatch(name)):
+    """The fault of a header, in words that do not show its value; None if there is none."""
+    if not (isinstance(name, str) and _HEADER_NAME.fullmatch(name)):
         return f"{one_line(repr(name), 80)} is not a valid header name"
     if not isinstance(value, str):
         return f"the header {name} must be text, not {type(value).__name__}"
@@ -75,7 +75,7 @@ class WithHeaders:
     make: Callable[[Mapping[str, str]], "Connector"] = field(repr=False)
 
     @asynccontextmanager
-    async def connect(self, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
+    async def connect(self, host: Host = NO_HOST) -> "AsyncGenerator[Connection, None]":
         """Open one connection. The server may ask what `host` offers.
 
         Raises:

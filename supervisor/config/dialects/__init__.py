@@ -1,4 +1,4 @@
-"""Whose words a configuration file is written in, and where each host keeps its own. Pure."""
+"""The dialects of configuration files, and the places where each host keeps its own. Pure."""
 
 import sys
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config.document import as_object
-from mcp_nursery.supervisor.config.misspelt import keys_meant
+from mcp_nursery.supervisor.decisions.suggestions import keys_meant
 
-from . import claude, codebuddy, codex, cursor, fastmcp, gemini, opencode, vscode, windsurf
+from . import codex, opencode, renamed_keys
 from .translation import Translate, Translation
 
 __all__ = ["DIALECTS", "OWN", "Dialect", "Translation", "entries_of", "recognise"]
@@ -20,7 +20,7 @@ __all__ = ["DIALECTS", "OWN", "Dialect", "Translation", "entries_of", "recognise
 
 @frozen
 class Dialect:
-    """How one host writes its configuration."""
+    """The dialect of one host's configuration."""
 
     name: str
     """The host's, for people."""
@@ -28,9 +28,9 @@ class Dialect:
     """The keys of a file under which its servers may stand."""
     translate: Translate = Translation
     project: tuple[str, ...] = ()
-    """Its files in the folder of a project."""
+    """The paths of its files in the folder of a project."""
     user: tuple[str, ...] = ()
-    """Its files in the user's home."""
+    """The paths of its files in the user's home."""
     anywhere: tuple[str, ...] = ()
     """Names that only its files have, wherever they are."""
     marks: Mapping[str, type] = field(factory=dict[str, type])
@@ -40,15 +40,15 @@ class Dialect:
     rules: str | None = None
     """The key of a file whose lists `allowed` and `excluded` switch servers off by their names."""
     shares: bool = False
-    """Whether its files are another program's settings: what else they hold is not for us, whatever it looks like."""
+    """True if its files are another program's settings: what else they hold is not for us, whatever it looks like."""
 
     @cached_property
     def places(self) -> tuple[tuple[str, ...], ...]:
-        """How the paths of its files end."""
+        """The endings of the paths of its files."""
         return tuple(PurePath(place).parts for place in (*self.project, *self.user, *self.anywhere))
 
     def is_off(self, document: Mapping[str, Any], server: str) -> bool:
-        """Whether the file's `rules` switch a server off."""
+        """True if the file's `rules` switch a server off."""
         rules = as_object(document.get(self.rules)) or {} if self.rules is not None else {}
         allowed, excluded = rules.get("allowed"), rules.get("excluded")
         return (isinstance(allowed, list) and server not in allowed) or (
@@ -63,7 +63,7 @@ OWN = Dialect("mcp-nursery", ("mcpServers",), switch="enabled")
 _CLAUDE = Dialect(
     "Claude",
     ("mcpServers",),
-    claude.translate,
+    renamed_keys.claude,
     project=(".mcp.json",),
     user=(".claude.json", f"{_SUPPORT}/Claude/claude_desktop_config.json"),
     anywhere=("claude_desktop_config.json",),
@@ -71,17 +71,17 @@ _CLAUDE = Dialect(
 _VSCODE = Dialect(
     "VS Code",
     ("servers",),
-    vscode.translate,
+    renamed_keys.vscode,
     project=(".vscode/mcp.json",),
     user=(f"{_SUPPORT}/Code/User/mcp.json",),
 )
 _CURSOR = Dialect(
-    "Cursor", ("mcpServers",), cursor.translate, project=(".cursor/mcp.json",), user=(".cursor/mcp.json",)
+    "Cursor", ("mcpServers",), renamed_keys.cursor, project=(".cursor/mcp.json",), user=(".cursor/mcp.json",)
 )
 _CODEBUDDY = Dialect(
     "CodeBuddy",
     ("mcpServers", "servers"),
-    codebuddy.translate,
+    renamed_keys.codebuddy,
     project=(".codebuddy/mcp.json",),
     user=(".codebuddy/mcp.json", ".codebuddy.json"),
     marks={"transport": dict},
@@ -89,7 +89,7 @@ _CODEBUDDY = Dialect(
 _WINDSURF = Dialect(
     "Windsurf",
     ("mcpServers",),
-    windsurf.translate,
+    renamed_keys.windsurf,
     project=(".windsurf/mcp_config.json",),
     user=(".codeium/windsurf/mcp_config.json",),
     marks={"serverUrl": object},
@@ -97,7 +97,7 @@ _WINDSURF = Dialect(
 _GEMINI = Dialect(
     "Gemini CLI",
     ("mcpServers",),
-    gemini.translate,
+    renamed_keys.gemini,
     project=(".gemini/settings.json",),
     user=(".gemini/settings.json",),
     marks={"httpUrl": object, "includeTools": object, "excludeTools": object},
@@ -126,17 +126,17 @@ _SIDECAR = Dialect(
     user=(f"{_SUPPORT}/Code/User/settings.json",),
     shares=True,
 )
-_FASTMCP = Dialect("FastMCP", ("mcpServers",), fastmcp.translate, marks={"transport": str})
+_FASTMCP = Dialect("FastMCP", ("mcpServers",), renamed_keys.fastmcp, marks={"transport": str})
 
 DIALECTS = (_CLAUDE, _VSCODE, _CURSOR, _CODEBUDDY, _WINDSURF, _GEMINI, _CODEX, _OPENCODE, _SIDECAR, _FASTMCP)
 """All but our own, in the order in which they are looked for: of two that fit, the first is taken."""
 
 _BY_ROOT = {"mcpServers": OWN, "servers": _VSCODE, "mcp_servers": _CODEX, "mcp": _OPENCODE, _SIDECAR.roots[0]: _SIDECAR}
-"""Whose a file is of which nothing else is known, in this order."""
+"""The dialects of files of which nothing else is known, in this order."""
 
 
 def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
-    """Whose words the file is written in, and the key under which its servers stand.
+    """The dialect of a file, and the key under which its servers stand.
 
     Its place decides, if what it holds fits; else entries that only one host writes so; else that key.
 

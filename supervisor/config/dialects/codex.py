@@ -10,7 +10,7 @@ from mcp_nursery.supervisor.config.values import FieldError, Milliseconds, struc
 
 from .translation import Translation, with_header
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CODEX_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @frozen(kw_only=True)
@@ -73,7 +73,7 @@ def _name(variable: object) -> object:
 
 def _pass_on(own: dict[str, Any], name: str, *, key: str, default: bool) -> None:
     """The host's variable into `env`; if it is not set, empty by default, else an error at the connect."""
-    if not _VARIABLE.fullmatch(name):
+    if not _CODEX_VARIABLE.fullmatch(name):
         raise FieldError("must be the name of an environment variable", key)
     env = as_object(own.get("env", {}))
     if env is not None:

@@ -12,9 +12,9 @@ from mcp_nursery.supervisor.config.variables import texts_of
 
 from .translation import Translation, each_text, oauth
 
-_VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
+_OPENCODE_VARIABLE = re.compile(r"\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE = re.compile(r"\{file:[^}]*\}")
-_TEXTS = ("command", "environment", "cwd", "url", "headers", "oauth")
+_OPENCODE_TEXTS = ("command", "environment", "cwd", "url", "headers", "oauth")
 
 
 @frozen(kw_only=True)
@@ -51,7 +51,7 @@ def servers(mcp: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def nested_servers(mcp: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What OpenCode 2 has in `servers`; None where it has nothing, or where that is the name of an entry."""
+    """The `servers` of OpenCode 2; None if there are none, or if that is the name of an entry."""
     nested = as_object(mcp.get("servers"))
     return None if nested is None or nested.keys() & _SAYS_WHAT else nested
 
@@ -62,10 +62,10 @@ def translate(written: dict[str, Any]) -> Translation:
 
     `{env:NAME}` means `${env:NAME:-}`, in headers `${env:NAME}`: empty there, and warned of. `{file:…}` is refused.
     """
-    own = {key: each_text(value, _braced) if key in _TEXTS else value for key, value in written.items()}
+    own = {key: each_text(value, _brace) if key in _OPENCODE_TEXTS else value for key, value in written.items()}
     if "headers" in own:
-        own["headers"] = each_text(written["headers"], lambda text: _VARIABLE.sub(r"${env:\1}", text))
-    for key in _TEXTS:
+        own["headers"] = each_text(written["headers"], lambda text: _OPENCODE_VARIABLE.sub(r"${env:\1}", text))
+    for key in _OPENCODE_TEXTS:
         if any(map(_FILE.search, texts_of(own.get(key)))):
             raise FieldError("{file:…} is not supported; in env and headers write !cat FILE", key)
     limits = as_object(own.get("timeout"))
@@ -101,5 +101,5 @@ def _split(own: dict[str, Any], command: tuple[str, ...]) -> None:
     own["command"], own["args"] = command[0], list(command[1:])
 
 
-def _braced(text: str) -> str:
-    return _VARIABLE.sub(r"${env:\1:-}", text)
+def _brace(text: str) -> str:
+    return _OPENCODE_VARIABLE.sub(r"${env:\1:-}", text)

@@ -15,7 +15,7 @@ _SSE_PATH = re.compile(r"[^?#]*/sse(?:[/?&#]|$)")
 
 @define
 class Translation:
-    """What an entry says, and which of its words became which of ours."""
+    """The content of an entry, and which of its words became which of ours."""
 
     own: dict[str, Any]
     """The entry with our keys. Unknown keys stay."""
@@ -23,7 +23,7 @@ class Translation:
     """The file's key by ours, where they differ: errors name what stands in the file."""
 
     def move(self, theirs: str, ours: str, value: Any) -> None:
-        """Say in our word what the entry says in its own; nothing if it does not.
+        """Move the value of the host's key to ours; do nothing if it is None.
 
         Raises:
             FieldError: The entry uses both words.
@@ -37,7 +37,7 @@ class Translation:
         self.words[ours] = theirs
 
     def offer(self, ours: str, theirs: str, names: Sequence[str] | None) -> None:
-        """Say in `tools` which tools are offered (`allow`) or are not (`deny`), by exact names.
+        """Add the tools that are offered (`allow`) or are not (`deny`), by exact names, to `tools`.
 
         Raises:
             FieldError: The entry has `tools` besides.
@@ -60,12 +60,12 @@ _OF_OAUTH = {
     "callbackPort": "redirectPort",
     "redirectUri": "redirectUri",
 }
-"""What hosts say under `oauth`, by what it is called under our `auth`."""
+"""The keys that hosts have under `oauth`, with the keys of our `auth`."""
 
 
 def oauth(translation: Translation) -> None:
-    """Say `auth` of an entry with an object under `oauth`, unless that switches it off. What else is in it means
-    nothing, and is warned of; scopes may be one text.
+    """Move an object under `oauth` to `auth`, unless it is switched off. Its unknown keys stay, for a warning; scopes
+    may be one text.
 
     Raises:
         FieldError: The entry has `auth` besides.
@@ -103,7 +103,7 @@ def each_text(value: object, change: Callable[[str], str]) -> Any:
 
 
 def sse_by_path(translation: Translation) -> None:
-    """Say `sse` of a URL whose path says it, if nothing else says how it is reached."""
+    """Set the transport `sse` for a URL with such a path, unless the entry has a transport."""
     own = translation.own
     if "type" not in own and isinstance(own.get("url"), str) and _SSE_PATH.match(own["url"]):
         own["type"] = "sse"
@@ -117,7 +117,7 @@ def with_header(headers: Any, name: str, text: str, *, key: str) -> Any:
     """
     known: Mapping[str, Any] = as_object(headers) or {}
     if headers is not None and as_object(headers) is None:
-        return headers  # not an object, as whoever reads the entry will say
+        return headers  # not an object, as the reader of the entry will say
     if name.lower() in map(str.lower, known):
         raise FieldError(f"the header {name} is in headers too; remove one of them", key)
     return {**known, name: text}

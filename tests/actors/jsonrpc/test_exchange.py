@@ -14,16 +14,14 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.jsonrpc import codec
-from mcp_nursery.actors.jsonrpc.dispatcher import ConnectionClosed, Endpoint, RequestTimedOut
-from mcp_nursery.actors.jsonrpc.pending import Post
+from mcp_nursery.actors.jsonrpc.endpoint import ConnectionClosed, Endpoint, RequestTimedOut
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.outcomes import Answered, Busy, Loss, Rejected
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.reply import ReplySlot
 
-from .peer import Peer, error, notice, result
+from ...lab.wire_peer import Peer, error, notice, post, result
 
 CALLS = 40
 
@@ -79,11 +77,6 @@ class Moody(Peer):
         self.end()
 
 
-def call_frame(request_id, token, *, wants_progress):
-    meta = {"_meta": {"progressToken": request_id}} if wants_progress else {}
-    return codec.request(request_id, "tools/call", {"token": token, **meta})
-
-
 @define
 class Exchange:
     dice: Random
@@ -121,7 +114,7 @@ class Exchange:
         slot.route(1, self.cancels)
         outcome = "gave up"
         patience = dice.choice([0.5, 3, 10, 100])
-        self.endpoint.post([Post(slot, lambda request_id: call_frame(request_id, token, wants_progress=wants))])
+        self.endpoint.post([post(slot, token=token)])
         with trio.move_on_after(patience):
             outcome = await slot.wait(self.progress_for(token, seen))
         self.settle(token, outcome)

@@ -25,7 +25,7 @@ values = st.recursive(
 
 
 def read(value, most=MOST):
-    (message,) = at_once(large_messages.read(ENVELOPE % value, most=most))
+    message = at_once(large_messages.read(ENVELOPE % value, most=most))
     assert message["id"] == 7
     return message["result"]["v"]
 
@@ -41,10 +41,13 @@ def steps(work):
         return count
 
 
-@given(values, st.booleans())
-def test_what_is_read_is_what_the_small_ones_are_read_as(value, ascii_only):
+@given(values, st.booleans(), st.booleans())
+def test_what_is_read_is_what_the_small_ones_are_read_as(value, ascii_only, long):
+    """Also by the other parser, which reads what is long."""
     text = json.dumps(value, ensure_ascii=ascii_only).encode()
-    assert read(text) == next(codec.messages(ENVELOPE % text))["result"]["v"] == value
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large_messages, "_LONG", 0 if long else 1 << 30)
+        assert read(text) == codec.message(ENVELOPE % text)["result"]["v"] == value
 
 
 @pytest.mark.parametrize(
@@ -60,9 +63,13 @@ def test_what_is_read_is_what_the_small_ones_are_read_as(value, ascii_only):
         (rb'"\\ud83d \"\ud83d"', '\\ud83d "\ufffd'),
         (rb'{"\ud800": NaN}', None),
         (b'"' + b"1" * 5000 + b'"', "1" * 5000),
+        (b"[" * 500 + b"]" * 500, None),
     ],
 )
-def test_what_strict_json_refuses_is_read_all_the_same(value, read_as):
+@pytest.mark.parametrize("least", [0, 4 << 20])
+def test_what_strict_json_refuses_is_read_all_the_same(monkeypatch, value, read_as, least):
+    """And what the lenient parser refuses, as it is nested deeply."""
+    monkeypatch.setattr(large_messages, "_LONG", least)
     found = read(value)
     json.dumps(found, ensure_ascii=False).encode()
     assert read_as is None or found == read_as
@@ -70,7 +77,7 @@ def test_what_strict_json_refuses_is_read_all_the_same(value, read_as):
 
 def test_digits_across_a_border_are_one_number():
     """A long integer is found wherever the pieces meet."""
-    for before in range(large_messages._LOOK - 60, large_messages._LOOK, 7):
+    for before in range(large_messages._EXAMINED_BYTES - 60, large_messages._EXAMINED_BYTES, 7):
         assert read(b'["' + b"x" * before + b'", 12345678901234567890123]')[1] == 12345678901234567890123
 
 
@@ -82,8 +89,42 @@ texts = st.lists(st.sampled_from([b"\\\\", b'\\"', b"\\n", b",", b"x" * 9]), max
 def test_texts_are_told_from_structure_wherever_the_pieces_meet(parts, size):
     frame = b"".join(said + b'"' + text + b'"' for said, text in parts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(large_messages, "_LOOK", size)
-        assert b"".join(large_messages.outside(frame)) == b"".join(said for said, _ in parts)
+        patch.setattr(large_messages, "_EXAMINED_BYTES", size)
+        without = b"".join(large_messages.without_texts(frame))
+    assert without == b"".join(said + b'"' + bytes(len(text)) + b'"' for said, text in parts)
+
+
+spaces = st.text(" \t\r\n", max_size=2)
+
+
+@given(st.lists(st.tuples(spaces, values | st.builds(dict, v=values), spaces), max_size=5), st.integers(1, 99))
+def test_a_batch_is_split_into_its_messages_wherever_the_pieces_meet(parts, size):
+    """What is no object is null."""
+    frame = "[" + ",".join(before + json.dumps(each) + after for before, each, after in parts) + "] "
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large_messages, "_EXAMINED_BYTES", size)
+        found = at_once(large_messages.split(frame.encode(), most=MOST))
+    assert [json.loads(each) for each in found] == [each if isinstance(each, dict) else None for _, each, _ in parts]
+
+
+@pytest.mark.parametrize("frame", [b"[", b'[{"id":1}', b'[{"id":1]}', b"[INFO] listening", b'[{"id":1}]]', b'["[{}]'])
+def test_a_batch_whose_brackets_do_not_match_is_none(frame):
+    work = large_messages.split(frame, most=MOST)
+    if frame == b'[{"id":1]}':  # only what is inside it shows that: it is read as a frame
+        assert at_once(work) == [b'{"id":1]']
+    else:
+        with pytest.raises(ValueError, match="not JSON"):
+            at_once(work)
+
+
+def test_a_batch_is_split_in_pieces_of_bounded_size():
+    """However many messages it has, and however long they are."""
+    many = b"[" + b",".join([b"{}"] * 100_000) + b"]"
+    assert steps(large_messages.split(many, most=250_000)) >= 300_000 // large_messages._MARKS
+    long = b'[{"a":"' + b"[]," * 1_000_000 + b'"}]'
+    assert steps(large_messages.split(long, most=MOST)) >= 3_000_000 // large_messages._EXAMINED_BYTES
+    with pytest.raises(large_messages.MessageTooCostly):
+        at_once(large_messages.split(many, most=199_999))
 
 
 def test_as_many_values_as_there_may_be_are_read():
@@ -97,7 +138,7 @@ def test_more_are_refused_before_any_is_made(value):
     tracemalloc.start()
     try:
         with pytest.raises(
-            large_messages.Refused, match=r"^a message of \d+\.\d MiB with more than 250000 JSON values"
+            large_messages.MessageTooCostly, match=r"^a message of \d+\.\d MiB with more than 250000 JSON values"
         ):
             at_once(work)
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
@@ -111,7 +152,7 @@ def test_a_text_full_of_marks_is_a_text(text):
 
 
 def test_a_number_that_takes_long_to_read_is_refused():
-    with pytest.raises(large_messages.Refused, match="a number of more than 1000 digits"):
+    with pytest.raises(large_messages.MessageTooCostly, match="a number of more than 1000 digits"):
         read(b"9" * 1001)
     assert read(b"9" * 1000) == int("9" * 1000)
 
@@ -124,7 +165,9 @@ def test_long_numbers_take_longer_and_count_for_more(number):
     each = 1 + len(number) // 19
     values = [number] * (MOST // each - 1 - MOST // 100 // each)
     assert len(read(b"[" + b",".join(values) + b"]")) == len(values)
-    with pytest.raises(large_messages.Refused, match=r"more than 1000 JSON values, .*: every 19 digits of a number"):
+    with pytest.raises(
+        large_messages.MessageTooCostly, match=r"more than 1000 JSON values, .*: every 19 digits of a number"
+    ):
         read(b"[" + b",".join([*values, *values]) + b"]")
 
 
@@ -133,7 +176,7 @@ def test_what_is_to_a_large_part_not_utf_8_is_refused():
     assert read(b'"' + b"abcd\xff" * (8 << 18) + b'"') == "abcd\ufffd" * (8 << 18)
     assert read(b'"' + b"\xff" * (3 << 20) + b'"') == "\ufffd" * (3 << 20)
     with pytest.raises(
-        large_messages.Refused, match=r"a message of 8\.0 MiB of which more than a quarter is not UTF-8"
+        large_messages.MessageTooCostly, match=r"a message of 8\.0 MiB of which more than a quarter is not UTF-8"
     ):
         read(b'"' + b"\xff" * (8 << 20) + b'"')
 
@@ -173,3 +216,11 @@ NESTED = b'{"a":[1,{"id":9}],"b":"\\"id\\":3"}'
 def test_what_an_unread_frame_is_about(frame, said):
     """Only what stands in the message itself counts, not what a result holds."""
     assert large_messages.members(frame % (b'{"id":5,"a":[%s]}' % b",".join([NESTED] * 1000))) == said
+
+
+def test_what_is_not_json_and_has_nothing_to_mend_is_given_up_after_one_look():
+    """Zeros that a small packed answer unpacks to: the host copied 64 MiB twice, and searched them in one turn."""
+    pieces = []
+    with pytest.raises(ValueError, match="not JSON"):
+        pieces.extend(large_messages.read(bytes(8 << 20), most=100))
+    assert 0 < len(pieces) < 40  # each MiB is counted, four times at most; to mend it takes 128 pieces

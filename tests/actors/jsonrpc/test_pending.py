@@ -12,7 +12,7 @@ from mcp_nursery.actors.jsonrpc.pending import CallTable, outcome_of
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected
 from mcp_nursery.actors.reply import ReplySlot
 
-from .peer import error, result
+from ...lab.wire_peer import error, result
 
 LOSS = Loss("gone")
 

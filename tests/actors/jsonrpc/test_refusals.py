@@ -7,7 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors import fairness
-from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
+from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Notices
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.limits import Limits
@@ -15,7 +15,7 @@ from mcp_nursery.actors.outcomes import Answered, Loss, Malformed
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.reply import ReplySlot
 
-from .peer import Passes, Peer, error, no_request, notice, post, request, result, running
+from ...lab.wire_peer import Passes, Peer, error, no_request, notice, post, request, result, running
 
 MANY = [{}] * 300_000
 PROBLEM = r"a message of \d\.\d MiB with more than 250000 JSON values"
@@ -29,7 +29,7 @@ async def test_the_call_it_answers_fails_and_the_others_go_on(caplog):
         await wait_all_tasks_blocked()
         refused = slots[0].outcome
         assert isinstance(refused, Malformed)
-        assert refused.problem == "a message of 1.1 MiB with more than 250000 JSON values, the most a message may have"
+        assert refused.problem == "a message of 1.1 MiB with more than 250000 JSON values, the most it may have"
         assert slots[1].outcome == Answered({})
         assert not endpoint.lost.is_set()
         assert endpoint.in_flight == 0
@@ -45,8 +45,10 @@ async def test_an_id_behind_the_result_is_found_too():
         assert isinstance(slot.outcome, Malformed)
 
 
-@pytest.mark.parametrize("said", [{"result": MANY}, [result(1, {"a": MANY})]], ids=["no id", "a batch"])
-async def test_nobody_waits_for_ever_for_what_nobody_can_tell_whose_it_is(said):
+@pytest.mark.parametrize(
+    ("said", "most"), [({"result": MANY}, 10_000), ([result(1, {"a": MANY})], 250_000)], ids=["no id", "a batch"]
+)
+async def test_nobody_waits_for_ever_for_what_nobody_can_tell_whose_it_is(said, most):
     """The connection is lost: a caller without a time limit would wait for ever."""
     peer, slot = Peer(), ReplySlot()
     async with running(peer) as endpoint:
@@ -54,7 +56,7 @@ async def test_nobody_waits_for_ever_for_what_nobody_can_tell_whose_it_is(said):
         peer.say(json.dumps(said).encode())
         await endpoint.lost.wait()
         assert isinstance(slot.outcome, Loss)
-        assert slot.outcome.message.startswith("sent a message of 1.1 MiB with more than 250000 JSON values")
+        assert slot.outcome.message.startswith(f"sent a message of 1.1 MiB with more than {most} JSON values")
 
 
 @pytest.mark.parametrize(
@@ -77,9 +79,28 @@ async def test_a_peer_that_asks_too_much_is_told_so():
         peer.say(request("q", "sampling/createMessage", {"a": MANY}))
         peer.say(request("r", "sampling/createMessage", {"a": [{"b": "x" * 20}] * 5_000}))
         await wait_all_tasks_blocked()
-    refusal = "a message of 1.1 MiB with more than 250000 JSON values, the most a message may have"
+    refusals = [
+        f"a message of {size} MiB with more than 10000 JSON values, the most it may have" for size in (1.1, 0.1)
+    ]
+    assert peer.heard == [error("q", -32600, refusals[0]), error("r", -32600, refusals[1])]
+
+
+async def test_a_client_that_may_say_as_much_unasked_as_in_answers_is_told_later():
+    peer, heard = Peer(), []
+
+    async def handle(context, method, params):
+        heard.append(len(params["a"]))
+        return {}
+
+    endpoint = Endpoint(StreamCarrier(peer), Limits(unasked=250_000))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(endpoint.run, handle, no_request, None)
+        peer.say(request("q", "tools/call", {"a": [0] * 15_000}), request("r", "tools/call", {"a": [0] * 40_000}))
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
     too_many = "a request with more than 5000 JSON values, the most it may have"
-    assert peer.heard == [error("q", -32600, refusal), error("r", -32603, too_many)]
+    assert peer.heard == [result("q"), error("r", -32603, too_many)]
+    assert heard == [15_000]
 
 
 async def test_the_session_learns_that_its_answer_was_refused():
@@ -126,26 +147,26 @@ async def test_requests_that_wait_have_a_budget_of_bytes():
 LOG, TOOLS, UPDATED = "notifications/message", "notifications/tools/list_changed", "notifications/resources/updated"
 
 
-async def test_notifications_that_wait_have_a_budget_of_bytes():
+def test_notifications_that_wait_have_a_budget_of_bytes():
     notices = Notices(most=100_000)
     for number in range(3):
-        notices.put(LOG, {"data": number}, 40_000)
-    notices.put(UPDATED, {"uri": "a:b"}, 40_000)
-    notices.put(TOOLS, {"_meta": {}}, 40_000)
-    assert notices.dropped == 2
-    taken = [await notices.get() for _ in range(3)]
+        notices.add(LOG, {"data": number}, 40_000)
+    notices.add(UPDATED, {"uri": "a:b"}, 40_000)
+    notices.add(TOOLS, {"_meta": {}}, 40_000)
+    assert notices.lost == 2
+    taken = [notices.receive_nowait() for _ in range(3)]
     assert taken == [(LOG, {"data": 0}), (LOG, {"data": 1}), (TOOLS, None)]
-    notices.put(LOG, {"data": 3}, 40_000)
-    assert await notices.get() == (LOG, {"data": 3})
+    notices.add(LOG, {"data": 3}, 40_000)
+    assert notices.receive_nowait() == (LOG, {"data": 3})
 
 
 @pytest.mark.parametrize("params", [{"data": "x"}, {"data": [{}] * 6_000}], ids=["bytes", "values"])
-async def test_a_notification_that_takes_long_to_understand_is_dropped_but_for_a_change(params):
+def test_a_notification_that_takes_long_to_understand_is_dropped_but_for_a_change(params):
     notices, size = Notices(), 2 << 20 if params["data"] == "x" else 100_000
-    notices.put(LOG, params, size)
-    notices.put(TOOLS, params, size)
-    assert notices.dropped == 1
-    assert await notices.get() == (TOOLS, None)
+    notices.add(LOG, params, size)
+    notices.add(TOOLS, params, size)
+    assert notices.lost == 1
+    assert notices.receive_nowait() == (TOOLS, None)
 
 
 @pytest.mark.slow
@@ -160,7 +181,7 @@ async def test_a_notification_that_takes_long_to_understand_is_dropped_but_for_a
     ids=["answers", "logs", "half characters", "commas"],
 )
 async def test_others_run_while_one_frame_is_taken(frame, least, monkeypatch):
-    monkeypatch.setattr(fairness, "_SLICE", 0)  # after each piece, however small
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)  # after each piece, however small
     others, peer, slot = Passes(), Peer(), ReplySlot()
     async with running(peer, intercept=lambda *_: True) as endpoint, trio.open_nursery() as nursery:
         endpoint.post([post(slot)])

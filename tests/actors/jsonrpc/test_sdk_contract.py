@@ -17,14 +17,14 @@ from mcp_types import Implementation, ListRootsResult, Root, ToolListChangedNoti
 from pydantic import BaseModel
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
+from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Inbound
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.actors.session.dispatcher import SessionContext, SessionDispatcher
+from mcp_nursery.actors.session.sdk import SessionContext, SessionDispatcher
 
-from .bridge import TOOLS, bridged
-from .peer import Peer
+from ...lab.sdk_bridge import TOOLS, EndpointDispatcher, bridged
+from ...lab.wire_peer import Peer
 
 ERAS = ["2025-11-25", "2026-07-28"]
 CLIENT = Implementation(name="contract", version="1")
@@ -91,7 +91,7 @@ class Lab:
         self.era = era
         self.bridge = bridge
         self.endpoint = Endpoint(StreamCarrier(bridge))
-        self.session = ClientSession(dispatcher=SessionDispatcher(self.endpoint), client_info=CLIENT, **callbacks)
+        self.session = ClientSession(dispatcher=EndpointDispatcher(self.endpoint), client_info=CLIENT, **callbacks)
 
     async def open(self):
         if self.era == "2026-07-28":
@@ -270,7 +270,7 @@ async def test_listen_works_over_the_endpoint():
 )
 async def test_requests_of_the_peer_are_answered_by_the_session(method, code):
     peer = Peer()
-    async with ClientSession(dispatcher=SessionDispatcher(Endpoint(StreamCarrier(peer))), client_info=CLIENT):
+    async with ClientSession(dispatcher=EndpointDispatcher(Endpoint(StreamCarrier(peer))), client_info=CLIENT):
         peer.say({"jsonrpc": "2.0", "id": "q", "method": method})
         await wait_all_tasks_blocked()
         (answer,) = peer.heard
@@ -310,7 +310,7 @@ async def test_what_a_handler_of_the_sdk_raises_is_said_to_the_peer_as_the_sdk_w
         raise AssertionError
 
     peer = Peer()
-    dispatcher = SessionDispatcher(Endpoint(StreamCarrier(peer)))
+    dispatcher = EndpointDispatcher(Endpoint(StreamCarrier(peer)))
     async with trio.open_nursery() as nursery:
         await nursery.start(dispatcher.run, handler, no_notice)
         peer.say({"jsonrpc": "2.0", "id": "q", "method": "m"})

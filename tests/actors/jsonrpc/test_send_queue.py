@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc import codec
-from mcp_nursery.actors.jsonrpc.send_queue import MOST_OWED, Outbox
+from mcp_nursery.actors.jsonrpc.stream_carrier import MOST_OWED, Outbox
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.reply import ReplySlot
 
-from .peer import Peer
+from ...lab.wire_peer import Peer
 
 
 class Told(Peer):

@@ -1,5 +1,6 @@
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -10,12 +11,14 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.process import table, tree
+from mcp_nursery.actors.process import inherited_marks, table, tree
 from mcp_nursery.actors.process.orphans import LEDGER
 from mcp_nursery.actors.process.table import identify
 from mcp_nursery.actors.process.tree import LEAVING, Leaving, start_process
 
-from ...timely import Late, in_time, timely
+from ...lab.timely import Late, in_time, timely
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the mark is Linux's")
 
 LONG = 20
 """A grace period that a busy child has no need of, and nobody waits for in vain."""
@@ -414,3 +417,46 @@ async def test_who_is_gone_is_not_said_to_outlive_because_a_look_is_late(child, 
         _, code, _ = await closed_in(child("ignores_all", grace=0.2))
     assert code == -signal.SIGKILL
     assert not caplog.records
+
+
+# descendants without a mark
+
+DAEMON = 'env -i setsid sh -c "trap : HUP TERM; echo \\$\\$; exec 2>&1; while :; do sleep 60; done" & exec cat'
+"""Leaves session, group and environment, and stays a child of the first process."""
+
+
+async def start_with_unmarked_daemon():
+    """A tree with a daemon that the first marking has missed, as one does whose fork is under way."""
+    started = await start_process("sh", ("-c", DAEMON), env={}, cwd=None)
+    await trio.lowlevel.wait_readable(started.stdout.fileno())
+    daemon = psutil.Process(int(os.read(started.stdout.fileno(), 100)))
+    unlimited = resource.RLIM_INFINITY, resource.RLIM_INFINITY
+    resource.prlimit(daemon.pid, inherited_marks._RLIMIT_LOCKS, unlimited)
+    assert inherited_marks.read_tag(daemon.pid) is None
+    return started, daemon
+
+
+@linux
+async def test_a_child_that_the_first_marking_missed_ends_with_the_tree():
+    started, daemon = await start_with_unmarked_daemon()
+    await started.end(0.2)
+    assert not daemon.is_running() or daemon.status() == psutil.STATUS_ZOMBIE
+
+
+@linux
+async def test_a_child_that_the_first_marking_missed_is_marked_soon_after():
+    """So that it is found even where the first process has crashed."""
+    started, daemon = await start_with_unmarked_daemon()
+    await started.mark_late_forks()
+    assert inherited_marks.read_tag(daemon.pid) == inherited_marks.tag_of(started.marker)
+    os.kill(started.pid, signal.SIGKILL)
+    await started.wait()
+    await started.end(0.2)
+    assert not daemon.is_running() or daemon.status() == psutil.STATUS_ZOMBIE
+
+
+async def test_a_connection_marks_late_forks(child, monkeypatch):
+    marked = trio.Event()
+    monkeypatch.setattr(tree.ProcessTree, "_mark", lambda _: marked.set())
+    async with child("polite", grace=LONG):
+        await marked.wait()

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from mcp_nursery.actors.callbacks import NO_HOST
 from mcp_nursery.actors.enums import Era
-from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
+from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.session.changes import Changes
 from mcp_nursery.actors.session.handshake import facts, negotiate
 from mcp_nursery.actors.session.session import open_session
 
-from ..jsonrpc.peer import Peer, error, result
-from .lab import HANDSHAKE, MODERN, answers, connection, discovery, greeting, refuses, session
+from ...lab.sessions import HANDSHAKE, MODERN, answers, connection, discovery, greeting, refuses, session
+from ...lab.wire_peer import Peer, error, result
 
 PROBE, INITIALIZE = "server/discover", "initialize"
 SLOW_START = [0, 2, 5, 12, 25]

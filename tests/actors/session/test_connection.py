@@ -16,12 +16,12 @@ from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.actors.session.connection import open_connection
-from mcp_nursery.actors.session.recalled import as_sdk_type
+from mcp_nursery.actors.session.lazy_definitions import as_sdk_type
 
-from ...tool_requests import tool_request
-from ..jsonrpc.bridge import bridged
-from ..jsonrpc.peer import GONE, error, no_progress, result
-from .lab import CACHING, MUTE, answers, connection, discovery, greeting, listing, refuses
+from ...lab.sdk_bridge import bridged
+from ...lab.sessions import CACHING, MUTE, answers, connection, discovery, greeting, listing, refuses
+from ...lab.tool_requests import tool_request
+from ...lab.wire_peer import GONE, error, no_progress, result
 
 STAMP = "io.modelcontextprotocol/"
 READY = {"server_discover": answers(discovery()), "tools_list": listing("echo", "add"), "tools_call": MUTE}

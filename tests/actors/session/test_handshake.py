@@ -11,7 +11,7 @@ from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.actors.session.handshake import negotiate
 from mcp_nursery.actors.session.session import client_info
 
-from .lab import (
+from ...lab.sessions import (
     HANDSHAKE,
     INFO,
     MODERN,

@@ -8,15 +8,17 @@ import trio
 from mcp_types import CreateMessageResult, ElicitResult, ErrorData, InputRequiredResult, TextContent
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.callbacks import Callbacks, CurrentRoots, Host
 from mcp_nursery.actors.enums import Delivery, Era
+from mcp_nursery.actors.limits import Limits
 from mcp_nursery.actors.messages import Question, Round
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.reply import ReplySlot
 
-from ...tool_requests import tool_request
-from ..jsonrpc.peer import GONE, no_progress, notice, request, result
-from .lab import MUTE, answers, connection, discovery, greeting, listing, refuses
+from ...lab.sessions import MUTE, answers, connection, discovery, greeting, listing, refuses
+from ...lab.tool_requests import tool_request
+from ...lab.wire_peer import GONE, no_progress, notice, request, result
 
 MODERN = {"server_discover": answers(discovery()), "tools_list": listing("work"), "tools_call": MUTE}
 OLD = {"initialize": answers(greeting()), "tools_list": listing("work"), "tools_call": MUTE}
@@ -331,6 +333,28 @@ async def test_a_slow_log_callback_holds_up_nobody_and_its_backlog_is_bounded(ca
     assert [record.getMessage() for record in caplog.records] == [
         "lab: the log callback is too slow; dropped 1 messages"
     ]
+
+
+async def test_log_messages_that_wait_for_a_slow_callback_have_a_budget_of_bytes():
+    """P4: the same that they have while they wait for the session."""
+    seen, go_on = [], trio.Event()
+
+    async def log(message):
+        seen.append(message.params.data)
+        await go_on.wait()
+
+    account = Account()
+    slow = Host("lab", Callbacks(log=log), Limits(kept=100_000), account=account)
+    async with connection(slow, **OLD) as (lab, opening):
+        await ready(opening, Era.HANDSHAKE)
+        for letter in "abcde":
+            lab.say(log_line(letter * 40_000))
+            await wait_all_tasks_blocked()
+        assert 80_000 < account.kept["notices"] <= 100_000
+        go_on.set()
+        await wait_all_tasks_blocked()
+        assert [data[0] for data in seen] == ["a", "b", "c"]
+        assert account.kept == {}
 
 
 async def test_a_log_callback_that_raises_gets_the_next_line_too(caplog):

@@ -8,9 +8,11 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.enums import ListKind
+from mcp_nursery.actors.messages import Connected, Refreshed
 
-from ..jsonrpc.peer import GONE, error, notice, result
-from .lab import CACHING, MUTE, Reply, answers, connection, discovery, greeting, listing, refuses
+from ...lab.actors import Scripted, living
+from ...lab.sessions import CACHING, MUTE, Reply, answers, connection, discovery, greeting, listing, refuses
+from ...lab.wire_peer import GONE, error, notice, result
 
 OFFERED = {"tools": {"listChanged": True}}
 MODERN = {"server_discover": answers(discovery(capabilities=OFFERED)), "tools_list": listing("echo")}
@@ -28,19 +30,25 @@ def acknowledges(request_id):
 
 
 LISTENS = Reply(acknowledges)
+LISTED = (Connected, Refreshed)
 
 
 @asynccontextmanager
 async def watched(**script):
-    """A connection that is listed and watched; `told` has the time of each word of a change."""
-    told = []
+    """A connection that is listed and watched; `told` has the time of each word of a change, `looks` those of each time
+    when there may have been one without a word."""
+    told, looks = [], []
+
+    def note(times):
+        return lambda kinds: times.append(trio.current_time())
+
     async with connection(**script) as (lab, opened):
         await opened.handshake(None)
         await opened.list_tools()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(opened.watch_lists, lambda kinds: told.append(trio.current_time()))
+            nursery.start_soon(opened.watch_lists, note(told), note(looks))
             await wait_all_tasks_blocked()
-            yield lab, told
+            yield lab, told, looks
             nursery.cancel_scope.cancel()
 
 
@@ -49,15 +57,17 @@ def listens(lab):
 
 
 async def test_a_notification_of_the_older_eras(autojump_clock):
-    async with watched(**OLD) as (lab, told):
-        for _ in range(3):
-            lab.say(notice(CHANGED))
-        await trio.sleep(1)
-        assert len(told) == 3
+    """Three in one breath are one change."""
+    async with watched(**OLD) as (lab, told, looks):
+        for times in (1, 1, 3):
+            lab.say(*[notice(CHANGED)] * times)
+            await trio.sleep(1)
+        assert told == [0, 1, 2]
         lab.say(notice("notifications/resources/updated", {"uri": "x:/y"}))
         await trio.sleep(1)
-        assert len(told) == 3
+        assert told == [0, 1, 2]
         assert not listens(lab)
+        assert looks == []
 
 
 @pytest.mark.parametrize(
@@ -69,7 +79,7 @@ async def test_a_notification_of_the_older_eras(autojump_clock):
     ],
 )
 async def test_each_word_of_a_change_names_its_lists_in_both_eras(word, kinds, autojump_clock):
-    method, told = f"notifications/{word}/list_changed", []
+    method, told, looks = f"notifications/{word}/list_changed", [], []
     offered = {name: {"listChanged": True} for name in ("tools", "resources", "prompts")}
     wanted = {f"{name}ListChanged": True for name in offered}
     honours = Reply(lambda request_id: stamped(ACKNOWLEDGED, request_id, notifications=wanted))
@@ -78,7 +88,7 @@ async def test_each_word_of_a_change_names_its_lists_in_both_eras(word, kinds, a
         async with connection(**script) as (lab, opened), trio.open_nursery() as nursery:
             await opened.handshake(None)
             await opened.list_tools()
-            nursery.start_soon(opened.watch_lists, told.append)
+            nursery.start_soon(opened.watch_lists, told.append, looks.append)
             await trio.sleep(1)
             asked = lab.heard_of("subscriptions/listen")
             assert [request["params"]["notifications"] for request in asked] == ([wanted] if script is modern else [])
@@ -86,6 +96,7 @@ async def test_each_word_of_a_change_names_its_lists_in_both_eras(word, kinds, a
             await trio.sleep(1)
             nursery.cancel_scope.cancel()
         assert {frozenset(each) for each in told} == {frozenset(kinds)}
+        assert [frozenset(each) for each in looks] == ([frozenset(ListKind)] if script is modern else [])
         told.clear()
 
 
@@ -96,7 +107,7 @@ async def test_a_notification_before_the_watch_is_not_lost_and_one_before_the_li
         lab.say(notice(CHANGED))
         await trio.sleep(1)
         await opened.list_tools()
-        nursery.start_soon(opened.watch_lists, lambda kinds: told.append("settled"))
+        nursery.start_soon(opened.watch_lists, lambda kinds: told.append("settled"), told.append)
         await trio.sleep(1)
         assert told == []
         nursery.cancel_scope.cancel()
@@ -105,18 +116,19 @@ async def test_a_notification_before_the_watch_is_not_lost_and_one_before_the_li
         await opened.list_tools()
         lab.say(notice(CHANGED))
         await trio.sleep(1)
-        nursery.start_soon(opened.watch_lists, lambda kinds: told.append("kept"))
+        nursery.start_soon(opened.watch_lists, lambda kinds: told.append("kept"), told.append)
         await trio.sleep(1)
         assert told == ["kept"]
         nursery.cancel_scope.cancel()
 
 
 async def test_a_stream_is_held_where_one_is_offered(autojump_clock):
-    async with watched(**MODERN, subscriptions_listen=LISTENS) as (lab, told):
+    """What changed before the server acknowledged it, it has told nobody: that is looked for once."""
+    async with watched(**MODERN, subscriptions_listen=LISTENS) as (lab, told, looks):
         (request,) = lab.heard_of("subscriptions/listen")
         assert request["params"]["notifications"] == {"toolsListChanged": True}
         await trio.sleep(1000)
-        assert (len(listens(lab)), told) == (1, [])
+        assert (listens(lab), told) == (looks, [])
         lab.say(stamped(CHANGED, request["id"]))
         await trio.sleep(1)
         assert told
@@ -125,15 +137,15 @@ async def test_a_stream_is_held_where_one_is_offered(autojump_clock):
 
 @pytest.mark.parametrize("script", [MODERN | {"server_discover": answers(discovery())}, OLD], ids=["modern", "old"])
 async def test_none_is_asked_for_where_none_is_offered(autojump_clock, script):
-    async with watched(**script) as (lab, told):
+    async with watched(**script) as (lab, told, looks):
         await trio.sleep(1000)
-        assert (listens(lab), told) == ([], [])
+        assert (listens(lab), told, looks) == ([], [], [])
 
 
 async def test_a_server_that_offers_what_it_does_not_have_is_asked_once(autojump_clock):
-    async with watched(**MODERN) as (lab, told):
+    async with watched(**MODERN) as (lab, told, looks):
         await trio.sleep(1000)
-        assert (len(listens(lab)), told) == (1, [])
+        assert (len(listens(lab)), told, looks) == (1, [], [])
 
 
 @pytest.mark.parametrize(
@@ -142,35 +154,52 @@ async def test_a_server_that_offers_what_it_does_not_have_is_asked_once(autojump
     ids=["graceful", "abrupt"],
 )
 async def test_a_stream_that_ended_is_opened_again_and_what_it_missed_is_asked_for(autojump_clock, end):
-    async with watched(**MODERN, subscriptions_listen=LISTENS) as (lab, told):
+    async with watched(**MODERN, subscriptions_listen=LISTENS) as (lab, told, looks):
         await trio.sleep(60)
         end(lab, lab.heard_of("subscriptions/listen")[-1]["id"])
         await trio.sleep(1)
         assert len(listens(lab)) == 2
-        assert told == [listens(lab)[1]]
+        assert (told, looks) == ([], listens(lab))
         assert listens(lab)[1] - listens(lab)[0] == 60  # one that held for long is opened again at once
 
 
 @pytest.mark.parametrize("answer", [refuses(-32603), answers({"resultType": "complete"})], ids=["refused", "ended"])
 async def test_nobody_is_pestered(autojump_clock, answer):
     """The pauses grow, and the last one stays."""
-    async with watched(**MODERN, subscriptions_listen=answer) as (lab, _):
+    async with watched(**MODERN, subscriptions_listen=answer) as (lab, _, _):
         await trio.sleep(100)
         begun = listens(lab)[0]
         assert [round(at - begun) for at in listens(lab)] == [0, 0, 1, 3, 8, 23, 53, 83]
 
 
+@pytest.mark.parametrize("then", [("echo",), ("echo", "late")], ids=["same", "changed"])
+async def test_a_change_before_the_acknowledgement_is_found_at_once(then, autojump_clock):
+    """A list that is as it was stays the same object, by which nobody is told of a change."""
+    lists = [listing("echo"), listing(*then)]
+    script = {**MODERN, "tools_list": lists, "subscriptions_listen": Reply(acknowledges, after=5)}
+    server = Scripted(**script)
+    async with living(server) as seen:
+        await trio.sleep(100)
+        first, second = [(at, report.definitions.tools) for at, report in seen.reports if type(report) in LISTED]
+        assert [(at, tuple(tool.name for tool in tools)) for at, tools in (first, second)] == [
+            (0, ("echo",)),
+            (5, then),
+        ]
+        assert (first[1] is second[1]) is (then == ("echo",))
+        assert server.lab.asked.count("tools/list") == 2
+
+
 async def test_one_that_stays_mute_is_asked_again(autojump_clock):
-    async with watched(**MODERN, subscriptions_listen=[MUTE, LISTENS]) as (lab, told):
+    async with watched(**MODERN, subscriptions_listen=[MUTE, LISTENS]) as (lab, told, looks):
         await trio.sleep(100)
         begun = listens(lab)[0]
         assert [at - begun for at in listens(lab)] == [0, 10]
-        assert told == []
+        assert (told, looks) == ([], listens(lab)[1:])
 
 
 async def test_the_end_of_the_connection_ends_nothing_else(autojump_clock):
     """Others notice it."""
-    async with watched(**MODERN, subscriptions_listen=LISTENS) as (lab, _):
+    async with watched(**MODERN, subscriptions_listen=LISTENS) as (lab, _, _):
         lab.end(GONE)
         await trio.sleep(100)
         assert len(listens(lab)) == 1

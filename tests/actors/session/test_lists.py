@@ -9,13 +9,13 @@ import trio
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Host
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.limits import Limits
-from mcp_nursery.actors.list_refresh import OTHERS
+from mcp_nursery.actors.list_refresh import OTHER_LISTS
 from mcp_nursery.actors.messages import Connected, Refreshed
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.session.base import HandshakeFailed
 
-from ..living import living
-from .lab import CACHING, MUTE, answers, connection, dies, discovery, greeting, listing, refuses
+from ...lab.actors import living
+from ...lab.sessions import CACHING, MUTE, answers, connection, dies, discovery, greeting, listing, refuses
 
 OFFERED = {"tools": {}, "resources": {}, "prompts": {}}
 
@@ -56,7 +56,7 @@ async def listed(limits=None, **script):
     async with connection(host, **script) as (lab, opened):
         await opened.handshake(None)
         await opened.list_tools()
-        await opened.list_others(OTHERS)
+        await opened.list_others(OTHER_LISTS)
         yield lab, opened
 
 
@@ -92,7 +92,7 @@ async def test_a_list_that_fails_leaves_the_others_and_what_it_was_and_is_logged
     async with listed(**{**HEALTHY, "prompts_list": [prompts("greet"), wrong]}) as (lab, opened):
         lab.script["resources/list"] = [resources("b:/")]
         for _ in range(3):
-            await opened.list_others(OTHERS)
+            await opened.list_others(OTHER_LISTS)
         assert names(opened.definitions) == (["echo"], ["b:/"], ["a:/{n}"], ["greet"])
     (record,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert record.getMessage().startswith("lab: its prompts could not be listed: ")
@@ -105,6 +105,20 @@ async def test_all_lists_together_are_bounded(caplog):
         assert names(opened.definitions) == (["echo"], [], ["a:/{n}"], ["greet"])
     (record,) = caplog.records
     assert "its resource definitions and other lists exceed 1500 bytes" in record.getMessage()
+
+
+async def test_entries_of_all_lists_together_are_bounded(caplog):
+    """What came first stays, and a list that shrinks makes room again."""
+    script = {**HEALTHY, "resources_list": [resources(*(f"a:/{n}" for n in range(7))), resources("a:/1")]}
+    async with listed(Limits(definitions=7), **script) as (_, opened):
+        assert names(opened.definitions) == (["echo"], [], ["a:/{n}"], ["greet"])
+        await opened.list_others(OTHER_LISTS)
+        assert names(opened.definitions) == (["echo"], ["a:/1"], ["a:/{n}"], ["greet"])
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "lab: its resources could not be listed: "
+        "its resource definitions and other lists exceed 7 entries, the limit for one server (max_definitions)"
+    )
 
 
 async def test_what_nobody_could_show_is_left_out(caplog):
@@ -123,7 +137,7 @@ async def test_a_loss_while_they_are_listed_is_the_connection_s():
         await opened.handshake(None)
         await opened.list_tools()
         with pytest.raises(HandshakeFailed) as lost:
-            await opened.list_others(OTHERS)
+            await opened.list_others(OTHER_LISTS)
         assert lost.value.lost
 
 

@@ -1,6 +1,7 @@
 """What is read without the SDK's models is what they would read; what is doubtful goes to them."""
 
 import copy
+import math
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from mcp_nursery.actors.session import models, plain
 from mcp_nursery.actors.session.base import NotValid
-from mcp_nursery.actors.session.recalled import Recalled
+from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
 
 VERSIONS = ["2024-11-05", "2025-11-25", "2026-07-28"]
 ICON = {"src": "https://x/i.png", "mimeType": "image/png", "sizes": ["48x48", "any"], "theme": "dark"}
@@ -148,7 +149,32 @@ def test_a_usual_entry_is_plain(kind):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_usual_page_is_plain(version):
-    plain.read_page(PAGES[version], modern=version == "2026-07-28")
+    plain.read_page("tools/list", {**PAGES[version], "tools": []}, version)
+
+
+@pytest.mark.parametrize("raw", [{}, {"tools": None}, {"tools": {}}, {"prompts": []}])
+def test_a_page_without_its_list_is_for_the_models(raw):
+    with pytest.raises(plain.Doubtful):
+        plain.read_page("tools/list", raw, "2025-11-25")
+
+
+@pytest.mark.parametrize(
+    ("raw", "version"),
+    [({"_meta": {}}, "2025-11-25"), ({"resultType": "complete"}, "2025-11-25"), ({}, "2026-07-28")],
+)
+def test_an_empty_answer_that_says_more_is_for_the_models(raw, version):
+    plain.check_empty("ping", {"more": 1}, "2025-11-25")
+    with pytest.raises(plain.Doubtful):
+        plain.check_empty("ping", raw, version)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, [1, {"a": math.inf}], math.nan])
+def test_a_number_beyond_a_float_is_for_the_models(value):
+    """They write null for it."""
+    raw = copy.deepcopy(HELLOS["server/discover"])
+    raw["capabilities"]["experimental"] = {"x": {"more": value}}
+    with pytest.raises(plain.Doubtful):
+        plain.read_hello("server/discover", raw)
 
 
 @pytest.mark.parametrize("method", HELLOS)
@@ -178,7 +204,7 @@ def test_a_name_that_is_plain_is_read_as_the_sdk_reads_it(raw):
 def test_a_page_that_is_plain_is_read_as_the_sdk_reads_it(version, data):
     raw = data.draw(changed(PAGES[version]))
     try:
-        said = plain.read_page(raw, modern=version == "2026-07-28")
+        said = plain.read_page("tools/list", {**raw, "tools": []}, version)
     except plain.Doubtful:
         return
     theirs = models.read_page("tools/list", {**raw, "tools": []}, version)
@@ -191,7 +217,7 @@ def test_an_entry_that_is_plain_is_one_for_the_sdk(kind, data):
     raw = data.draw(changed(ENTRIES[kind]))
     if plain.is_plain_entry(kind, raw):
         real = models.definition_of(kind, raw)
-        said = Recalled(kind, raw)
+        said = LazyDefinition(kind, raw)
         assert said == real
         for name in (
             "name",

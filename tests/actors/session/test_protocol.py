@@ -9,7 +9,7 @@ from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.actors.session.handshake import WrongProtocol, check_protocol
 
-from .lab import HANDSHAKE, MODERN, MUTE, answers, connection, dies, discovery, greeting, refuses
+from ...lab.sessions import HANDSHAKE, MODERN, MUTE, answers, connection, dies, discovery, greeting, refuses
 
 PROBE, INITIALIZE = "server/discover", "initialize"
 BOTH = {"server_discover": answers(discovery()), "initialize": answers(greeting())}

@@ -14,18 +14,17 @@ from mcp.client import ClientSession
 from mcp_types import CallToolResult, DiscoverResult, Implementation, InitializeResult, TextContent, Tool
 
 from mcp_nursery.actors.jsonrpc import codec
-from mcp_nursery.actors.jsonrpc.dispatcher import Endpoint
+from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import BadResult, InputWanted
-from mcp_nursery.actors.session.requests import MOST_BLOCKS
+from mcp_nursery.actors.session.requests import MOST_BLOCKS, PreparedTool, PreparedTools
 from mcp_nursery.actors.session.session import client_info
-from mcp_nursery.actors.session.tool_call import PreparedTool, PreparedTools
 
-from ...tool_requests import params_of
-from ..jsonrpc.peer import Peer
-from .lab import HANDSHAKE, MODERN, discovery, greeting
+from ...lab.sessions import HANDSHAKE, MODERN, discovery, greeting
+from ...lab.tool_requests import params_of
+from ...lab.wire_peer import Peer
 
 STAMP = "io.modelcontextprotocol/"
 

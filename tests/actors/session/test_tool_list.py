@@ -7,13 +7,13 @@ import trio
 
 from mcp_nursery.actors import fairness
 from mcp_nursery.actors.enums import ListKind
-from mcp_nursery.actors.limits import MOST_KEPT
+from mcp_nursery.actors.limits import USUAL, Limits
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.session.base import NotValid
 from mcp_nursery.actors.session.handshake import negotiate
-from mcp_nursery.actors.session.lists import Lists, TooLarge
+from mcp_nursery.actors.session.lists import Lists, ListTooLarge
 
-from .lab import CACHING, answers, discovery, greeting, listing, refuses, session
+from ...lab.sessions import CACHING, answers, discovery, greeting, listing, refuses, session
 
 
 @pytest.fixture(params=["modern", "handshake"])
@@ -23,8 +23,8 @@ def opening(request):
     )
 
 
-async def every_page(lab, client, most=MOST_KEPT):
-    lists = Lists(client, lab.endpoint, most=most, server="lab")
+async def every_page(lab, client, limits=USUAL):
+    lists = Lists(client, lab.endpoint, limits=limits, server="lab")
     await lists.fetch(ListKind.TOOLS)
     return lists.definitions.tools
 
@@ -137,13 +137,25 @@ async def test_half_a_character_costs_nobody_a_tool(half, opening):
     assert await listed(first, listing("b"), **opening) == ([whole, "b"], [None, whole])
 
 
-async def test_no_more_tools_than_one_step_can_bear(opening, caplog):
-    """And one line in the log, however many are dropped."""
-    pages = [listing(*(f"{page}-{number}" for number in range(6000)), cursor=str(page)) for page in range(3)]
-    tools, cursors = await listed(*pages, **opening)
-    assert (len(tools), cursors) == (10_000, [None, "0"])
-    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert record.getMessage() == "dropped a tool named '1-4000' and 1999 more: the server has more than 10000 tools"
+def numbered(page, count, **more):
+    return listing(*(f"{page}-{number}" for number in range(count)), cursor=str(page), **more)
+
+
+@pytest.mark.parametrize(("limits", "most"), [(USUAL, 5000), (Limits(definitions=7), 7)])
+async def test_no_more_tools_than_one_turn_can_bear(limits, most, opening):
+    """As many are taken; of one more no page is asked for."""
+    fits = [numbered(0, most - 2), listing("a", "b")]
+    async with session(tools_list=fits, **opening) as (lab, client):
+        await negotiate(client, None)
+        assert len(await every_page(lab, client, limits)) == most
+    beyond = [numbered(0, most - 2), numbered(1, 3), listing("z")]
+    async with session(tools_list=beyond, **opening) as (lab, client):
+        await negotiate(client, None)
+        with pytest.raises(ListTooLarge) as refused:
+            await every_page(lab, client, limits)
+        assert len(lab.heard_of("tools/list")) == 2
+    words = f"its tool definitions exceed {most:,} entries, the limit for one server (max_definitions)"
+    assert refused.value.message == words
 
 
 def large(name, size, **more):
@@ -156,8 +168,8 @@ async def test_all_pages_together_have_a_budget_of_bytes(opening):
     pages = [large(f"t{number}", 300_000, nextCursor=str(number)) for number in range(9)]
     async with session(tools_list=pages, **opening) as (lab, client):
         await negotiate(client, None)
-        with pytest.raises(TooLarge, match="its tool definitions exceed 1 MiB, the limit for one server"):
-            await every_page(lab, client, 1 << 20)
+        with pytest.raises(ListTooLarge, match="its tool definitions exceed 1 MiB, the limit for one server"):
+            await every_page(lab, client, Limits(kept=1 << 20))
         assert len(lab.heard_of("tools/list")) == 4
 
 
@@ -170,7 +182,7 @@ async def test_a_page_with_a_tool_that_is_none_is_refused(opening):
 
 
 async def test_others_run_while_many_tools_are_looked_at(opening, monkeypatch):
-    monkeypatch.setattr(fairness, "_SLICE", 0)
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)
     others = []
 
     async def run():

@@ -11,10 +11,10 @@ from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.outcomes import Answered, Rejected
 from mcp_nursery.actors.reply import ReplySlot
 
-from ...tool_requests import tool_request
-from ..jsonrpc.bridge import Bridge, lab
-from ..jsonrpc.peer import no_progress
-from ..transports.websocket_peer import connector, serving
+from ...lab.sdk_bridge import Bridge, lab
+from ...lab.tool_requests import tool_request
+from ...lab.websocket_peer import connector, serving
+from ...lab.wire_peer import no_progress
 
 
 def served(told):

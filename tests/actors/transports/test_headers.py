@@ -79,7 +79,7 @@ async def test_an_error_of_ours_keeps_its_words():
 
 async def test_a_websocket_is_opened_with_them():
     """K2: its own connector takes them ready-made."""
-    pytest.importorskip("mcp_nursery.actors.transports.websocket")
+    pytest.importorskip("mcp_nursery.actors.transports.websocket.connector")
     connector = WebSocketTransport("ws://127.0.0.1:1/", headers={"X-Key": "5ecret"}).connector(close_grace=1)
     with pytest.raises(StartFailed) as caught:
         async with connector.connect(NO_HOST):

@@ -9,7 +9,7 @@ import trio
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Malformed, Rejected
 
-from .http_peer import (
+from ...lab.http_peer import (
     STREAM,
     anyhow,
     bodies,
@@ -58,6 +58,32 @@ async def test_an_exchange_without_the_answer_decides_its_call(wire, streams, ma
         peer.on_call = peer.answer
         assert isinstance(await outcome_of(connection, call()), Answered)
         assert connection.in_flight == 0
+
+
+@bodies
+async def test_an_answer_that_cannot_be_read_decides_no_call_but_that_of_its_own_exchange(wire):
+    """Whatever id it names."""
+    async with connected(**wire) as (peer, connection):
+        held, end = [], trio.Event()
+
+        async def answer(asked):
+            if asked.message["params"]["name"] == "read":
+                held.append(asked.message["id"])
+                await end.wait()
+                await peer.answer(asked)
+            else:
+                number, more = b"1" * 1001, b"x" * 70_000
+                body = b'{"jsonrpc":"2.0","id":%d,"result":{"a":%s,"b":"%s"}}' % (held[0], number, more)
+                await asked.send(response(200, body))
+
+        peer.on_call = answer
+        connection.submit([other := call("read")])
+        await until(lambda: held)
+        assert isinstance(await outcome_of(connection, call()), Dropped)
+        assert not other.slot.decided
+        end.set()
+        with trio.fail_after(20):
+            assert isinstance(await other.slot.wait(), Answered)
 
 
 @bodies
@@ -176,7 +202,7 @@ async def test_twelve_megabytes_are_an_answer(wire, streams):
 @pytest.mark.parametrize("id_first", [True, False])
 @pytest.mark.parametrize("how", ["known", "chunked", "streams"])
 async def test_over_the_limit_one_call_fails_and_the_connection_lives(wire, id_first, how):
-    """A7: the error names the size and the limit; others on the connection notice nothing."""
+    """Q37: the error names the size and the limit; others on the connection notice nothing."""
     async with connected(**wire, frame_limit=1 << 20) as (peer, connection):
         held = trio.Event()
 

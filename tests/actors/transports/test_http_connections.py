@@ -9,10 +9,10 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.enums import Delivery
+from mcp_nursery.actors.http import limits
 from mcp_nursery.actors.outcomes import Answered, Dropped, Malformed, Rejected
-from mcp_nursery.actors.transports.http import limits
 
-from .http_peer import (
+from ...lab.http_peer import (
     HANDSHAKE,
     MODERN,
     STREAM,
@@ -292,7 +292,7 @@ async def busy(peer, connection, count=3):
 @anyhow
 async def test_connections_on_which_nothing_is_under_way_are_closed_by_time(wire, monkeypatch):
     """They stayed open until the next request, twenty for each server; only the stream of an SSE server stays."""
-    monkeypatch.setattr(limits, "IDLE_LIMIT", 0.3)
+    monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.3)
     async with connected(**wire) as (peer, connection):
         for _ in range(2):
             await busy(peer, connection)
@@ -307,7 +307,7 @@ async def test_connections_on_which_nothing_is_under_way_are_closed_by_time(wire
 
 @anyhow
 async def test_a_call_that_takes_longer_than_an_idle_connection_lasts_is_not_disturbed(wire, monkeypatch):
-    monkeypatch.setattr(limits, "IDLE_LIMIT", 0.1)
+    monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.1)
     async with connected(**wire) as (peer, connection):
         await busy(peer, connection)
 
@@ -321,7 +321,7 @@ async def test_a_call_that_takes_longer_than_an_idle_connection_lasts_is_not_dis
 
 
 async def test_the_stream_for_what_is_said_unasked_outlasts_idle_connections(monkeypatch):
-    monkeypatch.setattr(limits, "IDLE_LIMIT", 0.1)
+    monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.1)
     async with serving(HANDSHAKE) as peer:
         streams = []
 
@@ -338,7 +338,7 @@ async def test_the_stream_for_what_is_said_unasked_outlasts_idle_connections(mon
             await connection.list_tools()
             await until(lambda: peer.streams == {streams[0].stream})
             told = []
-            await connection.watch_lists(told.append)
+            await connection.watch_lists(told.append, told.append)
             await streams[0].send(event({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))
             await until(lambda: told)
             assert len(streams) == 1
@@ -346,7 +346,7 @@ async def test_the_stream_for_what_is_said_unasked_outlasts_idle_connections(mon
 
 async def test_what_a_balancer_asks_to_be_told_again_goes_with_all_requests(monkeypatch):
     """A session lives on one machine behind it, which it finds by a cookie: for the stream, and after a pause too."""
-    monkeypatch.setattr(limits, "IDLE_LIMIT", 0.1)
+    monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.1)
     async with serving(HANDSHAKE) as peer:
         result, cookie = peer._result, b"set-cookie: machine=7; Path=/\r\n"
 

@@ -7,11 +7,11 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.enums import Era
+from mcp_nursery.actors.http import limits
 from mcp_nursery.actors.outcomes import Answered, Rejected
 from mcp_nursery.actors.session import handshake
-from mcp_nursery.actors.transports.http import limits
 
-from .http_peer import HANDSHAKE, INFO, MODERN, STREAM, call, connector, outcome_of, response, serving, until
+from ...lab.http_peer import HANDSHAKE, INFO, MODERN, STREAM, call, connector, outcome_of, response, serving, until
 
 DISCOVERY = {
     "supportedVersions": [MODERN],
@@ -59,7 +59,7 @@ async def raced(*, streamed=False):
 def hurry(monkeypatch):
     """A probe is read and mute after a moment, and `initialize` is not waited for."""
     monkeypatch.setattr(limits, "READ_LIMIT", 0.05)
-    monkeypatch.setattr(handshake, "PATIENCE", 0.05)
+    monkeypatch.setattr(handshake, "PROBE_TIMEOUT", 0.05)
     monkeypatch.setattr(handshake, "PRECEDENCE", 0.05)
 
 
@@ -144,7 +144,7 @@ async def test_a_server_that_may_not_have_read_the_probe_is_asked_nothing_else(m
 
     async with opening(slow) as (peer, settled):
         await until(lambda: peer.heard("server/discover"))
-        await trio.testing.wait_all_tasks_blocked(10 * handshake.PATIENCE)
+        await trio.testing.wait_all_tasks_blocked(10 * handshake.PROBE_TIMEOUT)
         release.set()
         with trio.fail_after(20):
             await settled.wait()

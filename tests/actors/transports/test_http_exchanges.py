@@ -1,6 +1,7 @@
 """Calls over HTTP and SSE: one exchange each, from its first byte to the outcome, with a peer that speaks raw bytes."""
 
 import socket
+from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
@@ -8,13 +9,14 @@ import trio
 
 from mcp_nursery.actors.callbacks import Callbacks, Host
 from mcp_nursery.actors.enums import Delivery, Era
-from mcp_nursery.actors.jsonrpc.stream import FRAME_LIMIT
+from mcp_nursery.actors.http import limits
+from mcp_nursery.actors.jsonrpc.carrier import FRAME_LIMIT
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss
 from mcp_nursery.actors.session import handshake
 from mcp_nursery.actors.session.base import HandshakeFailed
-from mcp_nursery.actors.transports.http import limits, request
+from mcp_nursery.actors.transports.http import streamable as request
 
-from .http_peer import (
+from ...lab.http_peer import (
     HANDSHAKE,
     MODERN,
     STREAM,
@@ -35,9 +37,9 @@ from .http_peer import (
 
 
 def test_the_limits_are_those_of_the_docs():
-    """P6, A7: by value, so that nobody changes them by accident."""
-    assert (limits.POST_LIMIT, limits.REDIRECTS, limits.REFUSAL_LIMIT) == (60.0, 5, 65536)
-    assert limits.HEADERS == 1000
+    """P6, Q37: by value, so that nobody changes them by accident."""
+    assert (limits.POST_LIMIT, limits.MOST_REDIRECTS, limits.REFUSAL_LIMIT) == (60.0, 5, 65536)
+    assert limits.MOST_HEADERS == 1000
     assert FRAME_LIMIT == 64 << 20
     for make in (connector,):
         assert make(type("Peer", (), {"sse": False, "url": "http://x"})).frame_limit == FRAME_LIMIT
@@ -182,7 +184,7 @@ async def test_an_answer_of_ours_that_is_not_taken_ends_who_waits_for_it(wire, s
 
 async def test_a_late_answer_to_initialize_opens_no_session(monkeypatch):
     """Q35: what lost the race for the era changes nothing: its session id goes with no request, and is not ended."""
-    monkeypatch.setattr(handshake, "PATIENCE", 0.1)
+    monkeypatch.setattr(handshake, "PROBE_TIMEOUT", 0.1)
     monkeypatch.setattr(handshake, "PRECEDENCE", 0.1)
     async with serving(HANDSHAKE) as peer:
 
@@ -252,10 +254,133 @@ async def test_a_refused_call_was_not_sent_and_its_neighbours_may_have_been(wire
         await until(lambda: peer.ledger)
         outcome = await outcome_of(connection, refused := call())
         assert (outcome.message, outcome.needs_auth) == ("HTTP 401 Unauthorized", True)
-        assert (refused.slot.sent, refused.slot.delivery) == (True, Delivery.NOT_SENT)
+        assert (refused.slot.sent, refused.slot.delivery) == (False, Delivery.NOT_SENT)
         with trio.fail_after(20):
             assert isinstance(await other.slot.wait(), Loss)
         assert other.slot.delivery is Delivery.UNKNOWN
+
+
+class Renewing(httpx2.Auth):
+    """Gets another token for each request that is refused, once it is `ready`."""
+
+    def __init__(self, error=None):
+        self.error = error
+        self.waiting = trio.Event()
+        self.ready = trio.Event()
+
+    async def async_auth_flow(self, request):
+        refused = yield request
+        if refused.status_code in (401, 403):
+            self.waiting.set()
+            await self.ready.wait()
+            if self.error is not None:
+                raise self.error
+            yield request
+
+
+REFUSALS = {
+    "401": response(401),
+    "step-up": response(403, more=b'www-authenticate: Bearer error="insufficient_scope", scope="more"\r\n'),
+}
+refusals = pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+
+
+@asynccontextmanager
+async def refused_call(wire, refusal, error=None):
+    """A call that was refused once, and waits for another token; what is answered to later ones may be set."""
+    auth = Renewing(error)
+    async with connected(**wire, auth=auth) as (peer, connection):
+
+        async def refuse(asked):
+            peer.on_call = peer.answer
+            await asked.send(refusal)
+
+        peer.on_call = refuse
+        sent = call(limited=True)
+        connection.submit([sent])
+        with trio.fail_after(20):
+            await auth.waiting.wait()
+        yield peer, connection, auth, sent
+
+
+@anyhow
+@refusals
+async def test_a_call_that_waits_for_another_token_is_not_sent_until_it_is_sent_again(wire, refusal):
+    """R2: nothing of it is with the server meanwhile."""
+    async with refused_call(wire, refusal) as (peer, _, auth, waiting):
+        assert waiting.slot.delivery is Delivery.NOT_SENT
+        begun, end = trio.Event(), trio.Event()
+
+        async def hold(asked):
+            begun.set()
+            await end.wait()
+            await peer.answer(asked)
+
+        peer.on_call = hold
+        auth.ready.set()
+        with trio.fail_after(20):
+            await begun.wait()
+            assert waiting.slot.delivery is Delivery.UNKNOWN
+            end.set()
+            assert isinstance(await waiting.slot.wait(), Answered)
+    assert peer.ledger == ["once"]
+
+
+@anyhow
+@refusals
+async def test_a_connection_that_is_lost_had_not_sent_who_waits_for_another_token(wire, refusal):
+    """R2: whichever exchange meets the end of the tokens first, and whatever ends the connection."""
+    async with refused_call(wire, refusal) as (peer, connection, _, waiting):
+
+        async def hold(asked):
+            asked.execute()
+            await trio.sleep_forever()
+
+        peer.on_call = hold
+        connection.submit([begun := call("read")])
+        await until(lambda: peer.ledger)
+        connection._endpoint.lose(Loss("the network is down"))
+        assert (await waiting.slot.wait(), waiting.slot.delivery) == (begun.slot.outcome, Delivery.NOT_SENT)
+        assert begun.slot.delivery is Delivery.UNKNOWN
+    assert peer.ledger == ["read"]
+
+
+@anyhow
+async def test_a_refused_call_that_is_given_up_is_not_cancelled_at_its_server(wire):
+    """R2, R4: it knows of none."""
+    async with refused_call(wire, REFUSALS["401"]) as (peer, connection, _, waiting):
+        waiting.slot.expire()
+        connection.cancel(waiting.slot)
+        assert waiting.slot.delivery is Delivery.NOT_SENT
+        assert isinstance(await outcome_of(connection, call()), Answered)
+        assert (peer.ledger, peer.heard("notifications/cancelled")) == (["once"], [])
+
+
+@anyhow
+async def test_a_refused_call_whose_tokens_issuer_breaks_off_was_not_sent(wire):
+    """R2: what authorisation sends by itself says nothing of the call."""
+    async with refused_call(wire, REFUSALS["401"], httpx2.ReadError("gone")) as (peer, _, auth, waiting):
+        auth.ready.set()
+        with trio.fail_after(20):
+            assert isinstance(await waiting.slot.wait(), Dropped)
+        assert (waiting.slot.delivery, peer.ledger) == (Delivery.NOT_SENT, [])
+
+
+@anyhow
+async def test_a_wait_for_another_token_ends_with_the_time_of_the_post(wire, monkeypatch):
+    """P6: the server has answered, so it is not mute, and not away either."""
+    monkeypatch.setattr(limits, "POST_LIMIT", 0.3)
+    auth = Renewing()
+    async with connected(**wire, auth=auth) as (peer, connection):
+
+        async def refuse(asked):
+            await asked.send(response(401))
+
+        peer.on_call = refuse
+        outcome = await outcome_of(connection, sent := call())
+        host = peer.origin.removeprefix("http://")
+        assert outcome.message == f"{host} wants another token, and the request was not sent again within 0.3 s"
+        assert (sent.slot.delivery, outcome.needs_auth) == (Delivery.NOT_SENT, False)
 
 
 async def test_the_query_goes_to_the_endpoint_only(caplog):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mcp_nursery.actors.http.failures import Evidence, Failure, Fault, Phase, Reason, classify, loss_of
 from mcp_nursery.actors.outcomes import Loss
-from mcp_nursery.actors.transports.http.failures import Evidence, Failure, Fault, Phase, Reason, classify, loss_of
 
 OPENING, CALL, STREAM = Phase.OPENING, Phase.CALL, Phase.STREAM
 

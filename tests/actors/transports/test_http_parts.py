@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.transports import tls
-from mcp_nursery.actors.transports.http.address import Address
-from mcp_nursery.actors.transports.http.auth import AuthFailed, Layers
-from mcp_nursery.actors.transports.http.client import origin_of
-from mcp_nursery.actors.transports.http.events import Event, EventParser, Oversized, events_of
-from mcp_nursery.actors.transports.http.responses import parts_of
+from mcp_nursery.actors.http import client
+from mcp_nursery.actors.http.address import Address
+from mcp_nursery.actors.http.auth import AuthFailed, Layers
+from mcp_nursery.actors.http.client import origin_of
+from mcp_nursery.actors.http.responses import parts_of
+from mcp_nursery.actors.transports.http.events import EventParser, Oversized, ServerSentEvent, events_of
 
 # addresses
 
@@ -156,18 +156,18 @@ async def test_authorities_are_loaded_once_in_a_thread_and_only_for_tls(monkeypa
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(httpx2, "create_ssl_context", load)
-    plain = await tls.context_for(httpx2.URL("http://x/"))
+    plain = await client.context_for(httpx2.URL("http://x/"))
     assert not plain.get_ca_certs()
     assert plain.verify_mode is ssl.CERT_REQUIRED
     assert not threads
-    first = await tls.context_for(httpx2.URL("https://x/"))
-    assert await tls.context_for(httpx2.URL("https://y/")) is first
+    first = await client.context_for(httpx2.URL("https://x/"))
+    assert await client.context_for(httpx2.URL("https://y/")) is first
     assert first.verify_mode is ssl.CERT_REQUIRED
     assert first.check_hostname
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
     monkeypatch.setenv("http_proxy", "https://proxy.example")
-    assert await tls.context_for(httpx2.URL("http://x/")) is first
+    assert await client.context_for(httpx2.URL("http://x/")) is first
 
 
 # events
@@ -182,17 +182,17 @@ def events_in(*chunks, limit=1 << 20):
 def test_what_an_event_is(end):
     """As the standard of server-sent events has it."""
     lines = [": a comment", "event: named", "data: one", "data:two", "data", "id: 7", "retry: 250", "other: x", "", ""]
-    expected = Event("named", b"one\ntwo\n", "7", 0.25)
+    expected = ServerSentEvent("named", b"one\ntwo\n", "7", 0.25)
     assert events_in(end.join(lines).encode() + b"data: x\n\n")[0] == expected
 
 
 def test_an_id_stays_and_the_rest_does_not():
     told = b"id: 1\nretry: 5\nevent: a\ndata: x\n\ndata: y\n\nid\nretry: no\ndata: z\n\nid: a\0b\ndata: w\n\n"
     assert events_in(told) == [
-        Event("a", b"x", "1", 0.005),
-        Event("message", b"y", "1", None),
-        Event("message", b"z", "", None),
-        Event("message", b"w", "", None),
+        ServerSentEvent("a", b"x", "1", 0.005),
+        ServerSentEvent("message", b"y", "1", None),
+        ServerSentEvent("message", b"z", "", None),
+        ServerSentEvent("message", b"w", "", None),
     ]
 
 
@@ -213,7 +213,7 @@ def test_however_it_is_cut_it_is_the_same(lines, data):
     chunks = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
 
     def told(events):
-        return [event if isinstance(event, Event) else event.whole for event in events]
+        return [event if isinstance(event, ServerSentEvent) else event.whole for event in events]
 
     assert told(events_in(*chunks, limit=60)) == told(events_in(whole, limit=60))
 
@@ -228,7 +228,7 @@ def test_what_is_too_large_is_passed_over_and_shows_its_ends(step):
     assert not found.whole
     assert (end.whole, end.head[:18], end.tail.rstrip(b"\n")[-17:]) == (True, body[:18], body[-17:])
     assert abs(end.size - len(body)) < 30
-    assert after == Event("message", b"next", "", None)
+    assert after == ServerSentEvent("message", b"next", "", None)
 
 
 def test_what_is_too_large_in_many_lines_is_passed_over_too():

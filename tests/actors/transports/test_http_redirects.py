@@ -7,7 +7,7 @@ from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.outcomes import Answered, Dropped
 from mcp_nursery.actors.session.base import HandshakeFailed
 
-from .http_peer import (
+from ...lab.http_peer import (
     HANDSHAKE,
     anyhow,
     call,

@@ -5,9 +5,9 @@ import trio
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.outcomes import Answered, Dropped
-from mcp_nursery.actors.transports.http import request
+from mcp_nursery.actors.transports.http import streamable
 
-from .http_peer import (
+from ...lab.http_peer import (
     HANDSHAKE,
     STREAM,
     call,
@@ -91,7 +91,7 @@ async def test_the_end_of_a_call_ends_the_polling_for_it():
 
 async def test_what_a_server_says_unasked_is_heard_again_after_an_end(monkeypatch):
     """L6: the stream of an older server is opened with `initialized`, and again when it has ended."""
-    monkeypatch.setattr(request, "_RETRY", 0.05)
+    monkeypatch.setattr(streamable, "_RESUME_PAUSE", 0.05)
     async with serving(HANDSHAKE) as peer:
         opened = []
 
@@ -108,7 +108,7 @@ async def test_what_a_server_says_unasked_is_heard_again_after_an_end(monkeypatc
             await connection.handshake(None)
             await connection.list_tools()
             told = []
-            await connection.watch_lists(lambda kinds: told.append(True))
+            await connection.watch_lists(lambda kinds: told.append(True), told.append)
             await until(lambda: len(opened) > 2 and len(told) > 1)
             assert opened[1].header(b"last-event-id") == b"1"
             assert opened[0].header(b"mcp-session-id") == b"one"

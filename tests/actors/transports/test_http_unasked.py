@@ -7,10 +7,26 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.callbacks import Callbacks, Host
+from mcp_nursery.actors.http import limits
 from mcp_nursery.actors.outcomes import Answered
-from mcp_nursery.actors.transports.http import limits, request
+from mcp_nursery.actors.transports.http import streamable
+from mcp_nursery.actors.transports.http.exchange import MOST_RESPONSES
 
-from .http_peer import HANDSHAKE, STREAM, call, connector, event, outcome_of, response, serving, until
+from ...lab.http_peer import (
+    HANDSHAKE,
+    STREAM,
+    WIRES,
+    call,
+    chunk,
+    connected,
+    connector,
+    event,
+    outcome_of,
+    response,
+    serving,
+    text,
+    until,
+)
 
 
 @asynccontextmanager
@@ -102,7 +118,7 @@ async def test_a_stream_that_breaks_is_opened_again_before_the_server_is_connect
 @pytest.mark.parametrize("status", [400, 404, 405, 406, 501])
 async def test_a_stream_that_is_refused_is_not_asked_for_again(status, monkeypatch):
     """L6: most servers offer none, and each was asked once a second for ever."""
-    monkeypatch.setattr(request, "_RETRY", 0.01)
+    monkeypatch.setattr(streamable, "_RESUME_PAUSE", 0.01)
     asked_for = []
 
     async def refuse(asked):
@@ -120,7 +136,7 @@ async def test_a_stream_that_is_refused_is_not_asked_for_again(status, monkeypat
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
 async def test_a_stream_that_is_refused_for_now_is_asked_for_again(status, monkeypatch):
     """L6: by 409 if its server has not yet seen the end of the last one, by a proxy while its server starts."""
-    monkeypatch.setattr(request, "_RETRY", 0.01)
+    monkeypatch.setattr(streamable, "_RESUME_PAUSE", 0.01)
     asked_for, opened = [], trio.Event()
 
     async def refuse(asked):
@@ -175,3 +191,40 @@ async def test_what_is_asked_on_it_during_the_first_call_is_heard():
         await settled.wait()
         await connection.list_tools()
         assert isinstance(await outcome_of(connection, call()), Answered)
+
+
+@pytest.mark.parametrize("wire", ["handshake", "sse"])
+async def test_a_server_that_asks_without_end_gets_so_many_answers_at_once(wire):
+    """Q19: each is a POST of its own; all of them together would hold up everybody, and take all connections. It is not
+    heard until it has taken them, and none is lost."""
+    released, taken = trio.Event(), []
+
+    async def take(asked):
+        if "result" not in asked.message:
+            return False
+        taken.append(asked.message["id"])
+        await released.wait()
+        await asked.send(response(202))
+        return True
+
+    async def ask(asked):
+        ours = asked.stream if peer.stream is None else peer.stream
+        await asked.send(STREAM if peer.stream is None else response(202))
+        for number in range(500):
+            await ours.send_all(event({"jsonrpc": "2.0", "id": number, "method": "ping"}))
+        await ours.send_all(event(text(asked.message, "done")))
+        if peer.stream is None:
+            await ours.send_all(chunk(b""))
+
+    async with connected(**WIRES[wire]) as (peer, connection):
+        peer.on_other, peer.on_call = take, ask
+        connection.submit([sent := call()])
+        await until(lambda: len(taken) >= MOST_RESPONSES)
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert len(taken) == MOST_RESPONSES
+        assert trio.lowlevel.current_statistics().tasks_living < 200  # the others were not read yet
+        released.set()
+        with trio.fail_after(20):
+            assert isinstance(await sent.slot.wait(), Answered)
+        await until(lambda: len(taken) == 500)
+        assert sorted(taken) == list(range(500))

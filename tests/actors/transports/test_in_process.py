@@ -20,9 +20,9 @@ from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import BadResult, HandshakeFailed
 from mcp_nursery.actors.transports.in_process import InProcessConnector
 
-from ...tool_requests import tool_request
-from ..jsonrpc.bridge import TOOLS, Bridge, lab
-from ..jsonrpc.peer import no_progress
+from ...lab.sdk_bridge import TOOLS, Bridge, lab
+from ...lab.tool_requests import tool_request
+from ...lab.wire_peer import no_progress
 
 CLOSED = Loss("the connection was closed", pending=1)
 

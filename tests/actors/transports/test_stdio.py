@@ -7,9 +7,9 @@ from collections import deque
 import pytest
 import trio
 
-from mcp_nursery.actors.transports import stdio_stream
+from mcp_nursery.actors.transports import stdio as stdio_stream
 
-from ...timely import in_time, timely
+from ...lab.timely import in_time, timely
 
 
 async def everything(stream):
@@ -287,7 +287,7 @@ def test_a_long_line_costs_as_much_as_its_bytes_however_small_the_pieces():
     """Q31: four times the pieces are about four times the work; looking at all that came before would be sixteen."""
 
     def cost(pieces):
-        lines, piece = stdio_stream._Lines(64 << 20), b"x" * 512
+        lines, piece = stdio_stream._LineBuffer(64 << 20), b"x" * 512
         before = time.process_time()
         for _ in range(pieces):
             assert lines.split(piece) == []

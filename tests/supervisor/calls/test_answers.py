@@ -8,8 +8,8 @@ from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.testing import Refusal, ScriptedServer
 
-from ..specs import spec
-from .peers import TEXT, Peer, S
+from ...lab.callers import TEXT, Peer, S
+from ...lab.specs import spec
 
 
 async def test_a_json_rpc_error(autojump_clock):
@@ -140,8 +140,8 @@ async def test_a_secret_that_is_cut_apart_does_not_get_through(autojump_clock):
 
 
 async def test_what_waits_is_in_the_figures_by_its_kind(autojump_clock):
-    """By what it keeps: 20 kB of empty lists keep 30 times as much as they take on the wire."""
-    lists = [[]] * 6_000
+    """By what it keeps: 12 kB of empty lists keep 20 times as much as they take on the wire."""
+    lists = [[]] * 4_000
 
     async def think(message):
         await trio.sleep_forever()
@@ -160,6 +160,6 @@ async def test_what_waits_is_in_the_figures_by_its_kind(autojump_clock):
         await trio.sleep(1)
         kept = supervisor.statistics().by_server["peer"].kept
         assert kept.keys() == {"questions"}
-        assert 3 * 64 * 6_000 < kept["questions"] < 4 * 64 * 6_000
+        assert 3 * 64 * 4_000 < kept["questions"] < 4 * 64 * 4_000
         nursery.cancel_scope.cancel()
     assert supervisor.statistics().by_server["peer"].kept == {}

@@ -15,8 +15,8 @@ from mcp_nursery.actors.errors import ServerBusy
 from mcp_nursery.supervisor import NurseryError, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import hang, spec
-from .peers import Peer, nap, nothing, outcome_of
+from ...lab.callers import Peer, nap, nothing, outcome_of
+from ...lab.specs import hang, spec
 
 
 async def test_in_flight_and_mailbox(autojump_clock):

@@ -12,8 +12,8 @@ from mcp_nursery.actors.errors import CallTimeout, ConfigError
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..specs import hang, spec
-from .peers import TEXT, Peer, S, nap, outcome_of, ticking
+from ...lab.callers import TEXT, Peer, S, nap, outcome_of, ticking
+from ...lab.specs import hang, spec
 
 # -- time --------------------------------------------------------------------------------------------------------------
 
@@ -60,8 +60,9 @@ async def test_bad_timeouts(autojump_clock, monkeypatch):
     """R4: a clear error, before anything is started or sent."""
     server = ScriptedServer()
     async with open_supervisor([spec(server)]) as supervisor:
-        with pytest.raises(ValueError, match="-1"):
-            await supervisor.call_tool("mcp_lab_echo", timeout=-1)
+        for timeout in (-1, math.nan, -math.inf):
+            with pytest.raises(ValueError, match=str(timeout)):
+                await supervisor.call_tool("mcp_lab_echo", timeout=timeout)
         assert server.calls == []
     monkeypatch.setenv("MCP_TOOL_TIMEOUT", "soon")
     with pytest.raises(ConfigError, match="MCP_TOOL_TIMEOUT"):

@@ -23,14 +23,14 @@ from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.supervisor import Call, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.callbacks import Callbacks
-from mcp_nursery.supervisor.circuit_breaker import BreakerStatus, says
+from mcp_nursery.supervisor.decisions.circuit_breaker import BreakerStatus, judge
 from mcp_nursery.supervisor.events import BreakerChanged
 from mcp_nursery.supervisor.spec import CircuitBreaker
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, report_progress
 
-from ..specs import hang, lasting, nothing, status
-from .asking import User, dumped, form
-from .peers import Peer
+from ...lab.asking import User, dumped, form
+from ...lab.callers import Peer
+from ...lab.specs import hang, lasting, nothing, status
 
 FAILS = ConnectionLost, CallTimeout
 
@@ -94,8 +94,8 @@ def test_it_is_on_unless_it_is_switched_off():
 )
 def test_what_a_time_that_is_over_says_of_a_server(waited, heard, verdict):
     """Nothing, if the server had hardly any, or is known to have worked on the request."""
-    assert says(Expired(), sent=True, waited=waited, heard=heard) is verdict
-    assert says(Expired(), sent=False, waited=waited, heard=heard) is None
+    assert judge(Expired(), sent=True, waited=waited, heard=heard) is verdict
+    assert judge(Expired(), sent=False, waited=waited, heard=heard) is None
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,6 @@ def test_what_a_time_that_is_over_says_of_a_server(waited, heard, verdict):
         (Expired(), True, False),
         (Expired(), False, None),
         (Loss("it died"), True, None),
-        (Loss("HTTP 401", refused=True), True, None),
         (Busy(), False, None),
         (Unrouted(), False, None),
         (Unlisted(), False, None),
@@ -121,7 +120,7 @@ def test_what_a_time_that_is_over_says_of_a_server(waited, heard, verdict):
     ],
 )
 def test_what_an_outcome_says_of_a_server(outcome, sent, verdict):
-    assert says(outcome, sent=sent) is verdict
+    assert judge(outcome, sent=sent) is verdict
 
 
 async def test_three_in_a_row_open_it_and_one_call_probes(autojump_clock, caplog):

@@ -24,9 +24,9 @@ from mcp_nursery.supervisor.errors import InvalidArguments, UnknownServer
 from mcp_nursery.supervisor.status import CallCounts
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..specs import spec
-from .outcomes import READ_ONLY, answers, collected, in_flight, lab, napping, timed
-from .peers import Peer
+from ...lab.callers import Peer
+from ...lab.fan_outs import READ_ONLY, answers, collected, in_flight, lab, napping, timed
+from ...lab.specs import spec
 
 # -- outcomes ----------------------------------------------------------------------------------------------------------
 

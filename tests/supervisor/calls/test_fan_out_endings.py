@@ -13,9 +13,9 @@ from mcp_nursery.supervisor.calls.fan_out import CallOutcome
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import hang, spec
-from .outcomes import READ_ONLY, answers, collected, in_flight, lab, napping
-from .peers import Peer
+from ...lab.callers import Peer
+from ...lab.fan_outs import READ_ONLY, answers, collected, in_flight, lab, napping
+from ...lab.specs import hang, spec
 
 # -- broadcast ---------------------------------------------------------------------------------------------------------
 
@@ -128,8 +128,8 @@ async def test_a_cancelled_reader_loses_no_outcome(autojump_clock):
 
 async def test_a_reader_cancelled_while_it_looks_at_a_large_result_loses_no_outcome(autojump_clock, monkeypatch):
     """The next reader gets it, ahead of those that came later."""
-    monkeypatch.setattr(fairness, "_SLICE", 0)
-    large = {"content": [{"type": "text", "text": "a word " * 10_000}]}
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)
+    large = {"content": [{"type": "text", "text": "a word " * 100_000}]}
     peer = Peer(lambda peer, message: peer.answer(message, large))
     async with (
         open_supervisor([ServerSpec("lab", peer)]) as supervisor,

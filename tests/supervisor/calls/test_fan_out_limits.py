@@ -29,10 +29,10 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.status import CallCounts
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ...tool_requests import tool_request
-from ..specs import hang, spec
-from .outcomes import READ_ONLY, answers, collected, in_flight, lab, napping, timed
-from .peers import TEXT, Peer, ticking
+from ...lab.callers import TEXT, Peer, ticking
+from ...lab.fan_outs import READ_ONLY, answers, collected, in_flight, lab, napping, timed
+from ...lab.specs import hang, spec
+from ...lab.tool_requests import tool_request
 
 # -- a limit -----------------------------------------------------------------------------------------------------------
 

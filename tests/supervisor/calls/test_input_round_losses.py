@@ -22,8 +22,8 @@ from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.calls.input_rounds import follow_up
 from mcp_nursery.supervisor.testing import Ask, ScriptedServer, run_virtual
 
-from ...tool_requests import tool_request
-from .asking import READ_ONLY, User, asking, form, pages, refusing, run, spec
+from ...lab.asking import READ_ONLY, User, asking, form, pages, refusing, run, spec
+from ...lab.tool_requests import tool_request
 
 
 def dying_in_a_round(annotations: dict[str, Any] | None = None) -> ScriptedServer:

@@ -31,7 +31,7 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, report_progress, run_virtual
 
-from .asking import (
+from ...lab.asking import (
     ACCEPT,
     DECLINE,
     DISMISS,

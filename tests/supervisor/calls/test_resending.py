@@ -1,8 +1,6 @@
 """What becomes of a call whose server is lost or down: whether it may have acted, and whether it is sent again."""
 
-import json
 from collections import Counter
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -19,12 +17,11 @@ from mcp_nursery.actors.errors import (
     UnknownServer,
     UnknownTool,
 )
-from mcp_nursery.actors.outcomes import Loss
-from mcp_nursery.supervisor import RestartPolicy, ServerSpec, Supervisor, open_supervisor
+from mcp_nursery.supervisor import RestartPolicy, Supervisor, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..specs import hang, spec
-from .peers import Peer, S, nothing, outcome_of
+from ...lab.callers import S, nothing, outcome_of
+from ...lab.specs import hang, spec
 
 READ_ONLY = {"readOnlyHint": True}
 
@@ -159,49 +156,6 @@ def test_the_first_delivery_is_not_forgotten(end):
     assert isinstance(outcome, CallError)
     assert outcome.delivery == "unknown"
     assert len(server.calls) == 1
-
-
-class Refusing(Peer):
-    """Refuses the first call and ends, as over HTTP with a 401; its next life reads nothing after its greeting."""
-
-    lives = 0
-
-    @asynccontextmanager
-    async def open(self):
-        self.lives += 1
-        self._said.clear()
-        self.over = trio.Event()
-        yield self
-
-    def write_nowait(self, frames):
-        if self.lives > 1 and any(json.loads(frame)["method"] == "tools/call" for frame in frames):
-            return 0
-        return super().write_nowait(frames)
-
-    async def read(self):
-        while not (self._said or self.over.is_set()):
-            await self._news.park()
-        batch = list(self._said)
-        self._said.clear()
-        return batch
-
-    async def loss(self):
-        await trio.lowlevel.checkpoint()
-        return Loss("HTTP 401", refused=True)
-
-
-async def test_what_was_refused_and_then_not_sent_was_not_sent(autojump_clock):
-    """R2: nobody has acted on what was refused as unauthorised, whatever becomes of it when it is sent again."""
-
-    def refuse(peer, message):
-        peer.over.set()
-        peer.say()
-
-    peer = Refusing(refuse)
-    async with open_supervisor([ServerSpec("lab", peer)]) as supervisor:
-        with pytest.raises(CallTimeout) as caught:
-            await supervisor.call_tool("work", server="lab", when_down="wait", timeout=20)
-        assert (peer.lives, caught.value.delivery, trio.current_time()) == (2, "not_sent", 20)
 
 
 async def swallow(supervisor: Supervisor, tool: str, **options) -> None:

@@ -12,7 +12,7 @@ from mcp_nursery.supervisor.errors import InvalidArguments, SupervisorClosed
 from mcp_nursery.supervisor.testing import ScriptedServer
 from mcp_nursery.supervisor.tools.search import ToolIndex
 
-from ..specs import hang, nothing, spec
+from ...lab.specs import hang, nothing, spec
 
 BOTH = ["call_tool", "find_tools"]
 
@@ -217,7 +217,7 @@ async def test_after_the_block_there_is_nothing_to_find(autojump_clock):
 
 @pytest.mark.parametrize("turns", [2, 4, 8, 12])
 async def test_who_searches_while_the_block_is_left_is_told(autojump_clock, monkeypatch, turns):
-    monkeypatch.setattr(fairness, "_SLICE", 0)  # a turn for each tool, however fast this machine is
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)  # a turn for each tool, however fast this machine is
     server = ScriptedServer(tools={f"tool_{n}": nothing for n in range(600)})
     async with trio.open_nursery() as nursery:
         outcomes = []

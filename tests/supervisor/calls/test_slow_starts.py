@@ -9,8 +9,8 @@ import trio.testing
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
 
-from ..specs import spec
-from .peers import Peer, S
+from ...lab.callers import Peer, S
+from ...lab.specs import spec
 
 
 @pytest.mark.parametrize("starts_in", [5.0, 15.0])

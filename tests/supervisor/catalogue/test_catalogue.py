@@ -8,12 +8,11 @@ from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Definitions, Owner
-from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor.catalogue import server_tools
 from mcp_nursery.supervisor.catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
-from mcp_nursery.supervisor.catalogue.server_tools import ServerTools, part_steps
+from mcp_nursery.supervisor.catalogue.server_tools import ServerTools, part_of
+from mcp_nursery.supervisor.decisions.state_machine import Snapshot
 from mcp_nursery.supervisor.spec import ServerSpec
-from mcp_nursery.supervisor.state_machine import Snapshot
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, public_names
 
 S = ServerState
@@ -39,13 +38,12 @@ def build(*snapshots: Snapshot, template: str = DEFAULT_TEMPLATE) -> Catalogue:
     return replace_parts(NO_TOOLS, [build_part(snapshot, servers, template=template) for snapshot in snapshots])
 
 
-def build_part(*args, **options) -> ServerTools:
-    return at_once(part_steps(*args, **options))
+def build_part(snapshot: Snapshot, servers, **options) -> ServerTools:
+    return part_of(snapshot, frozenset(servers), **options)
 
 
 def all_the_same(server, tools, *rest):
-    """In the place of `naming_steps`."""
-    yield
+    """In the place of `public_names`."""
     return dict.fromkeys(tools, "same")
 
 
@@ -117,7 +115,7 @@ def test_without_the_server_in_the_template():
 
 def test_a_name_that_two_tools_would_have(monkeypatch):
     """T3: neither gets it (a collision of hashes); both are there by their own names, and only there."""
-    monkeypatch.setattr(server_tools, "naming_steps", all_the_same)
+    monkeypatch.setattr(server_tools, "public_names", all_the_same)
     catalogue = build(server("a", "one"), server("b", "two"))
     assert (catalogue.tools, catalogue.find("same")) == ((), None)
     assert catalogue.find("one", "a").tool == "one"
@@ -127,7 +125,7 @@ def test_a_name_that_two_tools_would_have(monkeypatch):
 
 def test_a_name_that_is_contested_for_a_while(monkeypatch):
     """T3: who comes later takes over nothing, and when it goes the name is its first owner's again."""
-    monkeypatch.setattr(server_tools, "naming_steps", all_the_same)
+    monkeypatch.setattr(server_tools, "public_names", all_the_same)
     catalogue = build(server("a", "one"), server("b"))
     for later in (server("b", "two"), server("b", "three"), server("b", "two", state=S.STOPPED), server("b", "two")):
         catalogue = replace_parts(catalogue, [build_part(later, ["a", "b"], template=DEFAULT_TEMPLATE)])
@@ -173,6 +171,18 @@ def test_a_part_made_from_an_earlier_one_is_what_a_new_one_would_be():
         part = build_part(first, ["a"], template=DEFAULT_TEMPLATE)
         kept = build_part(then, ["a"], template=DEFAULT_TEMPLATE, before=(first, part))
         assert kept == build_part(then, ["a"], template=DEFAULT_TEMPLATE)
+
+
+@pytest.mark.parametrize("template", [DEFAULT_TEMPLATE, "{tool}"])
+def test_names_are_kept_only_where_they_would_be_made_again(template):
+    """G4: whatever of tools, filters and servers is another, the part is what a new one would be."""
+    some = [server("a", *tools) for tools in ((), ("b_c", "d"), ("d", "b_c"), ("b_c", "a_b_c"))]
+    some += [server("a", "b_c", "d", deny=["d"]), server("a", "b_c", "d", state=S.STOPPED)]
+    for then, now in itertools.product(some, some):
+        for before, after in itertools.product((["a"], ["a", "x"], ["a", "a_b"]), repeat=2):
+            part = build_part(then, before, template=template)
+            again = build_part(now, after, template=template, before=(then, part))
+            assert again == build_part(now, after, template=template)
 
 
 def test_names_follow_naming():

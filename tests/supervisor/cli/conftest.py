@@ -7,7 +7,7 @@ import pytest
 
 from mcp_nursery.supervisor.cli import main
 
-from .harness import LAB, Run, Screen
+from ...lab.command_line import LAB, Run, Screen
 
 
 @pytest.fixture

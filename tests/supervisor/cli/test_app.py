@@ -1,12 +1,18 @@
 import importlib.metadata
+import inspect
 import json
+import os
 import re
+import shlex
 import subprocess
 import sys
 
 import pytest
 
-from .harness import COMMAND, process
+from mcp_nursery.supervisor.cli.commands import COMMANDS
+from mcp_nursery.supervisor.cli.options import CommandSignature
+
+from ...lab.command_line import COMMAND, process
 
 HEAVY = ("mcp", "mcp_types", "trio", "mcp_nursery.supervisor.supervisor", "mcp_nursery.actors")
 COLOUR = re.compile(r"\x1b\[[0-9;]*(3[0-9]|4[0-9]|9[0-7])[;m]")
@@ -25,6 +31,13 @@ def test_without_a_command_it_helps_and_fails(cli):
     ran = cli()
     assert ran.code == 2
     assert "Usage" in ran.out
+
+
+@pytest.mark.parametrize("group", ["auth", "token"])
+def test_a_group_without_a_command_helps_and_fails(cli, group):
+    ran = cli(group)
+    assert (ran.code, ran.err) == (2, "")
+    assert f"Usage: mcp-nursery {group} " in ran.out
 
 
 @pytest.mark.parametrize("options", [[], ["--name", "x"], ["--http", "127.0.0.1:0"]])
@@ -49,7 +62,7 @@ def test_help_loads_nothing_heavy(args):
 
 
 def test_importing_the_package_loads_nothing():
-    code = "import sys, mcp_nursery.supervisor.cli as cli; print('typer' in sys.modules, 'mcp' in sys.modules)"
+    code = "import sys, mcp_nursery.supervisor.cli as cli; print('click' in sys.modules, 'mcp' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["False", "False"]
 
@@ -107,21 +120,102 @@ def test_without_a_file_it_says_how_to_name_one(cli, command, tmp_path, monkeypa
         assert ran.json["error"]["type"] == "ConfigError"
 
 
+@pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion(shell, tmp_path):
-    environment = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
-    shown = subprocess.run(
-        [*COMMAND, "--show-completion", shell], capture_output=True, text=True, check=True, env=environment
+def test_completion(shell, named, cli, monkeypatch):
+    monkeypatch.setenv("SHELL", f"/bin/{'sh' if named else shell}")
+    ran = cli("--show-completion", *([shell] if named else []))
+    assert (ran.code, ran.err) == (0, "")
+    assert f"_MCP_NURSERY_COMPLETE={shell}_complete" in ran.out
+
+
+@pytest.mark.parametrize(("args", "named"), [(["csh"], "csh"), ([], "sh")])
+def test_no_completion_for_other_shells(args, named, cli, monkeypatch):
+    monkeypatch.setenv("SHELL", "/bin/sh")
+    for option in ("--show-completion", "--install-completion"):
+        ran = cli(option, *args)
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err == (
+            f"mcp-nursery: completion is for one of bash, zsh, fish, not for {named}; try 'mcp-nursery --help'\n"
+        )
+
+
+SHELLS = {
+    "bash": (".bash_completions/mcp-nursery.sh", ".bashrc"),
+    "zsh": (".zfunc/_mcp-nursery", ".zshrc"),
+    "fish": (".config/fish/completions/mcp-nursery.fish", None),
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_is_installed_once(shell, cli, tmp_path, monkeypatch):
+    script, start = SHELLS[shell]
+    monkeypatch.setenv("HOME", str(tmp_path))
+    if start is not None:
+        (tmp_path / start).write_text("# mine, without an end")
+    shown = cli("--show-completion", shell).out
+    for _ in range(2):
+        assert cli("--install-completion", shell).out == (
+            f"{shell} completion is in {tmp_path / script}; start the shell again\n"
+        )
+        assert (tmp_path / script).read_text() == shown
+    if start is not None:
+        mine, added = (tmp_path / start).read_text().splitlines()
+        assert mine == "# mine, without an end"
+        assert (".bash_completions" if shell == "bash" else ".zfunc") in added
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("stat", ["status"]), ("token re", ["remove"]), ("call --max", ["--max-result-chars"]), ("sto", ["stop"])],
+)
+def test_bash_completes_what_is_typed(typed, offered, cli, tmp_path, monkeypatch):
+    """With the file that was installed, in a bash of its own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    cli("--install-completion", "bash")
+    program = tmp_path / "mcp-nursery"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+    program.chmod(0o755)
+    asked = (
+        f"source .bashrc; COMP_WORDS=(mcp-nursery {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
+        'eval "$(complete -p mcp-nursery | sed -E \'s/.* -F ([^ ]+) .*/\\1/\') mcp-nursery"; echo "${COMPREPLY[@]}"'
     )
-    assert "_MCP_NURSERY_COMPLETE" in shown.stdout
+    ran = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert (ran.stdout.split(), ran.stderr) == (offered, "")
 
 
-def test_completion_of_a_command():
-    environment = {"_MCP_NURSERY_COMPLETE": "complete_bash", "COMP_WORDS": "mcp-nursery stat", "COMP_CWORD": "1"}
-    ran = process(env=environment)
-    out, err = ran.communicate(timeout=60)
-    assert out.split() == ["status"]
-    assert err == ""
+def signatures(table, before=()):
+    for name, entry in table.items():
+        if isinstance(entry, CommandSignature):
+            yield (*before, name), entry
+        else:
+            yield from signatures(entry[1], (*before, name))
+
+
+SIGNATURES = {" ".join(name): signature for name, signature in signatures(COMMANDS)}
+
+
+def test_the_help_says_of_each_command_how_its_own_help_begins(cli):
+    def words(*args):  # lines break in a word with a hyphen, too
+        return "".join(cli(*args, "--help").out.split())
+
+    told = words()
+    for name, entry in COMMANDS.items():
+        about = entry.about if isinstance(entry, CommandSignature) else entry[0]
+        sentence, _, _ = about.partition(". ")
+        assert "".join(f"{name} {sentence.removesuffix('.')}.".split()) in told
+        assert "".join(about.split()) in words(name)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_the_work_of_each_command_takes_its_options(name):
+    """The table names it and its arguments as texts: nothing else holds them together."""
+    of_all = {"config", "no_project", "trust", "state", "as_json", "verbose"}
+    signature = SIGNATURES[name]
+    own = {parameter.name for parameter in signature.command(name).params} - of_all
+    inspect.signature(signature.work).bind("options", **dict.fromkeys({*own, *signature.given}))
 
 
 def test_no_colours_when_piped(cli, lab):

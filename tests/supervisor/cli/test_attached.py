@@ -11,7 +11,7 @@ import pytest
 from mcp_nursery.supervisor.cli.output import safe_text
 from mcp_nursery.supervisor.control.sockets import names_of_hosts
 
-from .harness import BROKEN, LAB, process, until
+from ...lab.command_line import BROKEN, LAB, process, until
 from .test_run import read_until
 
 pytestmark = pytest.mark.slow
@@ -156,7 +156,7 @@ def test_several_hosts(cli, config):
         assert unclear.err.count("\n") == 1
         for each in (one, other):
             assert f"{each.pid} (" in unclear.err
-        assert "say which with --host PID" in unclear.err
+        assert "choose one with --host PID" in unclear.err
         assert cli("stop", "extra").out == "extra: stopped\n"
         assert cli("stop", "lab", "--host", one.pid).out == "lab: stopped\n"
         stated = [cli("status", "--host", each.pid, "--json").json["servers"][0]["state"] for each in (one, other)]
@@ -186,7 +186,7 @@ def test_a_folder_that_others_get_into(cli, config, user_folders):
         read_until(ran.stdout, "lab: connected")
         failed = cli("status", "--attach")
         assert failed.code == 3
-        assert "others can get into it; chmod 700" in failed.err
+        assert "other users can access it; chmod 700" in failed.err
         ran.terminate()
         _, err = ran.communicate(timeout=60)
     assert ran.returncode == 0

@@ -5,7 +5,7 @@ import signal
 import psutil
 import pytest
 
-from .harness import BROKEN, LAB, MISSING, process, until
+from ...lab.command_line import BROKEN, LAB, MISSING, process, until
 
 RESULT = [
     "name",

@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from .harness import LAB
+from ...lab.command_line import LAB
 
 SHAPE = ["name", "transport", "source", "trusted", "error"]
 

@@ -6,8 +6,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor.cli.command_names import LONGEST, name_of_command
-from mcp_nursery.supervisor.cli.launcher_options import BUN, DENO, DOCKER_RUN, NODE, NPX, PYTHON, UV
+from mcp_nursery.supervisor.cli.command_names import (
+    BUN,
+    DENO,
+    DOCKER_RUN,
+    LONGEST,
+    NODE,
+    NPX,
+    PYTHON,
+    UV,
+    name_of_command,
+)
 
 FOLDER = "/home/ann/weather"
 

@@ -7,7 +7,7 @@ import pytest
 from mcp_nursery.supervisor import ConfigError, RestartPolicy
 from mcp_nursery.supervisor.cli.command_server import CommandServer
 from mcp_nursery.supervisor.cli.runtime import Options
-from mcp_nursery.supervisor.cli.serve import Serving, _given
+from mcp_nursery.supervisor.cli.serve import _choose_servers
 from mcp_nursery.supervisor.spec import Liveness
 
 
@@ -92,8 +92,8 @@ def test_what_cannot_work_is_one_line_that_names_the_option(given, problem):
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--name", "x"], "field '--name': is for a server that is given as -- COMMAND"),
-        (["--env", "A=1"], "field '--env': is for a server that is given as -- COMMAND"),
+        (["--name", "x"], "field '--name': needs a server given as -- COMMAND"),
+        (["--env", "A=1"], "field '--env': needs a server given as -- COMMAND"),
         (["--idle-seconds", "x", "--", "true"], "Invalid value for '--idle-seconds'"),
         (["--unattended", "ask", "--", "true"], "field '--unattended': must be 'allow' or 'deny', not 'ask'"),
         (["--pins", "no", "--", "true"], "field '--pins': must be 'report' or 'block', not 'no'"),
@@ -104,6 +104,8 @@ def test_what_cannot_work_is_one_line_that_names_the_option(given, problem):
         (["--deny", "", "--", "true"], "field '--deny': must be SERVER/TOOL, and not empty"),
         (["--limit", "idle=1", "--", "true"], "field '--limit': needs --http HOST:PORT"),
         (["--tls-cert", "x", "--", "true"], "field '--tls-cert': needs --http HOST:PORT"),
+        (["--lame-duck", "1", "--", "true"], "field '--lame-duck': needs --http HOST:PORT"),
+        (["--http", "127.0.0.1:0", "--lame-duck", "-1", "--", "true"], "'--lame-duck': must be seconds >= 0, not -1.0"),
         (["--http", "127.0.0.1:0", "--oauth-jwks", "x", "--", "true"], "'--oauth-jwks': needs --oauth-issuer"),
         (["--http", "127.0.0.1:0", "--public-url", "x", "--", "true"], "'--public-url': needs --oauth-issuer"),
     ],
@@ -119,7 +121,7 @@ def test_who_denies_what_is_not_there_is_told(cli):
     globs = ["--deny", "gti/push", "--deny", "g*/push", "--ask", "*"]
     done = cli("serve", *globs, "--http", "x", "--name", "git", "--", "true")
     warning, _ = done.err.splitlines()
-    assert warning == "mcp-nursery: warning: --deny 'gti/push' fits no server: there are git"
+    assert warning == "mcp-nursery: warning: --deny 'gti/push' matches no server; the servers are git"
 
 
 def test_what_is_served_comes_back_by_itself_unless_its_entry_says_otherwise(tmp_path):
@@ -131,9 +133,9 @@ def test_what_is_served_comes_back_by_itself_unless_its_entry_says_otherwise(tmp
         file.write_text(json.dumps({"mcpServers": entries}))
 
     write({}, {"revive": "never"}, {"revive": "on_call"}, {"revive": 60})
-    given = _given(Options(config=[file]), Serving(timeout=5))
+    given = _choose_servers(Options(config=[file]), [], CommandServer(), 5)
     assert [one.revive for one in given.servers] == [("on_call", 300), "never", "on_call", 60]
     write({}, {})
     assert [one.revive for one in given.reread().servers] == [("on_call", 300)] * 2
-    [only, never] = (_given(Options(), Serving(["x"], CommandServer(revive=how))) for how in (None, "never"))
+    [only, never] = (_choose_servers(Options(), ["x"], CommandServer(revive=how), None) for how in (None, "never"))
     assert (only.revive, never.revive) == (("on_call", 300), "never")

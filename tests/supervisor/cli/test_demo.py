@@ -9,7 +9,7 @@ from mcp_nursery.actors.errors import UnknownTool
 from mcp_nursery.supervisor.cli import demo
 from mcp_nursery.supervisor.events import StateChanged
 
-from .harness import process
+from ...lab.command_line import process
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ async def test_a_server_that_does_not_come_back():
         for each in (event(ServerState.FAILED, server="steady"), event(ServerState.FAILED)):
             send.send_nowait(each)
         with pytest.raises(demo.DemoFailed, match="gone"):
-            await demo._see_restart(Told(), FakeSupervisor(), receive)
+            await demo._await_restart(Told(), FakeSupervisor(), receive)
 
 
 async def test_an_error_beside_the_drawing_is_not_wrapped():

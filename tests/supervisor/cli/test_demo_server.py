@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from mcp_nursery.supervisor.cli import demo_server
-from mcp_nursery.supervisor.cli.demo_server import CRASH, TOOLS, DemoServer, DemoTool, Refused, ToolFailed
+from mcp_nursery.supervisor.cli.demo_server import CRASH, TOOLS, DemoRefusal, DemoServer, DemoTool, ToolFailed
 
 
 def fail(_arguments):
@@ -13,7 +13,7 @@ def fail(_arguments):
 
 
 def refuse(_arguments):
-    raise Refused(-1, "never")
+    raise DemoRefusal(-1, "never")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`enable`, `disable` and `remove`: the file that the entry stands in, and who may be edited without being named."""
+"""K12: `enable`, `disable` and `remove`: the file of the entry, and who may be edited without being named."""
 
 import json
 import os
@@ -6,9 +6,9 @@ import stat
 
 import pytest
 
-from mcp_nursery.supervisor.cli import edit as edit_module
+from mcp_nursery.supervisor.cli import files as files_module
 
-from .harness import LAB
+from ...lab.command_line import LAB
 
 TEXT = '\ufeff{"mcpServers": {\r\n  "a": {"command": "x"}, // mine\r\n  "b": {"command": "y"}\r\n}}\r\n'
 
@@ -58,11 +58,11 @@ def test_the_users_own_file_unnamed_and_a_projects_only_named(cli, tmp_path, mon
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     project = tmp_path / "project" / ".mcp.json"
-    assert cli("disable", "lab").err == f"mcp-nursery: {own}: there is none; name a file with --config FILE\n"
+    assert cli("disable", "lab").err == f"mcp-nursery: {own}: does not exist; name a file with --config FILE\n"
     project.write_text(json.dumps({"mcpServers": {"theirs": LAB}}))
     run = cli("remove", "theirs")
     assert run.code == 2
-    assert run.err == f"mcp-nursery: {project}: server 'theirs': it came with a project; --config FILE edits it\n"
+    assert run.err == f"mcp-nursery: {project}: server 'theirs': it comes with a project; --config FILE edits it\n"
     own.parent.mkdir(parents=True)
     own.write_text(json.dumps({"mcpServers": {"lab": LAB}}))
     assert cli("disable", "lab", "--json").json["file"] == str(own)
@@ -81,13 +81,13 @@ def test_an_unknown_server(cli, file, command):
 
 def test_a_file_that_was_changed_meanwhile_is_left_alone(cli, file, monkeypatch):
     """Somebody else writes it after it was read."""
-    edited = edit_module.edited
+    edited = files_module.edit_text
 
     def slowly(*args):
         file.write_text("{}")
         return edited(*args)
 
-    monkeypatch.setattr(edit_module, "edited", slowly)
+    monkeypatch.setattr(files_module, "edit_text", slowly)
     run = cli("disable", "a", "--config", file)
     assert (run.code, run.err) == (
         2,
@@ -116,14 +116,14 @@ def test_what_is_no_file(cli, tmp_path):
 
 def test_a_file_that_is_not_text_any_more(cli, file, monkeypatch):
     """Somebody else writes it after its servers were read. Nothing of it is shown."""
-    file_of = edit_module._file_of
+    file_of = files_module._file_of
 
     def slowly(*args):
         found = file_of(*args)
         file.write_bytes(b"\xffhunter2")
         return found
 
-    monkeypatch.setattr(edit_module, "_file_of", slowly)
+    monkeypatch.setattr(files_module, "_file_of", slowly)
     run = cli("disable", "a", "--config", file)
     assert (run.code, run.err) == (2, f"mcp-nursery: {file}: cannot be edited: not UTF-8\n")
 

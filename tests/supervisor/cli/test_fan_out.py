@@ -1,6 +1,6 @@
 import pytest
 
-from .harness import BROKEN, LAB, MISSING
+from ...lab.command_line import BROKEN, LAB, MISSING
 
 ECHO = ["echo", "--args", '{"text": "hé\\nthere"}']
 

@@ -12,7 +12,7 @@ import termios
 import psutil
 import pytest
 
-from .harness import BROKEN, COMMAND, LAB, process, until
+from ...lab.command_line import BROKEN, COMMAND, LAB, process, until
 from .test_attached import running
 
 tmux_only = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux")

@@ -4,13 +4,13 @@ import json
 import re
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 
-from .harness import process
+from ...lab import PROGRAMS
+from ...lab.command_line import process
 
-SERVER = Path(__file__).parents[2] / "servers" / "hostile_stdio.py"
+SERVER = PROGRAMS / "hostile_stdio.py"
 BAD = "\\u001b]0;title\\u0007\\u001b[2J\\u009b31m\\u202e\\r\\nx\\ud800"
 TOOL = f'{{"name":"echo","description":"{BAD}","inputSchema":{{"type":"object","a":NaN,"b":1e999,"{BAD}":"{BAD}"}}}}'
 MORE = ",".join(

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from .harness import LAB
+from ...lab.command_line import LAB
 
 
 @pytest.fixture
@@ -118,9 +118,9 @@ def test_import_says_what_will_be_different(cli, tmp_path):
     ran = cli("import", source, "--to", tmp_path / "f.json")
     assert ran.code == 0
     assert ran.err.splitlines() == [
-        f"mcp-nursery: {source}: server 'cwd': its cwd will be looked for from the working directory",
-        f"mcp-nursery: {source}: server 'file': its envFile will be looked for from the working directory",
-        f"mcp-nursery: {source}: server 'folder': ${{workspaceFolder}} will be the working directory",
+        f"mcp-nursery: {source}: server 'cwd': its cwd becomes relative to the working directory",
+        f"mcp-nursery: {source}: server 'file': its envFile becomes relative to the working directory",
+        f"mcp-nursery: {source}: server 'folder': ${{workspaceFolder}} becomes the working directory",
         f"mcp-nursery: {source}: server 'head': field 'headers.A': ${{T}} is not in its env, so it is empty; "
         '"env": {"T": "${env:T}"} passes it on to ${T}',
     ]

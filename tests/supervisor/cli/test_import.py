@@ -7,7 +7,7 @@ import pytest
 
 from mcp_nursery.supervisor import load_config
 
-from .harness import LAB
+from ...lab.command_line import LAB
 
 SECRET = {"command": "x", "env": {"T": "${env:PLANTED}", "L": "literal", "C": "!echo a"}, "envFile": ".e"}
 

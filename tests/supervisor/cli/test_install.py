@@ -9,7 +9,7 @@ import pytest
 
 from mcp_nursery.supervisor.cli import install as install_module
 
-from .harness import LAB
+from ...lab.command_line import LAB
 
 TEXT = f"""{{
   "mcpServers": {{
@@ -164,13 +164,13 @@ def test_a_command_that_is_not_there(cli, home, monkeypatch, tmp_path):
 
 def test_all_or_nothing(cli, file, home, user_folders, monkeypatch):
     """The host writes its file while the change is shown."""
-    make = install_module._make
+    make = install_module._apply
 
     def slowly(plan):
         file.write_text("{}")
         make(plan)
 
-    monkeypatch.setattr(install_module, "_make", slowly)
+    monkeypatch.setattr(install_module, "_apply", slowly)
     ran = cli("install", "claude-code", "--adopt", "--yes")
     assert (ran.code, "changed meanwhile" in ran.err) == (2, True)
     assert file.read_text() == "{}"

@@ -1,8 +1,7 @@
 import pytest
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.supervisor.cli.event_lines import line_of_event
-from mcp_nursery.supervisor.cli.statuses import error_of, row
+from mcp_nursery.supervisor.cli.statuses import error_of, line_of_event, row
 from mcp_nursery.supervisor.events import (
     DefinitionChange,
     DefinitionsChanged,

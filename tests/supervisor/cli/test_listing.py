@@ -3,7 +3,7 @@ import json
 import psutil
 import pytest
 
-from .harness import BROKEN, LAB, MISSING
+from ...lab.command_line import BROKEN, LAB, MISSING
 
 STATUS = [
     "name",

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from .harness import LAB
+from ...lab.command_line import LAB
 
 WHY = """import sys
 print("reading /etc/lab.toml", file=sys.stderr)

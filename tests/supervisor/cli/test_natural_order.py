@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor.cli.natural_order import natural
+from mcp_nursery.supervisor.cli.output import natural
 
 
 def test_numbers_are_in_order_as_numbers():

@@ -3,13 +3,13 @@
 import json
 import stat
 import sys
-from pathlib import Path
 
 import pytest
 
-from .harness import BROKEN, LAB, MISSING
+from ...lab import PROGRAMS
+from ...lab.command_line import BROKEN, LAB, MISSING
 
-SERVER = Path(__file__).parents[2] / "servers" / "nursery_library.py"
+SERVER = PROGRAMS / "nursery_library.py"
 LIBRARY = {"command": sys.executable, "args": ["-I", str(SERVER), "stdio"]}
 
 

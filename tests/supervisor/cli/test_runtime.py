@@ -93,7 +93,7 @@ def test_the_log_follows_a_replaced_stderr(log, capsys, monkeypatch):
 def test_nothing_named_and_nothing_found(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="name a file with"):
-        runtime.found(Options())
+        runtime.read_config(Options())
 
 
 def test_the_handlers_of_a_host_are_left_as_they_are():

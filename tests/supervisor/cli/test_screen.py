@@ -9,8 +9,8 @@ from rich.console import Console
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor.cli.output import safe_text
-from mcp_nursery.supervisor.cli.screen import MOST_LINES, Action, Order, Pane, Screen, Shown
-from mcp_nursery.supervisor.cli.terminal import keys_of
+from mcp_nursery.supervisor.cli.screen.screen import MOST_PANE_LINES, Action, Order, Pane, Screen, Shown
+from mcp_nursery.supervisor.cli.screen.terminal import keys_of
 from mcp_nursery.supervisor.control.protocol import ToolSummary
 from mcp_nursery.supervisor.status import BreakerStatus
 
@@ -136,7 +136,7 @@ def test_panes():
     screen.set_tools([tool("mcp_b_x", available=False, requires_approval=True, changed=True), tool("mcp_b_y")])
     shown = "\n".join(lines_of(screen))
     assert "tools of b" in shown
-    assert "mcp_b_x (not available, asked about, changed): Does it." in shown
+    assert "mcp_b_x (not available, needs approval, changed): Does it." in shown
     press(screen, "t")
     assert screen.shown == Shown(Pane.EVENTS)
     press(screen, ["e", "escape"])
@@ -251,10 +251,10 @@ def test_an_order_is_answered_until_the_next_key():
 def test_memory_is_bounded():
     screen = named("a")
     press(screen, "e")
-    for number in range(MOST_LINES + 10):
+    for number in range(MOST_PANE_LINES + 10):
         screen.add_event(str(number))
         screen.add_stderr(str(number))
-    assert (len(screen._events), len(screen._said)) == (MOST_LINES, MOST_LINES)
+    assert (len(screen._events), len(screen._content)) == (MOST_PANE_LINES, MOST_PANE_LINES)
 
 
 def test_nothing_that_a_server_says_steers_the_terminal():

@@ -4,21 +4,21 @@ import shutil
 import sys
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 import trio
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.supervisor.cli.settling import settle
+from mcp_nursery.supervisor.cli.status import settle
 from mcp_nursery.supervisor.testing import run_virtual
 
-from .harness import LAB, process
+from ...lab import PROGRAMS
+from ...lab.command_line import LAB, process
 from .test_attached import running
 from .test_run import read_until
 from .test_statuses import status
 
-QUICK = {"command": sys.executable, "args": ["-IS", str(Path(__file__).with_name("quick_server.py"))]}
+QUICK = {"command": sys.executable, "args": ["-IS", str(PROGRAMS / "quick_server.py")]}
 HANGING = {"command": "sleep", "args": ["600"]}
 CONNECTING = {"state": ServerState.CONNECTING, "uptime": None}
 FAILED = {"state": ServerState.FAILED, "error": "no licence", "uptime": None}
@@ -118,7 +118,7 @@ def test_the_host_that_supervises_them_is_asked(cli, config, tmp_path, monkeypat
         for named in (file, file.name):
             asked = cli("status", "--config", named, "--json")
             assert (asked.code, pid_of(asked)) == (0, known)
-            assert asked.err.startswith(f"mcp-nursery: host {ran.pid} runs them (")
+            assert asked.err.startswith(f"mcp-nursery: host {ran.pid} supervises them (")
         for args in (("--no-attach",), ("--trust",)):
             started = cli("status", "--config", file, "--json", *args)
             assert (started.err, pid_of(started) == known) == ("", False)
@@ -128,7 +128,7 @@ def test_the_host_that_supervises_them_is_asked(cli, config, tmp_path, monkeypat
         assert len(cli("status", "--config", file, "--config", config("more.json", more=LAB)).out.splitlines()) == 3
         with running(file) as second:
             first, other = sorted((ran.pid, second.pid))
-            assert f"host {first} runs them (" in cli("status", "--config", file).err
+            assert f"host {first} supervises them (" in cli("status", "--config", file).err
             assert f"; so do {other}: see --host" in cli("status", "--config", file).err
 
 

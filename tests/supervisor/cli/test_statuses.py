@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.supervisor.cli.status_table import StatusTable
+from mcp_nursery.supervisor.cli.tables import StatusTable
 from mcp_nursery.supervisor.status import BreakerStatus, CallCounts, ServerStatus
 
 ERROR = "the process ended with exit code 1: npm error code E404, 名前がありません, and much more than fits"
@@ -100,7 +100,7 @@ def test_more_servers_than_lines():
 
 def test_a_breaker_that_is_open():
     (_, line) = drawn([status(1, breaker=BreakerStatus("half_open", 3, 12.5))], width=160, height=24)
-    assert "circuit breaker half open, a try in 12.5 s" in line
+    assert "circuit breaker half open, next try in 12.5 s" in line
 
 
 def test_no_servers():

@@ -18,7 +18,7 @@ def test_there_and_back(cli, tmp_path):
     assert lines[1].startswith("ann\ta/* b/c\t20")
     assert lines[3].endswith(" (over)")
     run = cli("token", "remove", "ann", "--file", file)
-    assert (run.code, run.out) == (0, "ann: removed; a gateway that runs lets it in for a second or two more\n")
+    assert (run.code, run.out) == (0, "ann: removed; a running gateway admits it for one or two seconds more\n")
     assert cli("token", "remove", "bob", "--file", file, "--json").json == {"name": "bob", "removed": True}
     assert [each["name"] for each in cli("token", "list", "--file", file, "--json").json["tokens"]] == ["old"]
 

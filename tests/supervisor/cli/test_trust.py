@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from .harness import LAB, process
+from ...lab.command_line import LAB, process
 
 SECRET = "s3cr3t-of-the-process"
 SPY = "import os, sys; open(sys.argv[1], 'a').write('spawned'); os.environ.get('PLANTED')"
@@ -169,7 +169,7 @@ def test_what_trust_shows(cli, project):
         '  env: {"T": "${HOME}"}',
         '  cwd: "/x"',
     ]
-    assert ran.err == "mcp-nursery: lab: not approved: there is no terminal to ask on; --yes trusts all of it\n"
+    assert ran.err == "mcp-nursery: lab: not approved: there is no terminal to ask on; --yes trusts every entry\n"
     assert cli("trust", file, "--yes").code == 0
     assert cli("trust", file).out == f"{ran.out}(trusted already)\n"
     assert cli("trust", file).code == 0

@@ -8,7 +8,7 @@ import trio
 from attrs import evolve
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.process.command import Shown
+from mcp_nursery.actors.process.command import ShownCommand
 from mcp_nursery.supervisor import discover_config, load_config
 from mcp_nursery.supervisor.config.deferred import DeferredConnector, Resolver
 from mcp_nursery.supervisor.config.loader import load_project
@@ -80,9 +80,9 @@ async def test_what_the_client_of_a_container_says(tmp_path, monkeypatch):
     monkeypatch.setenv("PLANTED", SECRET)
     entry = {"image": "mcp/time", "args": ["${TOKEN}"], "env": {"TOKEN": "${PLANTED}"}}
     spec = only(tmp_path / "servers.json", {"mcpServers": {"s": entry}})
-    connector = await DeferredConnector(spec.transport, close_grace=1)._resolved()
+    connector = await DeferredConnector(spec.transport, close_grace=1)._resolve()
     assert connector.client.args == ("run", "-i", "--rm", "--init", "--env=TOKEN", "--", "mcp/time", SECRET)
-    assert connector.client.shown == Shown("docker", None, (SECRET,))
+    assert connector.client.shown == ShownCommand("docker", None, (SECRET,))
     assert SECRET not in repr(connector)
 
 

@@ -9,8 +9,8 @@ from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.secrets import TELL_SECRETS
 from mcp_nursery.supervisor import OAuth
 from mcp_nursery.supervisor.config.deferred import DeferredTransport, Resolver
-from mcp_nursery.supervisor.config.dialects import claude, gemini, opencode
-from mcp_nursery.supervisor.config.discovery import Origin
+from mcp_nursery.supervisor.config.dialects import opencode, renamed_keys
+from mcp_nursery.supervisor.config.discovery import EntryOrigin
 from mcp_nursery.supervisor.config.entry import read_entry
 from mcp_nursery.supervisor.storage.store import spec_digest
 from mcp_nursery.supervisor.transports import HttpTransport, UnusableTransport
@@ -19,7 +19,7 @@ URL = "https://far.example/mcp"
 
 
 def spec_of(origin=None, **said):
-    return read_entry("far", {"url": URL, **said}, number=1, origin=origin or Origin("/f.json")).spec
+    return read_entry("far", {"url": URL, **said}, number=1, origin=origin or EntryOrigin("/f.json")).spec
 
 
 def problem(**said):
@@ -104,7 +104,7 @@ async def test_words_are_resolved_at_each_connect(monkeypatch):
 
 def test_an_entry_of_a_project_has_to_be_agreed_to():
     """It would use what its user may do elsewhere; or run a command."""
-    project = Origin("/p/.mcp.json", trusted=False)
+    project = EntryOrigin("/p/.mcp.json", trusted=False)
     assert spec_of(project).trust_request is None
     assert spec_of(project, auth="oauth").trust_request.reasons == ("uses your tokens",)
     said = {"type": "oauth", "clientSecret": "!pass x"}
@@ -157,7 +157,7 @@ async def test_a_helper_that_fails_is_worth_another_try(command, told):
 
 
 async def test_a_helper_has_ten_seconds(monkeypatch):
-    monkeypatch.setattr("mcp_nursery.supervisor.config.command_output.COMMAND_SECONDS", 0.2)
+    monkeypatch.setattr("mcp_nursery.supervisor.config.value_sources.COMMAND_SECONDS", 0.2)
     with trio.fail_after(10), pytest.raises(StartFailed, match="took more than"):
         await Resolver(spec_of(headersHelper="sleep 60").transport).transport()
 
@@ -166,7 +166,7 @@ async def test_connecting_tells_of_what_a_helper_printed():
     told = set()
     TELL_SECRETS.set(told.update)
     connector = spec_of(headersHelper=helper({"a": "helped-5ecret"})).transport.connector(close_grace=1)
-    await connector._resolved()
+    await connector._resolve()
     assert "helped-5ecret" in told
 
 
@@ -179,17 +179,17 @@ CLIENT = OAuth(client_id="me", client_secret="s", scopes=["read", "write"])
 @pytest.mark.parametrize(
     ("translate", "said", "words"),
     [
-        (claude.translate, {"clientId": "me", "callbackPort": 8080}, OAuth(client_id="me", redirect_port=8080)),
-        (claude.translate, {"scopes": "read write"}, OAuth(scopes=["read", "write"])),
+        (renamed_keys.claude, {"clientId": "me", "callbackPort": 8080}, OAuth(client_id="me", redirect_port=8080)),
+        (renamed_keys.claude, {"scopes": "read write"}, OAuth(scopes=["read", "write"])),
         (opencode.translate, {"clientId": "me", "clientSecret": "s", "scope": "read write"}, CLIENT),
         (opencode.translate, {}, OAuth()),
         (opencode.translate, False, None),
         (
-            gemini.translate,
+            renamed_keys.gemini,
             {"enabled": True, "clientId": "me", "clientSecret": "s", "scopes": ["read", "write"]},
             CLIENT,
         ),
-        (gemini.translate, {"enabled": False, "clientId": "me"}, None),
+        (renamed_keys.gemini, {"enabled": False, "clientId": "me"}, None),
     ],
 )
 def test_words_of_other_hosts(translate, said, words):
@@ -199,6 +199,6 @@ def test_words_of_other_hosts(translate, said, words):
 
 def test_what_another_host_says_besides_is_warned_of():
     said = {"clientId": 5, "tokenUrl": "https://issuer.example/token"}
-    translation = gemini.translate({"httpUrl": URL, "oauth": said})
+    translation = renamed_keys.gemini({"httpUrl": URL, "oauth": said})
     assert translation.own["oauth"] == {"tokenUrl": "https://issuer.example/token"}
     assert translation.words["auth.clientId"] == "oauth.clientId"

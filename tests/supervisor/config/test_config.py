@@ -12,8 +12,8 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.supervisor.config import Config, document, load_config, loader
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
-from mcp_nursery.supervisor.restart_policy import RestartPolicy
-from mcp_nursery.supervisor.servers.settings import call_timeout, connect_timeout
+from mcp_nursery.supervisor.decisions.restart_policy import RestartPolicy
+from mcp_nursery.supervisor.servers.settings import connect_timeout, default_call_timeout
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerGatewayTransport,
@@ -59,6 +59,7 @@ ALL_KEYS = [
         "maxResultChars",
         "maxMessageValues",
         "maxKeptBytes",
+        "maxDefinitions",
         "protocol",
         "subscribe",
         "roots",
@@ -148,7 +149,7 @@ def test_a_file_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """K3: there is a limit; a pipe that somebody named is read to its end."""
     with pytest.raises(ConfigError, match="cannot be read: more than 64 MiB"):
         load_config("/dev/zero")
-    monkeypatch.setattr(document, "LIMIT", 1 << 20)
+    monkeypatch.setattr(document, "FILE_LIMIT", 1 << 20)
     huge = tmp_path / "huge.json"
     with huge.open("wb") as stream:
         stream.truncate((1 << 20) + 1)
@@ -460,6 +461,7 @@ def test_full_entry(file: Path) -> None:
             "maxResultChars": 100,
             "maxMessageValues": 1000,
             "maxKeptBytes": 2000,
+            "maxDefinitions": 20,
             "protocol": "handshake",
             "subscribe": ["file:///logs/*"],
             "roots": ["/work", "file:///else"],
@@ -485,6 +487,7 @@ def test_full_entry(file: Path) -> None:
         max_result_chars=100,
         max_message_values=1000,
         max_kept_bytes=2000,
+        max_definitions=20,
         protocol="handshake",
         subscribe=("file:///logs/*",),
         roots=["/work", "file:///else"],
@@ -625,33 +628,13 @@ def test_bad_timeout_in_the_environment(text: str) -> None:
         connect_timeout(5.0, {"MCP_TIMEOUT": text})
     assert caught.value.field == "MCP_TIMEOUT"
     with pytest.raises(ConfigError, match="the environment variable MCP_TOOL_TIMEOUT must be milliseconds"):
-        call_timeout(None, None, {"MCP_TOOL_TIMEOUT": text})
+        default_call_timeout({"MCP_TOOL_TIMEOUT": text})
 
 
-@pytest.mark.parametrize(
-    ("call", "own", "variable", "seconds"),
-    [
-        (None, None, None, math.inf),
-        (None, None, "1500", 1.5),
-        (None, None, "0", math.inf),
-        (None, 4.0, "1500", 4.0),
-        (None, 4.0, "bad", 4.0),
-        (None, 0.0, "1500", math.inf),
-        (2.0, 4.0, "1500", 2.0),
-        (0, 4.0, "1500", 0.0),
-        (math.inf, 4.0, "1500", math.inf),
-        (2.0, None, "bad", 2.0),
-    ],
-)
-def test_call_timeout(call: float | None, own: float | None, variable: str | None, seconds: float) -> None:
+@pytest.mark.parametrize(("variable", "seconds"), [(None, math.inf), ("1500", 1.5), ("0", math.inf), ("", math.inf)])
+def test_call_timeout(variable: str | None, seconds: float) -> None:
     environ = {"MCP_TIMEOUT": "7"} if variable is None else {"MCP_TOOL_TIMEOUT": variable}
-    assert call_timeout(call, own, environ) == seconds
-
-
-@pytest.mark.parametrize("call", [-1.0, math.nan, -math.inf])
-def test_bad_timeout_of_a_call(call: float) -> None:
-    with pytest.raises(ValueError, match="seconds >= 0"):
-        call_timeout(call, None, {})
+    assert default_call_timeout(environ) == seconds
 
 
 @pytest.mark.parametrize(

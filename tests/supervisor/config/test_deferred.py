@@ -14,13 +14,13 @@ import trio.testing
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ServerDown, StartFailed
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, load_config, open_supervisor
-from mcp_nursery.supervisor.config import command_output
-from mcp_nursery.supervisor.config.command_output import CommandFailed, output_of
-from mcp_nursery.supervisor.config.deferred import Resolver, deferred
-from mcp_nursery.supervisor.config.discovery import Origin
+from mcp_nursery.supervisor.config import value_sources
+from mcp_nursery.supervisor.config.deferred import Resolver, defer
+from mcp_nursery.supervisor.config.discovery import EntryOrigin
+from mcp_nursery.supervisor.config.value_sources import CommandFailed, output_of
 from mcp_nursery.supervisor.transports import StdioTransport
 
-from ...timely import Late, in_time, timely
+from ...lab.timely import Late, in_time, timely
 
 SECRET = "hunter2-hunter2"
 HOME = Path.home()
@@ -181,8 +181,8 @@ def header_transport(headers, **env):
         headers: dict = field(repr=False)
         kind = "http"
 
-    origin = Origin("f.json")
-    return deferred(Remote("https://x/${A:-}", headers), env=env, server="s", origin=origin)
+    origin = EntryOrigin("f.json")
+    return defer(Remote("https://x/${A:-}", headers), env=env, server="s", origin=origin)
 
 
 async def test_headers_see_their_servers_block_alone(monkeypatch):
@@ -249,7 +249,7 @@ async def test_outputs(command, value):
 @timely
 async def test_a_command_that_hangs(tmp_path, monkeypatch):
     """K9: ended with all it started, also when its own shell has gone before."""
-    monkeypatch.setattr(command_output, "COMMAND_SECONDS", 0.5)
+    monkeypatch.setattr(value_sources, "COMMAND_SECONDS", 0.5)
     written = tmp_path / "pid"
     for end in ("wait", "exit 0"):
         written.unlink(missing_ok=True)
@@ -294,8 +294,8 @@ async def test_a_command_that_cannot_be_started():
 
 def test_specs_compare_by_what_is_written():
     """L18: the same text is the same server, whatever it stands for."""
-    one, same = (deferred(StdioTransport("${A}"), env={}, server="s", origin=Origin(file)) for file in ("a", "b"))
-    other = deferred(StdioTransport("${B}"), env={}, server="s", origin=Origin("a"))
+    one, same = (defer(StdioTransport("${A}"), env={}, server="s", origin=EntryOrigin(file)) for file in ("a", "b"))
+    other = defer(StdioTransport("${B}"), env={}, server="s", origin=EntryOrigin("a"))
     assert ServerSpec("s", one) == ServerSpec("s", same) != ServerSpec("s", other)
 
 

@@ -13,10 +13,10 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import OAuth, RestartPolicy, discover_config, load_config
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.config.dialects import DIALECTS, recognise
-from mcp_nursery.supervisor.config.discovery import Origin
+from mcp_nursery.supervisor.config.discovery import EntryOrigin
 from mcp_nursery.supervisor.config.document import read_document
 from mcp_nursery.supervisor.config.effects import _HARMLESS
-from mcp_nursery.supervisor.config.entry import KEYS
+from mcp_nursery.supervisor.config.entry import ENTRY_KEYS
 from mcp_nursery.supervisor.config.loader import read_file
 from mcp_nursery.supervisor.spec import CircuitBreaker, Liveness, ServerSpec
 from mcp_nursery.supervisor.transports import (
@@ -235,7 +235,7 @@ UNKNOWN = {
 def test_every_golden_file_is_expected_and_every_dialect_has_one():
     found = {str(path.relative_to(GOLDEN)) for path in GOLDEN.rglob("*") if path.is_file()}
     assert found == set(EXPECTED)
-    hosts = {read_file(Origin(str(GOLDEN / name))).host for name in EXPECTED}
+    hosts = {read_file(EntryOrigin(str(GOLDEN / name))).host for name in EXPECTED}
     assert hosts == {"mcp-nursery", *(dialect.name for dialect in DIALECTS)}
 
 
@@ -255,7 +255,7 @@ def test_the_schema_has_every_key_and_takes_our_own_file():
     """Editors complete what is read, and mark what is not."""
     schema = json.loads(SCHEMA.read_text())
     server = schema["$defs"]["server"]
-    assert set(server["properties"]) == set(KEYS)
+    assert set(server["properties"]) == set(ENTRY_KEYS)
     assert all("description" in each for each in server["properties"].values())
     validator = jsonschema_rs.validator_for(schema)
     assert validator.is_valid(read_document(str(GOLDEN / "own/servers.json")))
@@ -307,6 +307,7 @@ KEYS_OF = {
     "max_result_chars": {"maxResultChars"},
     "max_message_values": {"maxMessageValues"},
     "max_kept_bytes": {"maxKeptBytes"},
+    "max_definitions": {"maxDefinitions"},
     "subscribe": {"subscribe"},
     "roots": {"roots"},
     "description": {"description"},
@@ -319,7 +320,7 @@ NOT_SAID = {"name", "source", "host", "extra", "trust_request"}
 def test_every_option_of_a_spec_has_its_key():
     """K1: what code can say, a file can; and a project's file can say no more than its user knows of."""
     assert {attribute.name for attribute in fields(ServerSpec)} == set(KEYS_OF) | NOT_SAID
-    assert set().union(*KEYS_OF.values()) == set(KEYS)
+    assert set().union(*KEYS_OF.values()) == set(ENTRY_KEYS)
     agreed_to = {
         "command",
         "image",
@@ -329,13 +330,14 @@ def test_every_option_of_a_spec_has_its_key():
         "cwd",
         "maxMessageValues",
         "maxKeptBytes",
+        "maxDefinitions",
         "instances",
         "maxInstances",
         "auth",
         "headersHelper",
         "roots",
     }
-    assert agreed_to == KEYS - _HARMLESS
+    assert agreed_to == ENTRY_KEYS - _HARMLESS
 
 
 def test_settings_without_servers_are_no_error(tmp_path):
@@ -632,4 +634,4 @@ def test_its_place_goes_first(place, document, host):
 def test_a_place_named_from_within_it(tmp_path, monkeypatch):
     shutil.copytree(GOLDEN / "gemini", tmp_path / "g")
     monkeypatch.chdir(tmp_path / "g" / ".gemini")
-    assert read_file(Origin("settings.json")).host == "Gemini CLI"
+    assert read_file(EntryOrigin("settings.json")).host == "Gemini CLI"

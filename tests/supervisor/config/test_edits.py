@@ -1,4 +1,4 @@
-"""Servers are switched off and on and taken out of a file; all else that people wrote in it stays as they wrote it."""
+"""K12: servers are switched off and on and removed from a file; all else in it stays as people wrote it."""
 
 import difflib
 import json
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.config.discovery import Origin
+from mcp_nursery.supervisor.config.discovery import EntryOrigin
 from mcp_nursery.supervisor.config.document import parse_document
-from mcp_nursery.supervisor.config.edits import Step, changed, edited
+from mcp_nursery.supervisor.config.edits import Edit, apply_edits, edit_text
 from mcp_nursery.supervisor.config.loader import read_file
 
 JSONC = """{
@@ -54,7 +54,9 @@ x = 1
 
 
 def specs(text, file):
-    return {name: entry.spec for name, entry in read_file(Origin(file), document=parse_document(text, file)).entries}
+    return {
+        name: entry.spec for name, entry in read_file(EntryOrigin(file), document=parse_document(text, file)).entries
+    }
 
 
 @pytest.mark.parametrize(
@@ -72,14 +74,14 @@ def specs(text, file):
 def test_only_the_entry_is_edited(server, change, line, instead, ending):
     text, expected = (each.replace("\n", ending) for each in (JSONC, JSONC.replace(line, instead)))
     assert line in JSONC
-    assert edited(text, "f.json", server, change) == expected
+    assert edit_text(text, "f.json", server, change) == expected
 
 
 def test_it_goes_back_and_forth():
-    off = edited(JSONC, "f.json", "c", "disable")
-    assert edited(off, "f.json", "c", "enable") == JSONC
-    assert edited(off, "f.json", "c", "disable") == off
-    assert edited(JSONC, "f.json", "c", "enable") == JSONC
+    off = edit_text(JSONC, "f.json", "c", "disable")
+    assert edit_text(off, "f.json", "c", "enable") == JSONC
+    assert edit_text(off, "f.json", "c", "disable") == off
+    assert edit_text(JSONC, "f.json", "c", "enable") == JSONC
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_it_goes_back_and_forth():
     ],
 )
 def test_however_it_is_written(text, change, expected):
-    assert expected in edited(text, "f.json", "a", change)
+    assert expected in edit_text(text, "f.json", "a", change)
 
 
 @pytest.mark.parametrize(
@@ -120,22 +122,22 @@ def test_however_it_is_written(text, change, expected):
     ],
 )
 def test_by_the_words_of_the_host(file, text, off):
-    new = edited(text, file, "a", "disable")
+    new = edit_text(text, file, "a", "disable")
     assert off in new
     assert not specs(new, file)["a"].enabled
-    again = edited(new, file, "a", "enable")
+    again = edit_text(new, file, "a", "enable")
     assert specs(again, file) == specs(text, file)
-    assert "a" not in specs(edited(text, file, "a", "remove"), file)
+    assert "a" not in specs(edit_text(text, file, "a", "remove"), file)
 
 
 def test_who_is_excluded_twice_is_not_any_more():
     text = '{"mcpServers": {"a": {"command": "x"}}, "mcp": {"excluded": ["a", "b", "a"]}}'
-    assert '"mcp": {"excluded": ["b"]}' in edited(text, ".gemini/settings.json", "a", "enable")
+    assert '"mcp": {"excluded": ["b"]}' in edit_text(text, ".gemini/settings.json", "a", "enable")
 
 
 def test_who_is_not_allowed_is_allowed():
     text = '{"mcpServers": {"a": {"command": "x"}}, "mcp": {"allowed": [], "excluded": ["a"]}}'
-    assert '"mcp": {"allowed": ["a"], "excluded": []}' in edited(text, ".gemini/settings.json", "a", "enable")
+    assert '"mcp": {"allowed": ["a"], "excluded": []}' in edit_text(text, ".gemini/settings.json", "a", "enable")
 
 
 @pytest.mark.parametrize(
@@ -151,25 +153,25 @@ def test_who_is_not_allowed_is_allowed():
 def test_toml(server, change, part, instead, ending):
     text, expected = (each.replace("\n", ending) for each in (TOML, TOML.replace(part, instead)))
     assert part in TOML
-    assert edited(text, "config.toml", server, change) == expected
+    assert edit_text(text, "config.toml", server, change) == expected
 
 
 @pytest.mark.parametrize("rest", ["", "\n[other]\nx = 1\n"])
 def test_toml_without_its_last_server(rest):
     """The table that is left empty is said, as in JSON: the file has no servers, and not nothing to do with them."""
     text = f'x = 1\n\n# mine\n[mcp_servers.a]\ncommand = "x"\n[mcp_servers.a.env]\nA = "1"\n{rest}'
-    assert edited(text, "f.toml", "a", "remove") == f"x = 1\n\n# mine\n[mcp_servers]\n{rest.lstrip()}"
+    assert edit_text(text, "f.toml", "a", "remove") == f"x = 1\n\n# mine\n[mcp_servers]\n{rest.lstrip()}"
 
 
 def test_toml_without_a_last_line_end():
     text = 'x = 1\r\n[mcp_servers.a]\r\ncommand = "x"'
-    assert edited(text, "f.toml", "a", "disable") == f"{text}\r\nenabled = false\r\n"
+    assert edit_text(text, "f.toml", "a", "disable") == f"{text}\r\nenabled = false\r\n"
 
 
 def test_toml_goes_back_and_forth():
-    on = edited(edited(TOML, "config.toml", "a", "disable"), "config.toml", "a", "enable")
+    on = edit_text(edit_text(TOML, "config.toml", "a", "disable"), "config.toml", "a", "enable")
     assert on == TOML.replace('"""\n\n', '"""\nenabled = true\n\n')
-    assert edited('[mcp_servers.a]\ncommand="x"', "f.toml", "a", "disable").endswith('"x"\nenabled = false\n')
+    assert edit_text('[mcp_servers.a]\ncommand="x"', "f.toml", "a", "disable").endswith('"x"\nenabled = false\n')
 
 
 @pytest.mark.parametrize(
@@ -185,12 +187,12 @@ def test_toml_goes_back_and_forth():
 )
 def test_what_cannot_be_done_alone_is_not_done(file, text, change):
     with pytest.raises(ConfigError, match=rf"^{file}: server 'a': .*by hand"):
-        edited(text, file, "a", change)
+        edit_text(text, file, "a", change)
 
 
 def test_a_server_that_is_not_there():
     with pytest.raises(ConfigError, match="no such server"):
-        edited(JSONC, "f.json", "d", "remove")
+        edit_text(JSONC, "f.json", "d", "remove")
 
 
 space = st.text(" \t\n", max_size=3)
@@ -232,14 +234,14 @@ def comments_of(text):
 def test_whatever_is_written_around(drawn):
     name, text = drawn
     before = specs(text, "f.json")
-    off = edited(text, "f.json", name, "disable")
-    on = edited(off, "f.json", name, "enable")
+    off = edit_text(text, "f.json", name, "disable")
+    on = edit_text(off, "f.json", name, "enable")
     assert [specs(each, "f.json")[name].enabled for each in (off, on)] == [False, True]
     assert comments_of(text) == comments_of(off) == comments_of(on)
     if before[name].enabled:
         assert specs(on, "f.json") == before
-    assert edited(on, "f.json", name, "enable") == on
-    without = edited(text, "f.json", name, "remove")
+    assert edit_text(on, "f.json", name, "enable") == on
+    without = edit_text(text, "f.json", name, "remove")
     assert specs(without, "f.json").keys() == before.keys() - {name}
     assert set(comments_of(without)) <= set(comments_of(text))
 
@@ -278,7 +280,7 @@ def toml_files(draw):
 def test_whatever_toml_is_written_around(drawn):
     """One line is another, or there is one more; what is taken out is all that is not there any more."""
     text, name = drawn
-    on, off, without = (edited(text, "f.toml", name, change) for change in ("enable", "disable", "remove"))
+    on, off, without = (edit_text(text, "f.toml", name, change) for change in ("enable", "disable", "remove"))
     assert [specs(each, "f.toml")[name].enabled for each in (on, off)] == [True, False]
     assert specs(without, "f.toml").keys() == specs(text, "f.toml").keys() - {name}
     for each in (on, off):
@@ -336,11 +338,11 @@ x = 1
 def test_several_at_once_are_edited_as_one_after_the_other(file, root, text):
     for count in range(1, 6):
         for names in permutations("abcde", count):
-            steps = [Step("remove", (root, name)) for name in names]
+            steps = [Edit("remove", (root, name)) for name in names]
             one_by_one = text
-            at_once = changed(text, file, steps)
+            at_once = apply_edits(text, file, steps)
             for step in sorted(steps, key=lambda step: step.path, reverse=True):
-                one_by_one = changed(one_by_one, file, [step])
+                one_by_one = apply_edits(one_by_one, file, [step])
             assert at_once == one_by_one
 
 
@@ -349,8 +351,8 @@ def test_several_at_once_are_edited_as_one_after_the_other(file, root, text):
 )
 def test_several_new_ones_stand_one_under_the_other(file, root, text):
     new = {name: {"command": name} for name in ("x", "y")}
-    steps = [Step("set", (root, name), value) for name, value in new.items()]
+    steps = [Edit("set", (root, name), value) for name, value in new.items()]
     one_by_one = text
     for step in steps:
-        one_by_one = changed(one_by_one, file, [step])
-    assert changed(text, file, steps) == one_by_one
+        one_by_one = apply_edits(one_by_one, file, [step])
+    assert apply_edits(text, file, steps) == one_by_one

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mcp_nursery.supervisor.config.env_file import LIMIT, EnvFileError, read_env_file
+from mcp_nursery.supervisor.config.value_sources import ENV_FILE_LIMIT, EnvFileError, read_env_file
 
 
 def test_lines(tmp_path):
@@ -36,7 +36,7 @@ def test_lines(tmp_path):
         (b'A="hunter2" b', "line 1 is not NAME=VALUE"),
         (b"A=hunter2\0", "line 1 is not NAME=VALUE"),
         (b"A=\xe4", "not UTF-8"),
-        (b"#" * (LIMIT + 1), "not a regular file of at most 1 MiB"),
+        (b"#" * (ENV_FILE_LIMIT + 1), "not a regular file of at most 1 MiB"),
     ],
 )
 def test_what_is_refused(tmp_path, content, problem):

@@ -11,9 +11,8 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import load_config
 from mcp_nursery.supervisor.config.discovery import own_file
 from mcp_nursery.supervisor.config.document import parse_document
-from mcp_nursery.supervisor.config.hosts import HOSTS, SERVER
-from mcp_nursery.supervisor.config.installation import install, status, undo
-from mcp_nursery.supervisor.config.installed import place_of, project_place, user_place
+from mcp_nursery.supervisor.config.hosts import GATEWAY_ENTRY, HOSTS
+from mcp_nursery.supervisor.config.installation import install, place_of, project_place, status, undo, user_place
 from mcp_nursery.supervisor.config.whole_file import Replacement
 
 PROGRAM = "/opt/bin/mcp-nursery"
@@ -122,8 +121,8 @@ def test_what_was_there_comes_back(place, adopting, style):
     place.file.chmod(0o640)
     plan = make(install_in(place, adopting=adopting))
     assert plan.change == ("adopted" if adopting else "installed")
-    assert (set(servers(place)) == {SERVER}) is adopting
-    assert SERVER in servers(place)
+    assert (set(servers(place)) == {GATEWAY_ENTRY}) is adopting
+    assert GATEWAY_ENTRY in servers(place)
     if not adopting:  # a line more, and perhaps a comma or a name in a list
         lines = place.file.read_bytes().splitlines()
         assert len([line for line in before.splitlines() if line not in lines]) <= 2
@@ -150,7 +149,7 @@ def test_a_file_without_servers(name, text, home):
     assert plan.notes == (
         f"there are no servers of yours for it yet, in {own_file()}; see mcp-nursery import, or --adopt",
     )
-    assert set(servers(place)) == {SERVER}
+    assert set(servers(place)) == {GATEWAY_ENTRY}
     assert "mine" not in (text or "") or "// mine" in place.file.read_text()
     assert status(place) == (0, "installed")
     plan = make(undo(place))
@@ -162,7 +161,7 @@ def test_a_file_without_servers(name, text, home):
 
 def test_the_entry_that_a_host_reads(place):
     make(install_in(place))
-    entry = servers(place)[SERVER]
+    entry = servers(place)[GATEWAY_ENTRY]
     argv = entry["command"] if place.host.name == "opencode" else [entry["command"], *entry["args"]]
     assert argv == [PROGRAM, "serve", "--no-project"]
     assert entry.get("type") == {
@@ -182,7 +181,7 @@ def test_what_is_off_stays_off(place):
     assert {name: spec.enabled for name, spec in after.items()} == {name: spec.enabled for name, spec in before.items()}
     assert place.servers.stat().st_mode & 0o777 == place.record.stat().st_mode & 0o777 == 0o600
     if place.host.name == "gemini":
-        assert said(place)["mcp"] == {"allowed": ["a", "b", SERVER], "excluded": ["b"]}
+        assert said(place)["mcp"] == {"allowed": ["a", "b", GATEWAY_ENTRY], "excluded": ["b"]}
 
 
 def rewritten(place):
@@ -266,7 +265,7 @@ def test_a_server_that_came_later_is_moved_too():
     make(install_in(place))
     make(install_in(place, adopting=True))
     arguments = ["serve", "--config", str(place.servers)]
-    assert servers(place) == {SERVER: {"type": "stdio", "command": PROGRAM, "args": arguments}}
+    assert servers(place) == {GATEWAY_ENTRY: {"type": "stdio", "command": PROGRAM, "args": arguments}}
     place.servers.write_text(place.servers.read_text().replace('"x"', '"edited"'))
     document = said(place)
     document["mcpServers"]["new"] = {"command": "n"}
@@ -304,20 +303,20 @@ def test_own_servers_stay_behind_it():
     assert make(install_in(place)).notes == ()
     make(install_in(place, adopting=True))
     arguments = ["serve", "--config", str(own_file()), "--config", str(place.servers)]
-    assert servers(place)[SERVER]["args"] == arguments
+    assert servers(place)[GATEWAY_ENTRY]["args"] == arguments
 
 
 def test_what_somebody_wrote_for_the_gateway_stays():
     place = user_place(BY_NAME["cursor"])
     mine = {"command": "mcp-nursery", "args": ["serve", "--search", "--config", "/f.json"], "note": 1}
-    given(place, json.dumps({"mcpServers": {SERVER: mine, "a": {"command": "x"}}}))
+    given(place, json.dumps({"mcpServers": {GATEWAY_ENTRY: mine, "a": {"command": "x"}}}))
     before = place.file.read_bytes()
     assert install_in(place).change is None
     with pytest.raises(ConfigError, match="nothing to undo"):
         undo(place)
     make(install_in(place, adopting=True))
     args = [*mine["args"], "--config", str(place.servers)]
-    assert servers(place) == {SERVER: {**mine, "type": "stdio", "args": args}}
+    assert servers(place) == {GATEWAY_ENTRY: {**mine, "type": "stdio", "args": args}}
     make(undo(place))
     assert place.file.read_bytes() == before
 
@@ -362,7 +361,9 @@ def test_what_would_be_another_thing_stays(name, entry, reason):
 def test_another_server_of_that_name(place):
     given(
         place,
-        WRITTEN.get(place.host.name, JSONC).replace('"a"', f'"{SERVER}"').replace("servers.a", f"servers.{SERVER}"),
+        WRITTEN.get(place.host.name, JSONC)
+        .replace('"a"', f'"{GATEWAY_ENTRY}"')
+        .replace("servers.a", f"servers.{GATEWAY_ENTRY}"),
     )
     before = place.file.read_bytes()
     with pytest.raises(ConfigError, match="is another server; rename it"):
@@ -416,7 +417,7 @@ def test_a_link_stays_one(there, tmp_path):
     place.file.symlink_to(target)
     make(install_in(place))
     assert place.file.is_symlink()
-    assert SERVER in target.read_text()
+    assert GATEWAY_ENTRY in target.read_text()
     make(undo(place))
     assert place.file.is_symlink()
     assert (target.read_text() if target.exists() else None) == (JSONC if there else None)
@@ -478,12 +479,12 @@ def test_a_command_that_is_gone_is_exchanged(tmp_path):
     given(place, '{"mcpServers": {"mcp-nursery": {"command": "/gone/mcp-nursery", "args": ["serve", "--search"]}}}')
     before = place.file.read_bytes()
     assert make(install_in(place)).change == "installed"
-    assert servers(place)[SERVER] == {"type": "stdio", "command": PROGRAM, "args": ["serve", "--search"]}
+    assert servers(place)[GATEWAY_ENTRY] == {"type": "stdio", "command": PROGRAM, "args": ["serve", "--search"]}
     make(undo(place))
     assert place.file.read_bytes() == before
     (tmp_path / "mcp-nursery").touch()
     for there in (str(tmp_path / "mcp-nursery"), "mcp-nursery"):
-        given(place, json.dumps({"mcpServers": {SERVER: {"command": there, "args": ["serve"]}}}))
+        given(place, json.dumps({"mcpServers": {GATEWAY_ENTRY: {"command": there, "args": ["serve"]}}}))
         assert install_in(place).change is None
 
 
@@ -505,7 +506,7 @@ def test_codex_is_told_to_wait():
     place = user_place(BY_NAME["codex"])
     given(place, TOML)
     make(install_in(place, adopting=True))
-    assert servers(place)[SERVER]["required"] is True
+    assert servers(place)[GATEWAY_ENTRY]["required"] is True
 
 
 def test_variables_that_a_host_keeps_back():
@@ -514,13 +515,13 @@ def test_variables_that_a_host_keeps_back():
         codex, '[mcp_servers.a]\nurl = "https://x"\nbearer_token_env_var = "TOKEN"\nenv_http_headers = {X = "OTHER"}\n'
     )
     make(install_in(codex, adopting=True))
-    assert tomllib.loads(codex.file.read_text())["mcp_servers"][SERVER]["env_vars"] == ["OTHER", "TOKEN"]
+    assert tomllib.loads(codex.file.read_text())["mcp_servers"][GATEWAY_ENTRY]["env_vars"] == ["OTHER", "TOKEN"]
     given(gemini, '{"mcpServers": {"a": {"command": "x", "env": {"KEY": "$MY_KEY"}}}}')
     make(install_in(gemini, adopting=True))
-    assert servers(gemini)[SERVER]["env"] == {"MY_KEY": "$MY_KEY"}
+    assert servers(gemini)[GATEWAY_ENTRY]["env"] == {"MY_KEY": "$MY_KEY"}
     gemini.file.write_text(gemini.file.read_text().replace('"$MY_KEY"', '"$MY_KEY", "MINE": "1"'))
     document = said(gemini)
     document["mcpServers"]["b"] = {"httpUrl": "https://x", "headers": {"A": "Bearer $OTHER"}}
     gemini.file.write_text(json.dumps(document))
     make(install_in(gemini, adopting=True))
-    assert servers(gemini)[SERVER]["env"] == {"MY_KEY": "$MY_KEY", "MINE": "1", "OTHER": "$OTHER"}
+    assert servers(gemini)[GATEWAY_ENTRY]["env"] == {"MY_KEY": "$MY_KEY", "MINE": "1", "OTHER": "$OTHER"}

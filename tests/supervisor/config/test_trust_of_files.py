@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 import trio
@@ -19,14 +18,16 @@ from mcp_nursery.supervisor import (
     load_config,
     open_supervisor,
 )
-from mcp_nursery.supervisor.auth.vault import ServerVault
 from mcp_nursery.supervisor.config.loader import load_project
+from mcp_nursery.supervisor.login.vault import ServerVault
 from mcp_nursery.supervisor.security.redaction import PLAIN
 from mcp_nursery.supervisor.servers.settings import KeeperSettings, SupervisorSettings
 from mcp_nursery.supervisor.storage.worker import StoreWorker
 
+from ...lab import PROGRAMS
+
 S = ServerState
-LAB = {"command": sys.executable, "args": [str(Path(__file__).parent.parent / "cli" / "lab_server.py")]}
+LAB = {"command": sys.executable, "args": [str(PROGRAMS / "lab_server.py")]}
 REMOTE = {"url": "https://${X}/", "headers": {"A": "${TOKEN}"}}
 SECRET = "hunter2-hunter2"
 

@@ -13,6 +13,7 @@ import trio.testing
 from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.protocol import PARSE_ERROR
 from mcp_nursery.supervisor import (
     ConfigError,
     RestartPolicy,
@@ -24,7 +25,7 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.control import client, protocol, server
 from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.control.protocol import ControlError
-from mcp_nursery.supervisor.control.sockets import connected, listening, names_of_hosts, path_of
+from mcp_nursery.supervisor.control.sockets import connect, listening, names_of_hosts, path_of
 from mcp_nursery.supervisor.errors import UnknownServer
 from mcp_nursery.supervisor.events import (
     DefinitionChange,
@@ -37,8 +38,8 @@ from mcp_nursery.supervisor.events import (
 from mcp_nursery.supervisor.status import Challenge, ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
+from ...lab.specs import nothing, spec
 from ..cli.test_lines import status
-from ..specs import nothing, spec
 
 ME = str(os.getpid())
 ONCE = RestartPolicy(delays=())
@@ -65,7 +66,7 @@ async def eventually(holds):
 @asynccontextmanager
 async def raw():
     """A connection, and what is said on it."""
-    async with trio.SocketStream(trio.socket.from_stdlib_socket(connected(path_of(ME)))) as stream:
+    async with trio.SocketStream(trio.socket.from_stdlib_socket(connect(path_of(ME)))) as stream:
         yield stream, protocol.Lines(stream, protocol.LONGEST_ANSWER)
 
 
@@ -126,7 +127,7 @@ def test_statuses_and_events_come_back_as_they_were():
     change = DefinitionChange("a", "t", '{"title":"x"}', '{"title":"y"}')
     odd = {"name": "x", "nan": math.nan, "big": 2**80, "half": "\ud800"}
     shown = status(ServerState.CONNECTED, server_info=odd)
-    said = protocol.value_of(ServerStatus, json.loads(protocol.encoded(protocol.document(shown))))
+    said = protocol.value_of(ServerStatus, json.loads(protocol.encode(protocol.document(shown))))
     assert said == evolve(shown, server_info={**odd, "nan": None})
     with pytest.raises(ControlError, match="does not understand"):
         protocol.value_of(ServerStatus, {"name": "x"})
@@ -136,7 +137,7 @@ def test_statuses_and_events_come_back_as_they_were():
         Reloaded(("a",), (), ("b", "c"), (), 1.0),
         Lagged(3),
     ):
-        assert protocol.event_of(json.loads(protocol.encoded(protocol.event_document(each)))) == each
+        assert protocol.event_of(json.loads(protocol.encode(protocol.event_document(each)))) == each
 
 
 async def test_commands():
@@ -190,7 +191,7 @@ async def test_events_until_the_host_ends():
 
 
 async def test_an_event_that_is_too_large_was_missed(monkeypatch):
-    monkeypatch.setattr(server, "_LARGE", 100)
+    monkeypatch.setattr(server, "_LARGEST_EVENT", 100)
     large = DefinitionsChanged("lab", (DefinitionChange("lab", "t", "x" * 60, "y" * 60),), False, 1.0)
     async with controlled(spec(ScriptedServer())) as (supervisor, client):
         await supervisor.wait_connected("lab")
@@ -307,7 +308,7 @@ async def test_what_makes_no_sense_is_told_so(line, code, goes_on):
 async def test_a_line_without_end_is_not_waited_for():
     async with controlled(), raw() as (stream, lines):
         await stream.send_all(b"x" * (protocol.LONGEST_REQUEST + 1))
-        assert json.loads(await lines.next(begin=protocol.PATIENCE / 2))["error"]["code"] == protocol.PARSE_ERROR
+        assert json.loads(await lines.next(begin=protocol.MESSAGE_TIMEOUT / 2))["error"]["code"] == PARSE_ERROR
         assert await closed(lines)
 
 
@@ -339,7 +340,7 @@ async def test_a_host_that_talks_nonsense():
         heard = client.Notifications(protocol.Lines(ours, 1000), lambda: ControlError("x"), lambda said: said["line"])
         await theirs.send_all(b'{"params": [1]}\n{"params": null}\n{"params": {"line": "a"}}\n7\n')
         assert await heard.receive() == "a"
-        with pytest.raises(ControlError, match="no JSON object"):
+        with pytest.raises(ControlError, match="not a JSON object"):
             await heard.receive()
 
 
@@ -394,7 +395,7 @@ async def test_who_asks_and_does_not_listen_is_let_go():
 @pytest.mark.slow
 async def test_who_reads_nothing_holds_up_nobody(monkeypatch):
     """An endless stream to a client that takes none of it: the others are served, and it is let go."""
-    monkeypatch.setattr(protocol, "PATIENCE", 1.0)
+    monkeypatch.setattr(protocol, "MESSAGE_TIMEOUT", 1.0)
     big = "x" * 200_000
     async with controlled(spec(ScriptedServer())) as (supervisor, client), raw() as (stream, _):
         await supervisor.wait_connected("lab")
@@ -407,7 +408,7 @@ async def test_who_reads_nothing_holds_up_nobody(monkeypatch):
         began = trio.current_time()
         assert await client.status()
         assert trio.current_time() - began < 0.5
-        await eventually(lambda: not supervisor._servers.events._backlogs)
+        await eventually(lambda: not supervisor._servers.events._open)
 
 
 async def test_so_many_may_follow_and_commands_find_a_place():
@@ -422,7 +423,7 @@ async def test_so_many_may_follow_and_commands_find_a_place():
         for _ in range(server.MOST_STREAMS):
             nursery.start_soon(follow)
         await eventually(lambda: len(following) == server.MOST_STREAMS)
-        with pytest.raises(ControlError, match="16 clients follow what happens already"):
+        with pytest.raises(ControlError, match="16 clients follow events or logs already"):
             async with client.events():
                 pass
         assert await client.status() == ()
@@ -475,7 +476,7 @@ async def test_who_asks_without_end_costs_so_much_at_most(autojump_clock, monkey
         async with trio.open_nursery() as nursery:
             for _ in range(10):
                 nursery.start_soon(client.status)
-        assert trio.current_time() >= began + 4 * server.PAUSE
+        assert trio.current_time() >= began + 4 * server.LEAST_PAUSE
 
 
 async def test_who_follows_no_more_leaves_a_place():
@@ -488,12 +489,12 @@ async def test_who_follows_no_more_leaves_a_place():
 async def test_an_answer_of_any_length_is_none(monkeypatch):
     monkeypatch.setattr(server, "LONGEST_ANSWER", 100)
     async with controlled(spec(worker(), "a")) as (_, client):
-        with pytest.raises(ControlError, match="what was asked for takes more than"):
+        with pytest.raises(ControlError, match="the answer takes more than"):
             await client.status()
 
 
 async def test_a_host_that_does_not_respond(monkeypatch):
-    monkeypatch.setattr(protocol, "PATIENCE", 0.2)
+    monkeypatch.setattr(protocol, "MESSAGE_TIMEOUT", 0.2)
     with listening(), trio.fail_after(20), pytest.raises(ControlError, match=f"host {ME} does not respond"):
         await ControlClient(ME).info(within=0.2)
 

@@ -14,7 +14,7 @@ import trio
 
 from mcp_nursery.supervisor import ConfigError, open_supervisor
 from mcp_nursery.supervisor.control.client import ControlClient
-from mcp_nursery.supervisor.control.sockets import connected, listening, names_of_hosts, path_of
+from mcp_nursery.supervisor.control.sockets import connect, listening, names_of_hosts, path_of
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 NOBODY = 65534
@@ -59,7 +59,7 @@ def test_the_name_of_a_killed_host_is_free_again(folder):
     leave_behind(folder, str(os.getpid()))
     with listening() as listener:
         assert listener.name == str(os.getpid())
-        connected(path_of(listener.name)).close()
+        connect(path_of(listener.name)).close()
 
 
 def test_sockets_of_other_machines_are_left_alone(folder):
@@ -85,7 +85,7 @@ def test_a_path_of_any_length(tmp_path, monkeypatch):
     """A path of 108 bytes or more is no address."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ("x" * 120)))
     with listening() as listener:
-        connected(path_of(listener.name)).close()
+        connect(path_of(listener.name)).close()
         assert names_of_hosts() == [listener.name]
 
 
@@ -93,10 +93,10 @@ def test_a_path_of_any_length(tmp_path, monkeypatch):
 def test_a_folder_that_others_get_into_is_refused(folder, mode):
     folder.mkdir(parents=True)
     folder.chmod(mode)
-    told = r"field 'control': no control socket in .*: others can get into it; chmod 700"
+    told = r"field 'control': no control socket in .*: other users can access it; chmod 700"
     with pytest.raises(ConfigError, match=told), listening():
         pass
-    with pytest.raises(OSError, match="others can get into it"):
+    with pytest.raises(OSError, match="other users can access it"):
         names_of_hosts()
     assert list(folder.iterdir()) == []
 
@@ -107,7 +107,7 @@ def test_a_folder_of_somebody_else_is_refused(folder):
     os.chown(folder, NOBODY, NOBODY)
     with pytest.raises(ConfigError, match="belongs to another user"), listening():
         pass
-    with pytest.raises(OSError, match="no folder of this user's"):
+    with pytest.raises(OSError, match="not a folder of this user"):
         names_of_hosts()
 
 
@@ -115,7 +115,7 @@ def test_a_link_is_no_folder(folder, tmp_path):
     folder.parent.mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigError, match="no folder of this user's"), listening():
+    with pytest.raises(ConfigError, match="not a folder of this user"), listening():
         pass
 
 
@@ -197,5 +197,5 @@ def test_a_socket_of_another_user_is_not_talked_to(open_tmp_path):
     with subprocess.Popen([sys.executable, "-c", away(listens, code), path], **streams) as foreign:
         foreign.stdout.readline()
         with pytest.raises(PermissionError, match="another user listens there"):
-            connected(path)
+            connect(path)
         foreign.stdin.close()

@@ -9,10 +9,11 @@ import trio
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import ServerError, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
-from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest
+from mcp_nursery.supervisor.gateway.clients import ClientSession
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
 
-from ..specs import WithEnvironment
+from ...lab.specs import WithEnvironment
 
 SECRET = "hunter2-hunter2"
 PLAIN = "development"
@@ -39,8 +40,8 @@ def quoting(modern):
 async def asked(gateway, nursery, method, params, *, modern, view=None):
     envelope = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
     meta = {f"io.modelcontextprotocol/{key}": value for key, value in envelope.items()} if modern else {}
-    session = None if modern else Session(print, nursery, view)
-    incoming = Incoming(1, method, params, meta, unheard, principal="ann", session=session)
+    session = None if modern else ClientSession(print, nursery, view)
+    incoming = ClientRequest(1, method, params, meta, unheard, principal="ann", session=session)
     return await gateway.answer(incoming, gateway.view(view), "2026-07-28" if modern else "2025-11-25")
 
 

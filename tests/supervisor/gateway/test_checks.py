@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from mcp_types import methods
 
 from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS, INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
-from mcp_nursery.supervisor.gateway.checks import check_request, is_plain
-from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest, check_request, is_plain
+from mcp_nursery.supervisor.gateway.clients import ClientSession
 
 
 async def nobody(_method, _params):
@@ -15,8 +15,8 @@ async def nobody(_method, _params):
 
 
 def request(method, params, meta=None):
-    session = Session(nobody, None, None)
-    return Incoming(1, method, params, meta or {}, nobody, principal=session, session=session)
+    session = ClientSession(nobody, None, None)
+    return ClientRequest(1, method, params, meta or {}, nobody, principal=session, session=session)
 
 
 OBJECT = st.sampled_from(

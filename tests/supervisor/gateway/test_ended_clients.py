@@ -7,8 +7,8 @@ import trio
 
 from mcp_nursery.supervisor.gateway import open_http
 
-from .asking import AskingServer, served
-from .web_clients import WebClient, by_name
+from ...lab.gateway_clients import AskingServer, served
+from ...lab.web_clients import WebClient, by_name
 
 
 @asynccontextmanager

@@ -8,12 +8,12 @@ import trio.testing
 
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import MemoryStore, ServerDown, open_supervisor
-from mcp_nursery.supervisor.gateway import gateway_callbacks, news, open_gateway
-from mcp_nursery.supervisor.gateway.catalogues import PATIENCE
-from mcp_nursery.supervisor.gateway.downstream import Incoming
-from mcp_nursery.supervisor.gateway.held import MOST_HELD_OF_CLIENT, HeldCall, HeldCalls
+from mcp_nursery.supervisor.gateway import gateway_callbacks, notifications, open_gateway
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest
+from mcp_nursery.supervisor.gateway.upstream.held import MOST_HELD_OF_CLIENT, HeldCall, HeldCalls
+from mcp_nursery.supervisor.gateway.views.view import RECONNECT_TIMEOUT
 
-from .asking import CAN, AskingServer, served
+from ...lab.gateway_clients import CAN, AskingServer, served
 
 
 @pytest.mark.parametrize("how", ["stop", "remove"])
@@ -75,20 +75,20 @@ async def test_an_answer_to_a_question_that_is_gone_answers_no_other(autojump_cl
         held = HeldCalls(nursery, 300)
 
         def incoming(**params):
-            return Incoming(1, "prompts/get", {"name": "p"} | params, {}, None, None, capabilities=CAN)
+            return ClientRequest(1, "prompts/get", {"name": "p"} | params, {}, None, None, capabilities=CAN)
 
         async def make(call):
             with trio.move_on_after(1):
                 await call.ask("0", "elicitation/create", {"message": "your name?"})
             return {"said": await call.ask("0", "elicitation/create", {"message": "delete all?"})}
 
-        asked = await held.make(HeldCall(incoming()), make)
+        asked = await held.begin(HeldCall(incoming()), make)
         await trio.sleep(2)
         answers = {key: {"action": "accept", "content": {}} for key in asked["inputRequests"]}
-        again = await held.go_on(incoming(inputResponses=answers, requestState=asked["requestState"]))
+        again = await held.resume(incoming(inputResponses=answers, requestState=asked["requestState"]), make)
         assert [each["params"]["message"] for each in again["inputRequests"].values()] == ["delete all?"]
         answers = {key: {"action": "decline"} for key in again["inputRequests"]}
-        said = await held.go_on(incoming(inputResponses=answers, requestState=again["requestState"]))
+        said = await held.resume(incoming(inputResponses=answers, requestState=again["requestState"]), make)
         assert said == {"said": {"action": "decline"}}
         nursery.cancel_scope.cancel()
 
@@ -102,7 +102,7 @@ async def test_a_client_is_told_that_a_server_cannot_be_started(autojump_clock):
         began = trio.current_time()
         with pytest.raises(ServerDown, match="died"):
             await gateway.view("lab").hello()
-        assert trio.current_time() - began <= PATIENCE
+        assert trio.current_time() - began <= RECONNECT_TIMEOUT
 
 
 async def test_one_client_cannot_have_all_the_calls_that_may_be_held(autojump_clock):
@@ -113,8 +113,8 @@ async def test_one_client_cannot_have_all_the_calls_that_may_be_held(autojump_cl
             return {"said": await call.ask("0", "elicitation/create", {"message": "?"})}
 
         async def begin(principal):
-            incoming = Incoming(1, "prompts/get", {"name": "p"}, {}, None, principal, capabilities=CAN)
-            return await held.make(HeldCall(incoming), make)
+            incoming = ClientRequest(1, "prompts/get", {"name": "p"}, {}, None, principal, capabilities=CAN)
+            return await held.begin(HeldCall(incoming), make)
 
         for _ in range(MOST_HELD_OF_CLIENT):
             await begin("ann")
@@ -134,7 +134,7 @@ async def test_a_call_is_held_for_a_time():
 
 
 async def test_one_client_cannot_subscribe_without_end(monkeypatch, autojump_clock):
-    monkeypatch.setattr(news, "MOST_SUBSCRIBED", 1)
+    monkeypatch.setattr(notifications, "MOST_SUBSCRIBED", 1)
     async with served(AskingServer()) as (_, _, make, _):
         ann = make("Ann")
         assert await ann.request("resources/subscribe", uri="note://a") == {}

@@ -10,12 +10,13 @@ import trio.testing
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
-from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
-from mcp_nursery.supervisor.gateway.news import SUBSCRIPTION
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest
+from mcp_nursery.supervisor.gateway.clients import ClientSession
+from mcp_nursery.supervisor.gateway.notifications import SUBSCRIPTION
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import SERVERS, Named, nothing, spec
-from .asking import ENVELOPE, NEW, as_read
+from ...lab.gateway_clients import ENVELOPE, NEW, as_read
+from ...lab.specs import SERVERS, Named, nothing, spec
 
 OLD = "2025-11-25"
 CHANGED = "notifications/tools/list_changed"
@@ -50,15 +51,15 @@ class Front:
     def session(self):
         """A client of all servers, and what it is told of from now on."""
         heard = []
-        session = Session(lambda said: heard.append(said.method), self.nursery)
+        session = ClientSession(lambda said: heard.append(said.method), self.nursery)
         self.gateway.news.enter(session)
         return session, heard
 
     async def list(self, method="tools/list", *, modern=True, server=None, access=EVERYTHING, of=None):
         """What the entries of a list are called. `of`: a session that asks for it."""
-        session = of or (None if modern else Session(print, self.nursery, server))
+        session = of or (None if modern else ClientSession(print, self.nursery, server))
         modern = session is None
-        incoming = Incoming(1, method, {}, dict(ENVELOPE) if modern else {}, print, "ann", session=session)
+        incoming = ClientRequest(1, method, {}, dict(ENVELOPE) if modern else {}, print, "ann", session=session)
         result = as_read(await self.gateway.answer(incoming, self.gateway.view(server, access), NEW if modern else OLD))
         return [entry["name"] for entry in result[LISTS[method]]]
 
@@ -66,7 +67,7 @@ class Front:
         """What a client is told of, who is there from now on."""
         heard = []
         if not modern:
-            self.gateway.news.enter(Session(lambda said: heard.append(said.method), self.nursery, server))
+            self.gateway.news.enter(ClientSession(lambda said: heard.append(said.method), self.nursery, server))
             return heard
 
         begun = trio.Event()
@@ -80,7 +81,7 @@ class Front:
                 heard.append(method)
 
         wanted = {"notifications": {"toolsListChanged": True}}
-        incoming = Incoming("news", "subscriptions/listen", wanted, dict(ENVELOPE), tell, "ann")
+        incoming = ClientRequest("news", "subscriptions/listen", wanted, dict(ENVELOPE), tell, "ann")
         self.nursery.start_soon(self.gateway.answer, incoming, self.gateway.view(server), NEW)
         await begun.wait()
         return heard

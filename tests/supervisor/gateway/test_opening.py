@@ -7,7 +7,7 @@ from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import open_gateway, open_http
 from mcp_nursery.supervisor.testing import ScriptedServer
 
-from ..specs import spec
+from ...lab.specs import spec
 
 
 async def test_what_the_block_raises_comes_out(autojump_clock):

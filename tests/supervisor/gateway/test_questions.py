@@ -8,10 +8,11 @@ import trio
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
-from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest
+from mcp_nursery.supervisor.gateway.clients import ClientSession
 from mcp_nursery.supervisor.testing import Ask, ScriptedServer
 
-from ..specs import nothing, spec
+from ...lab.specs import nothing, spec
 
 FORM = {"method": "elicitation/create", "params": {"message": "Who?", "requestedSchema": {"type": "object"}}}
 
@@ -41,7 +42,7 @@ async def served():
 async def test_a_question_that_fails_ends_the_others(autojump_clock):
     """Its user is asked nothing whose answer nobody needs."""
     async with served() as (gateway, nursery):
-        session, asked = Session(print, nursery, "lab"), []
+        session, asked = ClientSession(print, nursery, "lab"), []
 
         async def ask(method, params):
             asked.append(method)
@@ -49,7 +50,7 @@ async def test_a_question_that_fails_ends_the_others(autojump_clock):
                 await trio.sleep_forever()
             raise JsonRpcError(-1, "no screen")
 
-        incoming = Incoming(1, "tools/call", {"name": "insist"}, {}, unheard, "ann", session, ask)
+        incoming = ClientRequest(1, "tools/call", {"name": "insist"}, {}, unheard, "ann", session, ask)
         incoming.capabilities = {"elicitation": {}}
         with trio.fail_after(5), pytest.raises(JsonRpcError, match="no screen"):
             await gateway.answer(incoming, gateway.view("lab"), "2025-11-25")
@@ -58,8 +59,8 @@ async def test_a_question_that_fails_ends_the_others(autojump_clock):
 
 async def test_what_an_older_client_cannot_be_asked_is_an_error_of_its_own(autojump_clock):
     async with served() as (gateway, nursery):
-        session = Session(print, nursery, "lab")
-        incoming = Incoming(1, "tools/call", {"name": "insist"}, {}, unheard, principal="ann", session=session)
+        session = ClientSession(print, nursery, "lab")
+        incoming = ClientRequest(1, "tools/call", {"name": "insist"}, {}, unheard, principal="ann", session=session)
         with pytest.raises(JsonRpcError) as refused:
             await gateway.answer(incoming, gateway.view("lab"), "2025-11-25")
         assert refused.value.code == -32021

@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from mcp_nursery.supervisor.gateway.downstream import Incoming
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest
 
-from .asking import ENVELOPE, NEW, AskingServer, served
+from ...lab.gateway_clients import ENVELOPE, NEW, AskingServer, served
 
 UPDATED = ("notifications/resources/updated", {"uri": "note://a"})
 
@@ -54,7 +54,7 @@ async def listening(gateway, view, *uris):
         told.append((method, params))
 
     wanted = {"resourcesListChanged": False, "resourceSubscriptions": list(uris)}
-    incoming = Incoming(7, "subscriptions/listen", {"notifications": wanted}, ENVELOPE, tell, "Ann", None)
+    incoming = ClientRequest(7, "subscriptions/listen", {"notifications": wanted}, ENVELOPE, tell, "Ann", None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.answer, incoming, gateway.view(view), NEW)
         await trio.sleep(1)

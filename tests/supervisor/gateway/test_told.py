@@ -12,14 +12,15 @@ from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import NotApproved, ServerDown, open_supervisor
 from mcp_nursery.supervisor.cli.failures import message_of
 from mcp_nursery.supervisor.errors import BreakerOpen, error_content
-from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, requests
-from mcp_nursery.supervisor.gateway.downstream import Incoming, Session
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest, to_client_error
+from mcp_nursery.supervisor.gateway.clients import ClientSession
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
 
-from ..specs import spec
-from .asking import AskingServer
-from .asking import served as asking
+from ...lab.gateway_clients import AskingServer
+from ...lab.gateway_clients import served as asking
+from ...lab.specs import spec
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 
@@ -61,14 +62,14 @@ async def tell(method, params):
 )
 def test_a_client_s_user_is_told_what_he_can_do(facts, said):
     """He has no program that could reconnect a server."""
-    assert requests.told(ServerDown(server="notes", **facts)).message == said
+    assert to_client_error(ServerDown(server="notes", **facts)).message == said
     assert "reconnect" not in error_content(ServerDown(server="notes", **facts))
 
 
 def test_who_cannot_begin_is_not_told_to_call():
     """There is no tool that he could call."""
     error = ServerDown(server="notes", state=ServerState.FAILED, revived_by_calls=True, retry_in=300)
-    assert requests.told(error, begun=False).message == (
+    assert to_client_error(error, begun=False).message == (
         "notes: the server is failed, restarts in 300.0 s; correct its command or settings where it is configured, "
         "then start it again from there"
     )
@@ -80,7 +81,7 @@ def test_a_client_s_user_is_told_nothing_of_the_library():
         NotApproved("s", "t", "nobody to ask", advice="open_supervisor was given no approve="),
     ]
     for error in errors:
-        for words in (requests.told(error).message, error_content(error), message_of(error)):
+        for words in (to_client_error(error).message, error_content(error), message_of(error)):
             assert error.advice
             assert error.advice not in words
 
@@ -98,10 +99,10 @@ async def served(*lives, gate=10, connected=True, **options):
             await supervisor.wait_connected("lab")
 
         async def ask(method, *, modern=True, **params):
-            session = None if modern else Session(print, nursery, "lab")
+            session = None if modern else ClientSession(print, nursery, "lab")
             meta = {"io.modelcontextprotocol/protocolVersion": NEW} if modern else {}
             meta |= {"io.modelcontextprotocol/clientCapabilities": {}} if modern else {}
-            incoming = Incoming(1, method, params, meta, tell, principal="ann", session=session)
+            incoming = ClientRequest(1, method, params, meta, tell, principal="ann", session=session)
             return await gateway.answer(incoming, gateway.view("lab"), NEW if modern else OLD)
 
         yield script, gateway, ask

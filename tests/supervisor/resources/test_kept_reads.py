@@ -11,7 +11,7 @@ from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer
 
-from ..specs import spec
+from ...lab.specs import spec
 
 
 class Notes(ScriptedServer):

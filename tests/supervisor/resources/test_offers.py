@@ -7,12 +7,11 @@ from mcp_types import Prompt, Resource, ResourceTemplate
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Definitions
-from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import ServerSpec
 from mcp_nursery.supervisor.catalogue.catalogue import NO_TOOLS, replace_parts
-from mcp_nursery.supervisor.catalogue.server_tools import part_steps
-from mcp_nursery.supervisor.resources.resource import matches
-from mcp_nursery.supervisor.state_machine import Snapshot
+from mcp_nursery.supervisor.catalogue.server_tools import part_of
+from mcp_nursery.supervisor.decisions.state_machine import Snapshot
+from mcp_nursery.supervisor.resources import matches
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 NAMES = ("a", "b", "c")
@@ -34,7 +33,7 @@ def shown(order, snapshots):
     """What the catalogue says, after servers have come one after the other."""
     catalogue = NO_TOOLS
     for name in order:
-        part = at_once(part_steps(snapshots[name], SERVERS, template="mcp_{server}_{tool}"))
+        part = part_of(snapshots[name], SERVERS, template="mcp_{server}_{tool}")
         catalogue = replace_parts(catalogue, [part])
     owners = {uri: catalogue.owner_of(uri, NAMES) for uri in ("x:/1", "x:/2", "y:/1", "x:/1/7", "z:/")}
     return catalogue.resources, catalogue.resource_templates, catalogue.prompts, owners

@@ -20,7 +20,7 @@ from mcp_nursery.supervisor.errors import (
 )
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer
 
-from ..specs import hang, live_events, spec, status
+from ...lab.specs import hang, live_events, spec, status
 
 ERAS = pytest.mark.parametrize("modern", [True, False], ids=["modern", "handshake"])
 

@@ -10,7 +10,7 @@ from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.errors import InvalidArguments, UnknownResource, UnknownServer
 from mcp_nursery.supervisor.testing import ScriptedServer
 
-from ..specs import nothing, spec
+from ...lab.specs import nothing, spec
 
 NAMES = ["list_mcp_resources", "read_mcp_resource"]
 

@@ -12,7 +12,7 @@ from mcp_nursery.supervisor.errors import UnknownResource
 from mcp_nursery.supervisor.events import PromptsChanged, ResourcesChanged, ResourceUpdated
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import live_events, nothing, spec, status
+from ...lab.specs import live_events, nothing, spec, status
 
 ERAS = pytest.mark.parametrize("modern", [True, False], ids=["modern", "handshake"])
 POLICY = RestartPolicy(delays=[1] * 10)

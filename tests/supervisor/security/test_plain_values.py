@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_nursery.supervisor.security.plain_values import is_plain, tells_secret
+from mcp_nursery.supervisor.security.secret_values import is_plain, is_secret
 
 TELLING = [
     "PGPASS",
@@ -83,17 +83,17 @@ LIKE_KEYS = [
 
 @pytest.mark.parametrize("name", TELLING)
 def test_a_name_that_tells(name):
-    assert tells_secret(name, "horse")
+    assert is_secret(name, "horse")
 
 
 @pytest.mark.parametrize("name", SAYING_NOTHING)
 def test_a_name_that_says_nothing(name):
-    assert not tells_secret(name, "horse")
+    assert not is_secret(name, "horse")
 
 
 @pytest.mark.parametrize("header", ["Authorization", "X-Api-Key"])
 def test_the_name_of_a_header_is_no_secret(header):
-    assert not tells_secret("AUTH_HEADER", header)
+    assert not is_secret("AUTH_HEADER", header)
 
 
 @pytest.mark.parametrize("value", PLAIN)

@@ -8,10 +8,10 @@ import pytest
 
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import StdioTransport
-from mcp_nursery.supervisor.security.redaction import _SHORTEST, MAX_DEPTH, MAX_SAID, PLAIN, Redactor
-from mcp_nursery.supervisor.security.secret_patterns import _IS, KEYS, PLACES
+from mcp_nursery.supervisor.security.redaction import _SHORTEST_KEY, MAX_DEPTH, MAX_SAID, PLAIN, Redactor
+from mcp_nursery.supervisor.security.secret_patterns import _IS, KNOWN_KEYS, SECRET_PLACES
 
-from ...linear import stays_linear
+from ...lab.linear import stays_linear
 
 LETTERS = "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8bC0fG2hJ4kL6nP8rS0uV2xY4zA6cD8eF0gH2i"
 HEX = "0123456789abcdef" * 8
@@ -122,7 +122,7 @@ FAMILIES = {
 
 def test_every_family_is_here():
     """T9: no pattern without a proof."""
-    assert set(FAMILIES) == {name for name, _ in KEYS} | {name for name, *_ in PLACES}
+    assert set(FAMILIES) == {name for name, _ in KNOWN_KEYS} | {name for name, *_ in SECRET_PLACES}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -215,11 +215,11 @@ def test_where_secrets_stand(text, shown):
 
 def test_what_is_too_short_for_any_key_is_not_searched():
     """What is shorter than all of them holds only what a `:` or `=` tells to be a secret."""
-    widths = {name: _parser.parse(key).getwidth()[0] for name, key in KEYS}
-    assert min(widths.values()) == _SHORTEST, "the shortest key"
-    for name, before, it in PLACES:
+    widths = {name: _parser.parse(key).getwidth()[0] for name, key in KNOWN_KEYS}
+    assert min(widths.values()) == _SHORTEST_KEY, "the shortest key"
+    for name, before, it in SECRET_PLACES:
         marked = _IS in before or "://" in before
-        assert marked or _parser.parse(before + it).getwidth()[0] >= _SHORTEST, name
+        assert marked or _parser.parse(before + it).getwidth()[0] >= _SHORTEST_KEY, name
     for sign in (":", "="):
         assert PLAIN.text(f"pwd{sign}hunter2") == f"pwd{sign}[REDACTED:secret]"
     assert Redactor.of(["hunter2"]).text("hunter2") == "[REDACTED:config]"
@@ -290,16 +290,16 @@ def test_what_a_transport_was_given():
     class WithHeaders:
         headers = {"Authorization": "Bearer tok-1234", "X-Count": 5}  # noqa: RUF012 - as transports have them
 
-    stdio = Redactor.of_transport(StdioTransport("x", env={"KEY": "opensesame", "DEBUG": "1"}))
+    stdio = Redactor().also_of(StdioTransport("x", env={"KEY": "opensesame", "DEBUG": "1"}))
     assert stdio.text("opensesame 1") == "[REDACTED:config] 1"
-    assert Redactor.of_transport(WithHeaders()).text("tok-1234") == "[REDACTED:config]"
-    assert Redactor.of_transport(object()).text("tok-1234") == "tok-1234"
+    assert Redactor().also_of(WithHeaders()).text("tok-1234") == "[REDACTED:config]"
+    assert Redactor().also_of(object()).text("tok-1234") == "tok-1234"
 
     class Unresolved:
         literals = ("Bearer opensesame",)
         env = {"KEY": "${HOME}/x"}  # noqa: RUF012 - as transports have them
 
-    assert Redactor.of_transport(Unresolved()).text("opensesame ${HOME}/x") == "[REDACTED:config] ${HOME}/x"
+    assert Redactor().also_of(Unresolved()).text("opensesame ${HOME}/x") == "[REDACTED:config] ${HOME}/x"
 
 
 def test_json_values():

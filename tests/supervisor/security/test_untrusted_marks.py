@@ -6,7 +6,7 @@ import pytest
 
 from mcp_nursery.supervisor.security.untrusted_marks import clean_name, truncate, wrap
 
-from ...linear import stays_linear
+from ...lab.linear import stays_linear
 
 
 def test_the_form():

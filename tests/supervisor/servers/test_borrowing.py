@@ -29,7 +29,7 @@ from mcp_nursery.supervisor.errors import SupervisorClosed, UnknownServer
 from mcp_nursery.supervisor.events import BreakerChanged, ResourceUpdated, ServerRemoved, StateChanged, ToolsChanged
 from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer
 
-from ..specs import SERVERS, Named, WithEnvironment, hang, lasting, nothing, spec, states, status
+from ...lab.specs import SERVERS, Named, WithEnvironment, hang, lasting, nothing, spec, states, status
 
 
 async def allow(request):
@@ -198,8 +198,8 @@ async def test_a_borrower_that_has_ended_is_not_kept(autojump_clock):
         for _ in range(3):
             async with open_supervisor(borrow=parent):
                 pass
-        assert not parent._servers.borrowers
-        assert not parent._servers.registry.followers
+        assert not parent._servers.dependents
+        assert not parent._servers.registry.borrowed
 
 
 async def test_what_becomes_of_a_server_is_seen_in_the_same_step(autojump_clock, caplog):

@@ -11,7 +11,7 @@ from mcp_nursery.actors.errors import ConfigError, ServerDown, SupervisorClosed,
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import spec
+from ...lab.specs import spec
 from .shared import S
 
 

@@ -9,7 +9,7 @@ from mcp_nursery.supervisor import RestartPolicy, Supervisor, open_supervisor
 from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..specs import hang, live_events, spec, status
+from ...lab.specs import hang, live_events, spec, status
 from .shared import ONCE, S
 
 # -- one connection at a time ------------------------------------------------------------------------------------------

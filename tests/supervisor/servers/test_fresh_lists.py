@@ -4,10 +4,10 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor import RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import nothing, spec
+from ...lab.specs import nothing, spec
 
 ERAS = pytest.mark.parametrize("modern", [True, False], ids=["modern", "handshake"])
 
@@ -120,6 +120,22 @@ async def test_a_list_that_cannot_be_fetched_again(autojump_clock):
             assert [one.uri for one in supervisor.resources] == ["note:/a"]
             await trio.sleep(10)
         assert listed(server, "resources/list") == [0, 300]
+
+
+async def test_a_list_of_more_tools_than_a_server_may_have(autojump_clock):
+    """Not connected: the error says which list, and by which limit. One that was connected keeps its last tools."""
+    few, many = {"a": nothing, "b": nothing}, {"a": nothing, "b": nothing, "c": nothing}
+    beyond, grows = ScriptedServer(tools=many), ScriptedServer(tools=few)
+    once = {"max_definitions": 2, "policy": RestartPolicy(delays=())}
+    specs = [spec(beyond, "beyond", **once), spec(grows, "grows", **once)]
+    async with open_supervisor(specs) as supervisor:
+        failed, connected = supervisor.status()
+        assert (failed.state, connected.state) == ("failed", "connected")
+        limit = "its tool definitions exceed 2 entries, the limit for one server (max_definitions)"
+        assert failed.error == f"tools/list failed: {limit}"
+        grows.tools = many
+        assert [tool.tool for tool in await supervisor.list_tools(refresh=True)] == ["a", "b"]
+        assert supervisor.status()[1].state == "connected"
 
 
 def test_the_catalogue_can_be_read_outside_of_trio():

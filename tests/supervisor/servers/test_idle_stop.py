@@ -17,7 +17,7 @@ from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.servers.usage import Usage
 from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer, run_virtual
 
-from ..specs import lasting, status
+from ...lab.specs import lasting, status
 
 S = ServerState
 LIMIT = 10
@@ -377,43 +377,6 @@ async def test_lost_in_the_moment_of_the_stop(autojump_clock):
         assert status(supervisor).state in (S.IDLE, S.WAITING)
         assert (await supervisor.call_tool("mcp_lab_echo", when_down="wait")).incarnation == 2
         assert server.most_alive == 1
-
-
-class Follower:
-    """Has a call begin while a keeper prepares what it is about to show."""
-
-    def __init__(self, begin):
-        self.begin = begin
-
-    async def prepare_lent(self, snapshot):
-        if snapshot.state is S.IDLE:
-            await self.begin()
-
-    def publish_lent(self, snapshot):
-        pass
-
-    tell_lent = take_back = forget_lent = publish_lent
-
-
-async def test_a_call_that_begins_while_the_stop_is_prepared_is_not_cut_off(autojump_clock):
-    """G8: to prepare what is shown takes turns of the loop; who begins in one of them uses the server."""
-    server = ScriptedServer(tools={"work": lasting(3)})
-    results = []
-    async with open_supervisor([spec(server)]) as supervisor, trio.open_nursery() as nursery:
-
-        async def work():
-            results.append(await supervisor.call_tool("work", server="lab"))
-
-        async def begin():
-            if not results and not server.calls:
-                nursery.start_soon(work)
-                await trio.testing.wait_all_tasks_blocked()
-
-        supervisor._servers.registry.followers.add(follower := Follower(begin))
-        await at(LIMIT + 4)
-        assert [result.incarnation for result in results] == [1]
-        assert (status(supervisor).state, server.ends) == (S.CONNECTED, [])
-        supervisor._servers.registry.followers.discard(follower)
 
 
 # -- a call in the very moment of the stop ------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from mcp_nursery.actors.errors import ServerDown
 from mcp_nursery.supervisor import RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import hang, spec, status
+from ...lab.specs import hang, spec, status
 from .shared import ONCE, S, swallow
 
 # -- starting ----------------------------------------------------------------------------------------------------------

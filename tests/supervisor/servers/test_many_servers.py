@@ -10,9 +10,9 @@ import trio
 
 from mcp_nursery.supervisor import ServerSpec, UnknownTool, open_supervisor
 from mcp_nursery.supervisor.catalogue.catalogue import Catalogue
-from mcp_nursery.supervisor.catalogue.persistent_map import Table
 from mcp_nursery.supervisor.catalogue.server_tools import ServerTools
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
+from mcp_nursery.supervisor.tools import naming
 from mcp_nursery.supervisor.tools.naming import public_names
 
 
@@ -73,6 +73,7 @@ def test_the_work_of_naming_does_not_grow_with_the_number_of_servers():
     def named(servers: int) -> int:
         everyone = frozenset(f"s{n:04}" for n in range(servers))
         public_names("s0000", ["echo"], everyone)  # what follows from their names alone
+        naming._names.cache_clear()
         return calls_made(lambda: public_names("s0000", [f"{n}_echo" for n in range(20)], everyone))
 
     assert named(1000) < 1.1 * named(10)
@@ -83,7 +84,7 @@ def test_a_call_that_waits_for_its_server_does_not_look_at_the_others():
 
     def looked(servers: int) -> int:
         names = [f"s{n}" for n in range(servers)]
-        catalogue = Catalogue({name: ServerTools(name) for name in names}, Table())
+        catalogue = Catalogue({name: ServerTools(name) for name in names}, {})
         return calls_made(lambda: (catalogue.held_back("echo", "s0"), catalogue.departed("echo", "s0")))
 
     assert looked(1000) == looked(10)

@@ -9,12 +9,12 @@ from attrs import frozen
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import AuthorizationFailed, ConnectionLost, ServerDown
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
+from mcp_nursery.supervisor.decisions.state_machine import LEFT_BY_NOBODY
 from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.servers import settings
-from mcp_nursery.supervisor.state_machine import LEFT_BY_NOBODY
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import live_events, spec, status
+from ...lab.specs import live_events, spec, status
 
 S = ServerState
 REFUSED = Life(refuses="401 Unauthorized", needs_auth=True)

@@ -13,7 +13,7 @@ from mcp_nursery.supervisor import Call, RestartPolicy, ServerSpec, open_supervi
 from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..specs import nothing, spec, status
+from ...lab.specs import nothing, spec, status
 
 S = ServerState
 DOWN = Life(refuses="down")

@@ -26,7 +26,7 @@ from mcp_nursery.supervisor.events import Reloaded, ReloadFailed, ServerRemoved,
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from mcp_nursery.supervisor.transports import UnusableTransport
 
-from ..specs import lasting, live_events, spec, states, status
+from ...lab.specs import lasting, live_events, spec, states, status
 
 S = ServerState
 ONCE = RestartPolicy(delays=())

@@ -13,7 +13,7 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..specs import spec, states, status
+from ...lab.specs import spec, states, status
 
 S = ServerState
 

@@ -17,7 +17,7 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.security.redaction import Redactor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import SERVERS, Named, WithEnvironment, lasting, spec, status
+from ...lab.specs import SERVERS, Named, WithEnvironment, lasting, spec, status
 
 S = ServerState
 

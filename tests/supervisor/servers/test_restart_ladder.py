@@ -13,7 +13,7 @@ from mcp_nursery.supervisor import RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import UnusableTransport
 
-from ..specs import hang, spec, status
+from ...lab.specs import hang, spec, status
 from .shared import ONCE, S, swallow
 
 
@@ -30,7 +30,7 @@ def starts_of(*lives: Life, until: float = 1000, **options) -> list[float]:
 
 
 async def test_an_error_names_a_tool_alike_in_every_state(autojump_clock):
-    """A8: by the server's own name, as it did while it waited, and not as the caller did since it had failed."""
+    """T14: by the server's own name, as it did while it waited, and not as the caller did since it had failed."""
     server = ScriptedServer(Life(dies_after=1), Life(refuses="down"), prompts={"greet": swallow})
     async with open_supervisor([spec(server, name="s4", policy=RestartPolicy(delays=(5,)))]) as supervisor:
         await supervisor.wait_connected("s4")

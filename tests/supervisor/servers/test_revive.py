@@ -13,7 +13,7 @@ from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import UnusableTransport
 
-from ..specs import hang, nothing, status
+from ...lab.specs import hang, nothing, status
 
 S = ServerState
 ONCE = RestartPolicy(delays=())

@@ -1,7 +1,6 @@
 """The definition cache: what is written down of a server's definitions, and what is not."""
 
 import math
-import sqlite3
 import time
 from contextlib import closing
 
@@ -11,18 +10,20 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.messages import Definitions
 from mcp_nursery.actors.pieces import at_once
-from mcp_nursery.actors.session.recalled import recalling_steps
+from mcp_nursery.actors.session.lazy_definitions import cached_definitions_steps
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.security.redaction import Redactor
-from mcp_nursery.supervisor.storage import definition_rows, definitions
-from mcp_nursery.supervisor.storage.definitions import DefinitionCache
+from mcp_nursery.supervisor.storage import rows as stored_rows
+from mcp_nursery.supervisor.storage import server_memory
+from mcp_nursery.supervisor.storage.server_memory import DefinitionCache
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.store import spec_digest
 from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..specs import SERVERS, Named, nothing
+from ...lab.specs import SERVERS, Named, nothing
+from .places import FilePlace
 
 MOST = 2**20
 DAY = 24 * 3600.0
@@ -38,11 +39,6 @@ FULL = {
     "icons": [{"src": "data:image/png;base64,AAAA"}],
     "_meta": {"anthropic/searchHint": "sum", "own": [1, 2.5, None]},
 }
-
-
-@pytest.fixture(params=["memory", "file"])
-def either(request, store):
-    return store if request.param == "file" else MemoryStore()
 
 
 def lab(*lives: Life, name: str = "x", **options) -> ScriptedServer:
@@ -68,27 +64,27 @@ async def run_once(store, one: ServerSpec, seconds: float = 0) -> None:
 # -- the store ------------------------------------------------------------------------------------------------------
 
 
-def test_the_last_is_kept_by_server_and_spec(either):
+def test_the_last_is_kept_by_server_and_spec(any_store):
     """G5."""
     now = time.time()
-    assert either.definitions("s", "d", most=MOST) == b""
-    either.remember_definitions("s", "d", b"one", now - 9)
-    either.remember_definitions("s", "e", b"other", now - 9)
-    either.remember_definitions("t", "d", b"third", now - 9)
-    either.remember_definitions("s", "d", b"newer", now - 5)
-    either.remember_definitions("s", "d", b"older", now - 7)
-    found = [either.definitions(*key, most=MOST) for key in (("s", "d"), ("s", "e"), ("t", "d"), ("t", "e"))]
+    assert any_store.definitions("s", "d", most=MOST) == b""
+    any_store.remember_definitions("s", "d", b"one", now - 9)
+    any_store.remember_definitions("s", "e", b"other", now - 9)
+    any_store.remember_definitions("t", "d", b"third", now - 9)
+    any_store.remember_definitions("s", "d", b"newer", now - 5)
+    any_store.remember_definitions("s", "d", b"older", now - 7)
+    found = [any_store.definitions(*key, most=MOST) for key in (("s", "d"), ("s", "e"), ("t", "d"), ("t", "e"))]
     assert found == [b"newer", b"other", b"third", b""]
-    assert either.definitions("s", "d", most=4) == b""
-    either.remember_definitions("s", "d", b"", now - 4)  # nothing of it is for the cache any more
-    either.remember_definitions("s", "d", b"late", now - 5)
-    assert either.definitions("s", "d", most=MOST) == b""
+    assert any_store.definitions("s", "d", most=4) == b""
+    any_store.remember_definitions("s", "d", b"", now - 4)  # nothing of it is for the cache any more
+    any_store.remember_definitions("s", "d", b"late", now - 5)
+    assert any_store.definitions("s", "d", most=MOST) == b""
 
 
 @pytest.mark.parametrize("most", [2**63, 10**30, math.inf])
-def test_a_limit_beyond_what_sqlite_can_count(either, most):
-    either.remember_definitions("s", "d", b"x", time.time())
-    assert either.definitions("s", "d", most=most) == b"x"
+def test_a_limit_beyond_what_sqlite_can_count(any_store, most):
+    any_store.remember_definitions("s", "d", b"x", time.time())
+    assert any_store.definitions("s", "d", most=most) == b"x"
 
 
 def test_a_path_that_no_file_can_have():
@@ -97,35 +93,29 @@ def test_a_path_that_no_file_can_have():
         assert store.definitions("s", "d", most=MOST) == b""
 
 
-def test_it_is_kept_for_thirty_days(store, file, monkeypatch):
+def test_it_is_kept_for_thirty_days(lasting, place, monkeypatch):
     """G5: and then goes from the file."""
     now = time.time()
-    store.remember_definitions("s", "d", b"x", now)
-    monkeypatch.setattr(definition_rows.time, "time", lambda: now + 29 * DAY)
-    assert store.definitions("s", "d", most=MOST) == b"x"
-    monkeypatch.setattr(definition_rows.time, "time", lambda: now + 31 * DAY)
-    assert store.definitions("s", "d", most=MOST) == b""
-    store.remember_definitions("t", "d", b"x", now + 31 * DAY)
-    assert rows(file) == ["t"]
+    lasting.remember_definitions("s", "d", b"x", now)
+    monkeypatch.setattr(stored_rows.time, "time", lambda: now + 29 * DAY)
+    assert lasting.definitions("s", "d", most=MOST) == b"x"
+    monkeypatch.setattr(stored_rows.time, "time", lambda: now + 31 * DAY)
+    assert lasting.definitions("s", "d", most=MOST) == b""
+    lasting.remember_definitions("t", "d", b"x", now + 31 * DAY)
+    assert rows(place) == ["t"]
 
 
-def rows(file) -> list[str]:
-    with closing(sqlite3.connect(file)) as other:
-        return [name for (name,) in other.execute("SELECT server FROM definitions ORDER BY server")]
+def rows(place) -> list[str]:
+    return [name for (name,) in place.do("SELECT server FROM definitions ORDER BY server")]
 
 
-def change(file, statement: str, *values: object) -> None:
-    with closing(sqlite3.connect(file)) as other, other:
-        other.execute(statement, values)
-
-
-def test_a_clock_that_was_wrong_keeps_nobody_from_writing(store, file):
+def test_a_clock_that_was_wrong_keeps_nobody_from_writing(lasting):
     """G5: whatever is written after it is newer."""
     now = time.time()
-    store.remember_definitions("s", "d", b"of the future", now + 400 * DAY)
-    assert store.definitions("s", "d", most=MOST) == b"of the future"
-    store.remember_definitions("s", "d", b"of now", now)
-    assert store.definitions("s", "d", most=MOST) == b"of now"
+    lasting.remember_definitions("s", "d", b"of the future", now + 400 * DAY)
+    assert lasting.definitions("s", "d", most=MOST) == b"of the future"
+    lasting.remember_definitions("s", "d", b"of now", now)
+    assert lasting.definitions("s", "d", most=MOST) == b"of now"
 
 
 @pytest.mark.parametrize(
@@ -135,32 +125,32 @@ def test_a_clock_that_was_wrong_keeps_nobody_from_writing(store, file):
 def test_rows_that_are_none_of_ours(store, file, column, odd):
     """G5: another format, or damaged: nothing is cached until it is written again; never an error."""
     store.remember_definitions("s", "d", b"x", time.time())
-    change(file, f"UPDATE definitions SET {column} = ?", odd)
+    FilePlace(file).do(f"UPDATE definitions SET {column} = ?", odd)
     assert store.definitions("s", "d", most=MOST) == b""
     store.remember_definitions("s", "d", b"y", time.time())
     assert store.definitions("s", "d", most=MOST) == b"y"
 
 
-def test_all_together_have_their_limit(store, file, monkeypatch):
+def test_all_together_have_their_limit(lasting, place, monkeypatch):
     """G5: the oldest go."""
-    monkeypatch.setattr(definition_rows, "MOST_CACHED", 100)
+    monkeypatch.setattr(stored_rows, "MOST_CACHED", 100)
     now = time.time()
     for turn, name in enumerate("abcd"):
-        store.remember_definitions(name, "d", b"x" * 30, now - 60 + turn)
-    assert rows(file) == ["b", "c", "d"]
-    store.remember_definitions("b", "d", b"x" * 60, now)
-    assert rows(file) == ["b", "d"]
+        lasting.remember_definitions(name, "d", b"x" * 30, now - 60 + turn)
+    assert rows(place) == ["b", "c", "d"]
+    lasting.remember_definitions("b", "d", b"x" * 60, now)
+    assert rows(place) == ["b", "d"]
 
 
-def test_rows_of_the_future_take_no_room_from_what_is_written_now(store, file, monkeypatch):
+def test_rows_of_the_future_take_no_room_from_what_is_written_now(lasting, place, monkeypatch):
     """G5: another host's clock was wrong, and it wrote much."""
-    monkeypatch.setattr(definition_rows, "MOST_CACHED", 100)
+    monkeypatch.setattr(stored_rows, "MOST_CACHED", 100)
     now = time.time()
     for name in "abc":
-        store.remember_definitions(name, "d", b"x" * 30, now + 400 * DAY)
-    store.remember_definitions("s", "d", b"x" * 60, now)
-    assert store.definitions("s", "d", most=MOST) == b"x" * 60
-    assert rows(file) == ["a", "s"]
+        lasting.remember_definitions(name, "d", b"x" * 30, now + 400 * DAY)
+    lasting.remember_definitions("s", "d", b"x" * 60, now)
+    assert lasting.definitions("s", "d", most=MOST) == b"x" * 60
+    assert rows(place) == ["a", "s"]
 
 
 def test_many_rows_are_not_looked_through_at_each_write(store):
@@ -235,8 +225,23 @@ def test_what_is_too_large_for_its_budget_is_not_cached(most, kept):
     assert bool(at_once(cache._encoding_steps(declared))) is kept
 
 
+def test_more_than_a_server_may_list_now_is_not_offered():
+    """It was listed while the limit was another."""
+
+    async def main():
+        store = MemoryStore()
+        for limit, offered in ((1, 0), (2, 2)):
+            lab(tools={"a": nothing, "b": nothing})
+            await run_once(store, spec())
+            lab(Life(mute=True))
+            async with open_supervisor([spec(max_definitions=limit)], state=store) as supervisor:
+                assert len(supervisor.tools) == offered
+
+    run_virtual(main)
+
+
 def definitions_of(*names: str) -> Definitions:
-    return at_once(recalling_steps([("tools", {"name": name, "inputSchema": {}}) for name in names]))
+    return at_once(cached_definitions_steps([("tools", {"name": name, "inputSchema": {}}) for name in names]))
 
 
 @frozen
@@ -410,4 +415,4 @@ def test_a_store_that_hangs_keeps_one_list_of_each_server():
 
 
 def test_a_list_is_written_no_more_often_than_this():
-    assert definitions.SAVED_EVERY == 60
+    assert server_memory.SAVED_EVERY == 60

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import UserDict
 from contextlib import closing
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,7 @@ from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.process import orphans
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan, this_host
 from mcp_nursery.actors.process.table import ProcessId, identify
-from mcp_nursery.supervisor import HttpTransport, InProcessTransport, MemoryStore, ServerSpec, StdioTransport
+from mcp_nursery.supervisor import HttpTransport, InProcessTransport, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.config import load_config
 from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.storage import sqlite
@@ -27,11 +28,6 @@ from mcp_nursery.supervisor.testing import ScriptedServer
 from mcp_nursery.supervisor.tools.pins import MOST_PINS, pinned_text
 
 from .samples import CHANGE, CHANGED, DECLARED, REQUEST
-
-
-@pytest.fixture(params=["memory", "file"])
-def either(request, store):
-    return store if request.param == "file" else MemoryStore()
 
 
 def test_it_is_the_users_alone(store, file):
@@ -47,90 +43,88 @@ def test_where_it_is(user_folders):
     assert SqliteStore().path == user_folders / "state" / "mcp-nursery" / "state-6.sqlite3"
 
 
-def test_eras(either):
+def test_eras(any_store):
     """P7."""
-    assert either.era("s", "d") is None
-    either.remember_era("s", "d", Era.MODERN, answered=True)
-    either.remember_era("s", "d", Era.HANDSHAKE, answered=True)
-    either.remember_era("t", "d", Era.MODERN, answered=True)
-    found = (either.era("s", "d"), either.era("t", "d"), either.era("s", "e"))
+    assert any_store.era("s", "d") is None
+    any_store.remember_era("s", "d", Era.MODERN, answered=True)
+    any_store.remember_era("s", "d", Era.HANDSHAKE, answered=True)
+    any_store.remember_era("t", "d", Era.MODERN, answered=True)
+    found = (any_store.era("s", "d"), any_store.era("t", "d"), any_store.era("s", "e"))
     assert found == (EraNote(Era.HANDSHAKE), EraNote(Era.MODERN), None)
 
 
-def test_an_era_that_silence_says_is_believed_for_a_day(either, monkeypatch):
+def test_an_era_that_silence_says_is_believed_for_a_day(any_store, monkeypatch):
     """P7: the moment in which it was asked may have been a slow one."""
     now = time.time()
     monkeypatch.setattr(sqlite.time, "time", lambda: now)
-    either.remember_era("s", "d", Era.HANDSHAKE, answered=False)
-    found = either.era("s", "d")
+    any_store.remember_era("s", "d", Era.HANDSHAKE, answered=False)
+    found = any_store.era("s", "d")
     assert (found.era, found.seconds) == (Era.HANDSHAKE, pytest.approx(DOUBT))
-    if either.blocking:
+    if any_store.blocking:
         monkeypatch.setattr(sqlite.time, "time", lambda: now + DOUBT - 10)
-        assert either.era("s", "d").seconds == pytest.approx(10)
+        assert any_store.era("s", "d").seconds == pytest.approx(10)
         monkeypatch.setattr(sqlite.time, "time", lambda: now + DOUBT + 10)
-        assert either.era("s", "d") is None
+        assert any_store.era("s", "d") is None
 
 
-def test_an_old_era_is_asked_for_again(store, file, monkeypatch):
+def test_an_old_era_is_asked_for_again(lasting, monkeypatch):
     """P7: after 30 days; the server may have been replaced long since."""
-    store.remember_era("s", "d", Era.MODERN, answered=True)
+    lasting.remember_era("s", "d", Era.MODERN, answered=True)
     now = time.time()
     monkeypatch.setattr(sqlite.time, "time", lambda: now + 30 * 24 * 3600 - 10)
-    assert store.era("s", "d") == EraNote(Era.MODERN)
+    assert lasting.era("s", "d") == EraNote(Era.MODERN)
     monkeypatch.setattr(sqlite.time, "time", lambda: now + 30 * 24 * 3600 + 10)
-    assert store.era("s", "d") is None
+    assert lasting.era("s", "d") is None
 
 
-def test_an_era_of_another_version_is_none(store, file):
-    store.remember_era("s", "d", Era.MODERN, answered=True)
-    with sqlite3.connect(file) as other:
-        other.execute("UPDATE eras SET era = 'stone'")
-    other.close()
-    assert store.era("s", "d") is None
+def test_an_era_of_another_version_is_none(lasting, place):
+    lasting.remember_era("s", "d", Era.MODERN, answered=True)
+    place.do("UPDATE eras SET era = 'stone'")
+    assert lasting.era("s", "d") is None
 
 
-def test_consent(either):
+def test_consent(any_store):
     """K7."""
-    assert not either.agreed("digest")
-    either.agree(REQUEST)
-    either.agree(REQUEST)
-    assert either.agreed("digest")
-    assert not either.agreed("other")
+    assert not any_store.agreed("digest")
+    any_store.agree(REQUEST)
+    any_store.agree(REQUEST)
+    assert any_store.agreed("digest")
+    assert not any_store.agreed("other")
 
 
-def test_pins(either):
+def test_pins(any_store):
     """The first use counts, for server and spec; what differs is noted until it is accepted."""
-    assert either.open_changes() == []
-    assert either.pin("s", "d", DECLARED) == DECLARED
-    assert either.pin("s", "d", CHANGED) == DECLARED
-    assert either.open_changes() == [("d", CHANGE)]
-    assert either.pin("s", "e", CHANGED) == either.pin("t", "d", CHANGED) == CHANGED
-    assert either.pin("s", "d", {"new": "{}"}) == {"new": "{}"}
-    assert either.open_changes() == [("d", CHANGE)]
-    either.accept_change("d", CHANGE)
-    assert either.open_changes() == []
-    assert either.pin("s", "d", DECLARED) == CHANGED
-    assert either.open_changes() == [("d", DefinitionChange("s", "add", CHANGED["add"], DECLARED["add"]))]
-    assert either.pin("s", "d", CHANGED) == CHANGED
-    assert either.open_changes() == []
+    assert any_store.open_changes() == []
+    assert any_store.pin("s", "d", DECLARED) == DECLARED
+    assert any_store.pin("s", "d", CHANGED) == DECLARED
+    assert any_store.open_changes() == [("d", CHANGE)]
+    assert any_store.pin("s", "e", CHANGED) == any_store.pin("t", "d", CHANGED) == CHANGED
+    assert any_store.pin("s", "d", {"new": "{}"}) == {"new": "{}"}
+    assert any_store.open_changes() == [("d", CHANGE)]
+    any_store.accept_change("d", CHANGE)
+    assert any_store.open_changes() == []
+    assert any_store.pin("s", "d", DECLARED) == CHANGED
+    assert any_store.open_changes() == [("d", DefinitionChange("s", "add", CHANGED["add"], DECLARED["add"]))]
+    assert any_store.pin("s", "d", CHANGED) == CHANGED
+    assert any_store.open_changes() == []
 
 
 @pytest.mark.slow
-def test_a_server_that_renames_its_tools_for_ever(either):
+def test_a_server_that_renames_its_tools_for_ever(any_store):
     """What it had first is not forgotten for that: it would be the way to be rid of a pin."""
-    either.pin("s", "d", DECLARED)
+    any_store.pin("s", "d", DECLARED)
     many = {f"tool {number}": "{}" for number in range(MOST_PINS)}
-    assert either.pin("s", "d", many) == dict(list(many.items())[: -len(DECLARED)])
-    assert either.pin("s", "d", {**CHANGED, "new": "{}"}) == DECLARED
-    assert either.open_changes() == [("d", CHANGE)]
+    assert any_store.pin("s", "d", many) == dict(list(many.items())[: -len(DECLARED)])
+    assert any_store.pin("s", "d", {**CHANGED, "new": "{}"}) == DECLARED
+    assert any_store.open_changes() == [("d", CHANGE)]
 
 
-def test_pins_outlast_a_run(store, file):
-    store.pin("s", "d", DECLARED)
-    store.close()
-    with closing(SqliteStore(file)) as again:
+def test_pins_outlast_a_run(lasting, place):
+    lasting.pin("s", "d", DECLARED)
+    lasting.close()
+    with closing(place.open()) as again:
         assert again.pin("s", "d", CHANGED) == DECLARED
-    with closing(SqliteStore(file)) as again:
+    with closing(place.open()) as again:
         assert again.open_changes() == [("d", CHANGE)]
 
 
@@ -139,45 +133,49 @@ def test_looking_for_changes_makes_no_file(store, file):
     assert not file.parent.exists()
 
 
-def test_pins_that_are_damaged_are_none(store, file):
+def test_pins_that_are_damaged_are_none(lasting, place):
     """They refuse, and are not overwritten."""
-    store.pin("s", "d", DECLARED)
-    with sqlite3.connect(file) as other:
-        other.execute("UPDATE pinned SET text = '[1]', differs = '{'")
-    other.close()
-    for ask in (lambda: store.pin("s", "d", DECLARED), store.open_changes, lambda: store.accept_change("d", CHANGE)):
-        with pytest.raises(
-            StoreUnreadable, match="the pins in it are damaged; repair it, or move it away to begin anew"
-        ):
+    lasting.pin("s", "d", DECLARED)
+    place.do("UPDATE pinned SET text = '[1]', differs = '{'")
+    accept = partial(lasting.accept_change, "d", CHANGE)
+    for ask in (lambda: lasting.pin("s", "d", DECLARED), lasting.open_changes, accept):
+        with pytest.raises(StoreUnreadable, match="the pins in it are damaged"):
             ask()
 
 
 class Overtaken(UserDict):
     """What a server declares to one host, while another is quicker to write down what it declared there."""
 
-    def __init__(self, file):
+    def __init__(self, place):
         super().__init__(DECLARED)
-        self._file = file
+        self._place = place
 
     def __iter__(self):
-        if self._file is not None:
-            quicker, self._file = SqliteStore(self._file), None
+        if self._place is not None:
+            quicker, self._place = self._place.open(), None
             quicker.pin("s", "d", CHANGED)
             quicker.close()
         return super().__iter__()
 
 
-def test_hosts_that_use_a_server_for_the_first_time_at_once(store, file):
+def test_hosts_that_use_a_server_for_the_first_time_at_once(lasting, place):
     """They agree on what it was: whoever writes first."""
-    assert store.pin("s", "d", Overtaken(file)) == CHANGED
-    assert store.open_changes() == [("d", DefinitionChange("s", "add", CHANGED["add"], DECLARED["add"]))]
+    assert lasting.pin("s", "d", Overtaken(place)) == CHANGED
+    assert lasting.open_changes() == [("d", DefinitionChange("s", "add", CHANGED["add"], DECLARED["add"]))]
 
 
-def test_a_name_that_no_file_can_hold(store):
+def test_a_name_that_no_file_can_hold(lasting):
     """It is refused like everything that cannot be written down."""
-    assert store.era("\ud800", "d") is None
+    assert lasting.era("\ud800", "d") is None
     with pytest.raises(StoreUnreadable):
-        store.pin("\ud800", "d", DECLARED)
+        lasting.pin("\ud800", "d", DECLARED)
+
+
+def test_names_are_as_long_as_a_server_likes(any_store):
+    """One that no index could take does not keep its others from being compared."""
+    declared = {**DECLARED, "x" * 100_000: "{}", "\0": "{}"}
+    assert any_store.pin("s", "d", declared) == declared
+    assert any_store.pin("s", "d", {**declared, "\0": '{"title":"x"}'}) == declared
 
 
 FORMER = """

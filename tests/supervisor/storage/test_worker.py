@@ -12,12 +12,12 @@ from mcp_nursery.actors.enums import Era, ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.security.trust import TrustGate
 from mcp_nursery.supervisor.storage import worker as worker_module
-from mcp_nursery.supervisor.storage.eras import EraMemory
+from mcp_nursery.supervisor.storage.server_memory import EraMemory
 from mcp_nursery.supervisor.storage.store import DOUBT, StoreUnreadable, spec_digest
-from mcp_nursery.supervisor.storage.worker import BATCH, PATIENCE, StoreWorker
+from mcp_nursery.supervisor.storage.worker import BATCH, STORE_TIMEOUT, StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..specs import SERVERS, Named
+from ...lab.specs import SERVERS, Named
 from .samples import REQUEST
 
 
@@ -143,16 +143,16 @@ def test_nobody_waits_for_long():
     async def main():
         worker = StoreWorker(MemoryStore())  # nobody runs it
         assert (await recalled(worker, Named("x"))).era is None
-        assert trio.current_time() == PATIENCE
+        assert trio.current_time() == STORE_TIMEOUT
         assert (
             await TrustGate(worker, None, trio.Lock()).permit(REQUEST)
             == "not trusted: the user's state file does not respond"
         )
-        assert trio.current_time() == 2 * PATIENCE
+        assert trio.current_time() == 2 * STORE_TIMEOUT
         with trio.CancelScope() as scope:
             scope.cancel()
             await worker.finish()
-        assert trio.current_time() == 3 * PATIENCE
+        assert trio.current_time() == 3 * STORE_TIMEOUT
 
     run_virtual(main)
 
@@ -283,7 +283,7 @@ async def test_what_waits_is_done_together():
 @pytest.mark.slow
 async def test_how_many_others_wait_does_not_count(monkeypatch):
     """Nobody is refused while the store gets on with its work, however long all of it takes."""
-    monkeypatch.setattr(worker_module, "PATIENCE", 1.0)
+    monkeypatch.setattr(worker_module, "STORE_TIMEOUT", 1.0)
     store = Slow()
     store.seconds = 0.1
     async with served(store) as worker:
@@ -292,7 +292,7 @@ async def test_how_many_others_wait_does_not_count(monkeypatch):
 
 async def test_a_disk_that_hangs(monkeypatch):
     """Whoever waits is refused, and served again as soon as it answers; what nobody waits for any more is not done."""
-    monkeypatch.setattr(worker_module, "PATIENCE", 0.2)
+    monkeypatch.setattr(worker_module, "STORE_TIMEOUT", 0.2)
     store = Slow()
     store.hanging = threading.Event()
     done = []
@@ -302,7 +302,7 @@ async def test_a_disk_that_hangs(monkeypatch):
             await worker.ask(lambda store: done.append("nobody waits for this"))
         worker.submit(lambda store: done.append("told"))
         store.hanging.set()
-        monkeypatch.setattr(worker_module, "PATIENCE", 60)
+        monkeypatch.setattr(worker_module, "STORE_TIMEOUT", 60)
         assert await worker.ask(lambda store: store.agreed("digest")) is False
         assert done == ["told"]
 

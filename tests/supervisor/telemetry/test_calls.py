@@ -23,8 +23,8 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.errors import UnknownPrompt, UnknownResource
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer
 
-from ...recording import Recording, events_of
-from ..specs import WithEnvironment, hang, nothing, spec
+from ...lab.recording import Recording, events_of
+from ...lab.specs import WithEnvironment, hang, nothing, spec
 
 NAME = "tools/call work"
 

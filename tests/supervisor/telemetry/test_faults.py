@@ -7,7 +7,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from mcp_nursery.supervisor import Call, MemoryStore, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import nothing, spec
+from ...lab.specs import nothing, spec
 
 
 class Raising(SpanProcessor):

@@ -18,16 +18,16 @@ from mcp_nursery.supervisor import (
     StdioTransport,
     open_supervisor,
 )
-from mcp_nursery.supervisor.config.deferred import deferred
-from mcp_nursery.supervisor.config.discovery import Origin
-from mcp_nursery.supervisor.state_machine import Snapshot
+from mcp_nursery.supervisor.config.deferred import defer
+from mcp_nursery.supervisor.config.discovery import EntryOrigin
+from mcp_nursery.supervisor.decisions.state_machine import Snapshot
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.telemetry.attributes import about_server
-from mcp_nursery.supervisor.telemetry.telemetry import telemetry_of
+from mcp_nursery.supervisor.telemetry.providers import telemetry_of
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ...recording import Recording
-from ..specs import hang, spec
+from ...lab.recording import Recording
+from ...lab.specs import hang, spec
 
 
 async def test_connects_and_restarts(autojump_clock):
@@ -136,13 +136,13 @@ def seconds_of_a_change(servers):
     told = telemetry_of(None, Recording().providers["meter_provider"])
     snapshots = [Snapshot(ServerSpec(f"s{n}", StdioTransport("x")), ServerState.CONNECTING) for n in range(servers)]
     for snapshot in snapshots:
-        told.note(None, snapshot)
+        told.record_step(None, snapshot)
     times = []
     for pid in range(3):
         changed = [(snapshot, evolve(snapshot, pid=pid)) for snapshot in snapshots[:100]]
         began = time.process_time()
         for old, new in changed:
-            told.note(old, new)
+            told.record_step(old, new)
         times.append(time.process_time() - began)
     told.close()
     return min(times)
@@ -169,7 +169,7 @@ def test_what_is_said_of_a_server():
     for url in ("https://${HOST}/mcp", "https://x:${PORT}/", "${URL}"):
         assert about(HttpTransport(url)) == TCP
     known = HttpTransport("https://example.com/mcp?key=${KEY}")
-    later = deferred(known, env={}, server="lab", origin=Origin("/f.json"))
+    later = defer(known, env={}, server="lab", origin=EntryOrigin("/f.json"))
     assert later is not known
     assert about(later) == TCP | {"server.address": "example.com", "server.port": 443}
 

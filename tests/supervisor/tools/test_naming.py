@@ -1,12 +1,13 @@
 import re
 import subprocess
 import sys
+from itertools import combinations
 
 import pytest
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.tools import naming
-from mcp_nursery.supervisor.tools.naming import check_template, clean, public_names
+from mcp_nursery.supervisor.tools.naming import check_template, clean, public_names, rivals_of
 
 HASH = "_########"
 
@@ -149,3 +150,30 @@ def test_imports_no_event_loop() -> None:
         "sys.exit(bool({'trio', 'mcp', 'mcp_types'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("template", ["mcp_{server}_{tool}", "{tool}", "{tool}_{server}", "x{tool}"])
+def test_names_depend_on_the_rivals_alone(template):
+    """Whoever comes or goes, a server's names are the same for as long as these are: nobody else is named again."""
+    pool = ("a", "a b", "a_b", "b", "c_b")
+    crowds = [frozenset(each) for size in range(len(pool)) for each in combinations(pool, size + 1)]
+    for server in pool:
+        named: dict[frozenset[str], set[tuple[str, ...]]] = {}
+        for crowd in crowds:
+            if server in crowd:
+                names = public_names(server, ["a_b", "b_c", "b", "c"], crowd, template)
+                named.setdefault(rivals_of(server, crowd, template), set()).add(tuple(names.values()))
+        assert {len(each) for each in named.values()} == {1}
+        assert len(named) < 16
+
+
+def test_names_that_several_supervisors_ask_for_are_made_once():
+    """Also where another server could have names alike; whatever one of them does with its own."""
+    tools = [f"number_{n}" for n in range(50)]
+    for servers in ({"lab", "other"}, {"lab", "lab_number"}):
+        naming._names.cache_clear()
+        names = public_names("lab", tools, servers)
+        changed = dict(names)
+        names.clear()
+        assert public_names("lab", list(tools), frozenset(servers)) == changed
+        assert (naming._names.cache_info().misses, naming._names.cache_info().hits) == (1, 1)

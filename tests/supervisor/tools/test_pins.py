@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import Tool as Definition
 
-from mcp_nursery.supervisor.tools.fingerprint import MOST_LETTERS, MOST_VALUES
+from mcp_nursery.supervisor.tools.fingerprint import MOST_LETTERS, MOST_VERBATIM_VALUES
 from mcp_nursery.supervisor.tools.pins import (
     DefinitionChange,
     Pin,
@@ -16,10 +16,10 @@ from mcp_nursery.supervisor.tools.pins import (
     UnusablePins,
     changes_between,
     check_pinned,
-    noted_changes,
     pinned_text,
     pinning_steps,
     pins_after,
+    recorded_changes,
 )
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "number", "description": "the first"}}}
@@ -178,14 +178,14 @@ def test_what_was_seen_first_stays_until_it_is_accepted(lists, random):
         pins = seen(pins, declared)
         assert {tool: pins[tool].text for tool in declared} == {tool: model[tool] for tool in declared}
         differing = {tool for tool in declared if declared[tool] != model[tool]}
-        assert {each.tool for each in noted_changes("lab", pins)} >= differing
+        assert {each.tool for each in recorded_changes("lab", pins)} >= differing
         assert set(changes_between("lab", model, declared)) == differing
         assert seen(pins, declared) == pins
         if differing and random.random() < 0.5:
             accepted = random.choice(sorted(differing))
             pins[accepted] = pins[accepted].accepted(declared[accepted])
             model[accepted] = declared[accepted]
-            assert accepted not in {each.tool for each in noted_changes("lab", pins)}
+            assert accepted not in {each.tool for each in recorded_changes("lab", pins)}
 
 
 def test_what_is_accepted_is_what_was_shown():
@@ -194,7 +194,7 @@ def test_what_is_accepted_is_what_was_shown():
     again = text(description="Adds, and mails it.")
     pin = Pin(text()).seen(shown.after).seen(again).accepted(shown.after)
     assert pin == Pin(shown.after, again)
-    assert "mails it" in noted_changes("lab", {"add": pin})[0].diff
+    assert "mails it" in recorded_changes("lab", {"add": pin})[0].diff
 
 
 def test_room_for_the_texts_of_a_server(monkeypatch):
@@ -220,8 +220,8 @@ def test_what_is_no_pin(damaged):
 LONG = {
     "letters": "x" * (MOST_LETTERS + 1),
     "letters far down": [[{"a": ["x" * (MOST_LETTERS // 2), {"y" * (MOST_LETTERS // 2): 1}]}]],
-    "values": [{}] * (MOST_VALUES + 1),
-    "keys": {str(number): number for number in range(MOST_VALUES + 1)},
+    "values": [{}] * (MOST_VERBATIM_VALUES + 1),
+    "keys": {str(number): number for number in range(MOST_VERBATIM_VALUES + 1)},
     "odd letters": "\ud800" * (MOST_LETTERS * 3),
     "an integer": 1 << 100_000,
     "all of it": {"b": [1, {"x": ["é" * 200_000, None, 1.5]}], "a": [{}] * 20_000},

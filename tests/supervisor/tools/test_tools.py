@@ -14,7 +14,7 @@ from mcp_nursery.supervisor import Approval, InProcessTransport, ServerSpec, ope
 from mcp_nursery.supervisor.approval import ApprovalRequest, ApprovalRules
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ..specs import nothing, spec
+from ...lab.specs import nothing, spec
 
 
 def scripted(*tools: str) -> ScriptedServer:

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 from mcp_types import Tool as Definition
 
-from mcp_nursery.supervisor.tools.arguments import without_placeholders
-from mcp_nursery.supervisor.tools.filters import is_offered
 from mcp_nursery.supervisor.tools.hints import ToolHints
-from mcp_nursery.supervisor.tools.tool import Tool
+from mcp_nursery.supervisor.tools.naming import is_offered
+from mcp_nursery.supervisor.tools.tool import Tool, without_placeholders
 
 
 def tool(*, trusted: bool = True, **declared: Any) -> Tool:

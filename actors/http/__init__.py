@@ -1,0 +1,1 @@
+"""Requests to one HTTP server, and what their failures mean. No MCP."""

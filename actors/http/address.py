@@ -1,0 +1,118 @@
+"""The address of an HTTP server, without secrets in logs; and what a failure to reach it means."""
+
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+
+import httpx2
+from attrs import field, frozen
+
+from ..errors import StartFailed, leaves, one_line
+from .failures import Evidence, Fault
+
+_NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+
+
+class _Unshown(httpx2.URL):
+    """A URL whose text, in logs and errors, lacks user, password and query. It is requested whole."""
+
+    def __str__(self) -> str:
+        return _bare(self)
+
+    def __repr__(self) -> str:
+        return f"URL({_bare(self)!r})"
+
+
+@frozen
+class Address:
+    """An endpoint."""
+
+    bare: str
+    """The URL without user, password and query, for the SDK and logs."""
+    _whole: httpx2.URL = field(repr=False)
+    auth: httpx2.Auth | None = field(repr=False)
+    """Authorises requests: by default with the user and password in the URL."""
+
+    @classmethod
+    def of(cls, url: str, auth: httpx2.Auth | None = None) -> "Address":
+        """Parse a URL; `auth` takes precedence over its user and password.
+
+        Raises:
+            StartFailed: It is not valid.
+        """
+        try:
+            whole = httpx2.URL(url)
+        except httpx2.InvalidURL:
+            raise StartFailed("the url is not valid", retriable=False) from None  # the text would show it
+        if auth is None and (whole.username or whole.password):
+            auth = httpx2.BasicAuth(whole.username, whole.password)
+        return cls(_bare(whole), whole.copy_with(username="", password="", fragment=None), auth)
+
+    @property
+    def url(self) -> httpx2.URL:
+        """The URL that requests are built with; `complete` makes it whole."""
+        return httpx2.URL(self.bare)
+
+    @property
+    def host(self) -> str:
+        """Host and port, as people read them."""
+        return self._whole.netloc.decode("ascii")
+
+    def complete(self, url: httpx2.URL) -> httpx2.URL:
+        """The URL to request: with the endpoint's query, if it is the endpoint's."""
+        return _Unshown(self._whole if str(url) == self.bare else url)
+
+    def has_same_origin(self, url: httpx2.URL) -> bool:
+        """True if the endpoint's headers may go there."""
+        mine = self._whole
+        return (url.scheme, url.host, url.port) == (mine.scheme, mine.host, mine.port)
+
+
+def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
+    """The evidence in a failed request. The errors' own texts may hold a URL."""
+    host = address.host
+    for cause in _causes(error):
+        match cause:
+            case ssl.SSLCertVerificationError():
+                problem = f"the certificate of {host} is not trusted: {cause.verify_message}"
+                return Evidence(problem, Fault.UNTRUSTED)
+            case ssl.SSLError() if isinstance(error, httpx2.ConnectError):
+                return Evidence(f"TLS with {host} failed: {cause.reason or 'no reason given'}", Fault.UNREACHED)
+            case socket.gaierror():
+                return Evidence(f"{host} cannot be resolved: {cause.strerror}", Fault.UNREACHED)
+            case OSError(errno=int(number)) if number and not isinstance(cause, ssl.SSLError):
+                return Evidence(*_describe(error, host, os.strerror(number)))  # Trio says the address, too
+            case OSError(strerror=str(words)) if words:
+                return Evidence(*_describe(error, host, words))
+            case _:
+                continue
+    return Evidence(*_describe(error, host, type(error).__name__))
+
+
+def _describe(error: httpx2.RequestError, host: str, words: str) -> tuple[str, Fault]:
+    if isinstance(error, httpx2.ProxyError):
+        return f"the proxy did not connect to {host}: {one_line(error, 80)}", Fault.UNREACHED
+    if isinstance(error, _NOTHING_SENT):
+        return f"cannot connect to {host}: {words}", Fault.UNREACHED
+    return f"the connection to {host} broke: {words}", Fault.BROKEN
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The causes of an error, those in groups included."""
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        cause = waiting.pop(0)
+        if cause is None or id(cause) in seen:
+            continue
+        seen.add(id(cause))
+        yield cause
+        waiting += (*leaves(cause), cause.__cause__, cause.__context__)
+
+
+def _bare(url: httpx2.URL) -> str:
+    """Built by hand: a copy of an `_Unshown` would be asked for its text again."""
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    port = "" if url.port is None else f":{url.port}"
+    return f"{url.scheme}://{host}{port}{url.raw_path.partition(b'?')[0].decode('ascii')}"

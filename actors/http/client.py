@@ -1,0 +1,189 @@
+"""Requests to one server, with address, headers and authorisation. Redirects are reported; the sender follows them."""
+
+import ssl
+import threading
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import cache, partial
+from http.cookiejar import CookieJar
+from typing import Final
+from urllib.request import getproxies
+
+import httpx2
+import trio
+from attrs import frozen
+
+from ..version import VERSION
+from . import limits
+from .address import Address
+from .auth import ON_REFUSED, Layers
+from .responses import check_head
+
+_LOADING = threading.Lock()
+"""Held while the certificate authorities are loaded: once for the process, in a thread, since that takes tens of
+milliseconds in which no other call would make progress."""
+
+
+async def authorities() -> ssl.SSLContext:
+    """The context with the system's authorities, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names."""
+    return await trio.to_thread.run_sync(_authorities)
+
+
+async def context_for(url: httpx2.URL) -> ssl.SSLContext:
+    """The context for requests to this server; without TLS one that trusts nobody, and costs nothing."""
+    return await authorities() if url.scheme == "https" or _has_proxy_with_tls() else _nobody()
+
+
+def _authorities() -> ssl.SSLContext:
+    with _LOADING:  # many first connections begin at once
+        return _load()
+
+
+@cache
+def _load() -> ssl.SSLContext:
+    return httpx2.create_ssl_context()
+
+
+@cache
+def _nobody() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _has_proxy_with_tls() -> bool:
+    return any(proxy.startswith("https:") for proxy in getproxies().values())
+
+
+_USER_AGENT = f"mcp-nursery/{VERSION}"
+_MOST_IDLE_CONNECTIONS: Final = 20
+"""Connections on which nothing is under way that are kept for the next requests, until they are closed by time."""
+_BECOME_GET = (302, 303)
+"""Redirects that make a GET of a POST. 301 does so by old custom alone: a POST goes along it as along 308."""
+
+
+@frozen
+class Redirection:
+    """A redirect to where the server says that the resource is."""
+
+    problem: str
+    """In one line for people."""
+    target: httpx2.URL | None = None
+    """None if it is not to be followed."""
+
+
+class HttpClient:
+    """Sends requests to one origin, and never along a redirect by itself.
+
+    Args:
+        make: Makes what has the connections, with so many kept on which nothing is under way. The library closes those
+            that have been idle for too long at the next request only: they are closed here, all at once, while the
+            streams that last have connections of their own.
+        address: Where the server is.
+    """
+
+    def __init__(self, make: Callable[[int], httpx2.AsyncClient], address: Address) -> None:
+        self._make = make
+        self._client = make(_MOST_IDLE_CONNECTIONS)
+        self._lasting: httpx2.AsyncClient | None = None
+        """Has the streams that last."""
+        self.address = address
+        """The address of the server."""
+
+    async def close_idle(self) -> None:
+        """Close all connections but those of streams that last. No other request may be under way."""
+        idle, self._client = self._client, self._make(_MOST_IDLE_CONNECTIONS)
+        await _close(idle)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await _close(self._client)
+        if self._lasting is not None:
+            await _close(self._lasting)
+
+    def _of(self, *, lasting: bool) -> httpx2.AsyncClient:
+        if not lasting:
+            return self._client
+        if self._lasting is None:
+            self._lasting = self._make(0)
+        return self._lasting
+
+    async def send(
+        self,
+        method: str,
+        url: httpx2.URL,
+        headers: Mapping[str, str],
+        body: AsyncIterable[bytes] | None = None,
+        *,
+        lasting: bool = False,
+        on_refused: Callable[[], None] | None = None,
+    ) -> httpx2.Response:
+        """Send a request and return the head of its answer, which the caller closes. `lasting`: the answer is a stream
+        that is held open. `on_refused` is called each time when the server refuses it for its authorisation, before it
+        waits for another token.
+
+        Raises:
+            httpx2.RequestError: There is no answer.
+            TooLarge: Its head is over the limit.
+            AuthFailed: The authorisation itself has failed.
+        """
+        encoded = httpx2.Headers(dict(headers), encoding="utf-8")  # ids of events may be of any letters
+        extensions: dict[str, object] = {"trace": check_head}
+        if on_refused is not None:
+            extensions[ON_REFUSED] = on_refused
+        client = self._of(lasting=lasting)
+        request = client.build_request(method, url, headers=encoded, content=body, extensions=extensions)
+        request.url = self.address.complete(request.url)  # not shown in logs; `build_request` would undo it
+        return await client.send(request, stream=True, follow_redirects=False)
+
+    def redirection(self, response: httpx2.Response) -> Redirection | None:
+        """The redirect in an answer, to be followed within the origin and with the same method; None if it is none."""
+        follow = response.next_request
+        if follow is None:
+            return None
+        url, method = follow.url, response.request.method
+        where = f"HTTP {response.status_code} redirect to {origin_of(url)}"
+        reason = None
+        if not self.address.has_same_origin(url):
+            reason = "another origin"
+        elif url.userinfo:
+            reason = "its URL holds a user name"
+        elif method == "POST" and response.status_code in _BECOME_GET:
+            reason = "the method would change to GET"
+        if reason is not None:
+            return Redirection(f"{where}, which is not followed: {reason}")
+        return Redirection(where, url)
+
+
+def origin_of(url: httpx2.URL) -> str:
+    """Scheme, host and port, always with the port."""
+    host = f"[{url.host}]" if ":" in url.host else url.host
+    port = url.port or {"http": 80, "https": 443}.get(url.scheme, 0)
+    return f"{url.scheme}://{host}:{port}"
+
+
+@asynccontextmanager
+async def open_client(address: Address, headers: Mapping[str, str]) -> AsyncGenerator[HttpClient, None]:
+    """A client for the block; leaving it closes the connections."""
+    make = partial(
+        httpx2.AsyncClient,
+        auth=Layers(address, headers),
+        cookies=CookieJar(),  # the same for all: by one, a balancer may find the session again
+        headers={"user-agent": _USER_AGENT},
+        timeout=None,
+        verify=await context_for(address.url),
+    )
+    client = HttpClient(lambda kept: make(limits=_limits(kept)), address)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def _limits(kept: int) -> httpx2.Limits:
+    return httpx2.Limits(
+        max_connections=None, max_keepalive_connections=kept, keepalive_expiry=limits.CONNECTION_IDLE_LIMIT
+    )
+
+
+async def _close(client: httpx2.AsyncClient) -> None:
+    with trio.CancelScope(shield=True):  # takes no time
+        await client.aclose()

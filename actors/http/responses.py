@@ -1,0 +1,145 @@
+"""Answers over HTTP, read whole within bounds; and what a refusal shows."""
+
+import math
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from http import HTTPStatus
+from typing import Any
+
+import httpx2
+import orjson
+import trio
+from attrs import evolve
+
+from ..errors import folded
+from ..fairness import Pace
+from ..outcomes import Challenge
+from . import limits
+from .failures import Evidence, Fault
+
+EVENTS = "text/event-stream"
+
+
+class TooLarge(Exception):
+    """An answer over the limit."""
+
+    def __init__(self, size: int, limit: int, *, whole: bool = False) -> None:
+        at_least = "" if whole else "at least "
+        super().__init__(f"an answer of {at_least}{size:,} bytes, over the limit of {limit:,}")
+
+    @property
+    def evidence(self) -> Evidence:
+        """The evidence in it."""
+        return Evidence(str(self), Fault.OVERSIZED)
+
+
+class TooManyHeaders(TooLarge):
+    """An answer whose head is over the limit."""
+
+    def __init__(self, count: int) -> None:
+        Exception.__init__(self, f"an answer with {count:,} headers, and the limit is {limits.MOST_HEADERS:,}")
+
+
+async def check_head(event: str, info: Mapping[str, Any]) -> None:
+    """For httpcore, as the `trace` of a request: refuse a head before more than its lines are parsed.
+
+    Raises:
+        TooManyHeaders: It has more than 1,000.
+    """
+    if event == "http11.receive_response_headers.complete":
+        *_, headers = info["return_value"]
+        if len(headers) > limits.MOST_HEADERS:
+            raise TooManyHeaders(len(headers))
+
+
+def media_type(response: httpx2.Response) -> str:
+    """The type of the body, without parameters."""
+    return response.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def parts_of(response: httpx2.Response, hear: Callable[[], None]) -> AsyncGenerator[bytes, None]:
+    """The decoded body as it comes; `hear` is called for each part. One read may bring thousands of parts: other tasks
+    get their turn between them.
+
+    Raises:
+        httpx2.RequestError: It broke off, or is encoded more than once: a few bytes may then decode to terabytes, which
+            no time limit could end.
+    """
+    if len(response.headers.get_list("content-encoding", split_commas=True)) > 1:
+        raise httpx2.DecodingError("encoded more than once")
+    pace = Pace()
+    async with aclosing(response.aiter_bytes()) as parts:
+        async for part in parts:
+            if pace.spent(len(part)):
+                await trio.lowlevel.checkpoint()
+            hear()
+            yield part
+
+
+async def read_body(response: httpx2.Response, limit: trio.CancelScope, at_most: int) -> bytes:
+    """The body. It may take any time as long as parts keep coming.
+
+    Raises:
+        TooLarge: It is longer than `at_most` bytes.
+        httpx2.RequestError: It broke off.
+    """
+    parts: list[bytes] = []
+    size = 0
+    declared = response.headers.get("content-length", "")
+    if "content-encoding" not in response.headers and declared.isdecimal() and int(declared) > at_most:
+        raise TooLarge(int(declared), at_most, whole=True)
+
+    def go_on() -> None:
+        if limit.deadline < math.inf:
+            limit.deadline = trio.current_time() + limits.POST_LIMIT
+
+    async with aclosing(parts_of(response, go_on)) as body:
+        async for part in body:
+            size += len(part)
+            if size > at_most:
+                raise TooLarge(size, at_most)
+            parts.append(part)
+    return b"".join(parts)
+
+
+async def read_refusal(response: httpx2.Response, limit: trio.CancelScope) -> dict[str, Any] | None:
+    """The JSON-RPC error in an answer that is a refusal; None if there is none."""
+    try:
+        return error_in(await read_body(response, limit, limits.REFUSAL_LIMIT))
+    except TooLarge:
+        return None
+
+
+def error_in(body: bytes) -> dict[str, Any] | None:
+    """The JSON-RPC error in a body, even if the rest of a message is missing; None if there is none."""
+    try:
+        error = orjson.loads(body)["error"]
+        return error if isinstance(error["code"], int) and isinstance(error["message"], str) else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def refusal_evidence(
+    status: int,
+    error: dict[str, Any] | None = None,
+    *,
+    in_session: bool = False,
+    challenge: Challenge | None = None,
+) -> Evidence:
+    """The evidence in an answer of 400 or more."""
+    problem = f"HTTP {status} {_phrase(status)}".rstrip()
+    code = None
+    if error is not None:
+        problem, code = f"{problem}: {folded(error['message'])}", error["code"]
+    evidence = Evidence(problem, status=status, code=code, in_session=in_session, challenge=challenge)
+    if not evidence.wants_scope:
+        return evidence
+    scope = challenge and challenge.scope
+    return evolve(evidence, problem=f"{problem}: insufficient_scope{f', it wants {scope}' if scope else ''}")
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""

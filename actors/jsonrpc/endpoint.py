@@ -1,0 +1,552 @@
+"""The JSON-RPC endpoint of one connection: requests out and their answers in, and what the peer asks and reports.
+
+Theory of operation
+-------------------
+
+Two kinds of requests share one table, because a connection has one space of ids:
+
+- Calls. They come in batches by `post`, are framed by the codec of their tool, and leave in one write. Their answers
+  come to their slots, in which callers wait. No task is spawned for a call.
+- Requests of the session: the handshake, lists, pings. `send_raw_request` sends one and waits for the raw result.
+
+The way out never waits. A carrier writes at once what the peer takes, and queues the rest; each slot learns when the
+write of its frame begins. So an actor that cancels, or that ends, is never stuck behind a peer that does not read.
+
+The way in is `take_in`: frames of the peer, in order, with their origin. A message of some length is looked through
+before it is parsed, since only an answer that somebody waits for may hold many values, and what is parsed costs by
+its values. A turn of the loop is bounded by messages and bytes, whatever they are. Then each message is one of four
+things:
+
+    an answer            decides the slot of its id, unless its origin may not answer that request
+    a request            is served in a task of its own: by the session, or by the maker of the call that it is about
+    a notification       about a request goes to its slot; any other waits for the session, within bounds
+    none of these        is counted, and dropped
+
+What one broken message does is bounded too: it hides no other message of its batch, and no later frame.
+
+The end comes once. `lose` decides all slots with the same loss, whatever has caused it; `hear_no_more` decides them
+while what was queued may still be written. An answer that comes for a slot that is gone is told to the origin as a
+stray one.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import trio
+from attrs import evolve, frozen
+
+from ..account import Account
+from ..fairness import Pace, by_turns
+from ..limits import USUAL, Limits
+from ..messages import LISTED, Request
+from ..outcomes import Answered, Busy, Dropped, Loss, Malformed, Outcome, Rejected, Unlisted, Unsendable
+from ..pieces import SMALL
+from ..protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    LISTEN_STREAM_METHODS,
+    LOG_LEVEL_META_KEY,
+    REQUEST_TIMEOUT,
+    JsonRpcError,
+    RequestId,
+    as_request_id,
+)
+from ..reply import PROGRESS, ReplySlot
+from ..secrets import HIDE_SECRETS
+from . import codec, large_messages
+from .carrier import Carrier, Origin, Outgoing, no_headers
+from .codec import inject_trace
+from .incoming import Inbound, Intercept, Notices, OnNotify, OnRequest, PeerRequest, PeerRequests
+from .pending import CLOSED_BY_US, CallTable, outcome_of
+
+if TYPE_CHECKING:
+    from mcp.shared.dispatcher import CallOptions
+
+logger: Final = logging.getLogger(__name__)
+
+_STAMP_PREFIX = "io.modelcontextprotocol/"
+
+_FEW: Final = 1 << 10
+"""Bytes of a message whose values are not counted: they are few."""
+_OPENING_METHODS: Final = frozenset(["initialize", "server/discover"])
+
+
+class ConnectionClosed(JsonRpcError):
+    """For the session: the connection ended before the reply."""
+
+
+class PeerError(JsonRpcError):
+    """For the session: the peer answered with an error."""
+
+    def __init__(self, refusal: Rejected) -> None:
+        super().__init__(refusal.code, refusal.message, refusal.data)
+        self.refusal = refusal
+
+
+class RequestTimedOut(JsonRpcError):
+    """For the session: the request's own timeout elapsed, its write included."""
+
+
+class Endpoint:
+    """Reads the peer's messages, and sends the session's own requests beside the calls.
+
+    Calls come by `post` and are answered in their slots; everything else is the session's, which runs this.
+    The log calls the peer by the name of its `server`. `offer` is the version of the protocol that
+    `initialize` offers, in place of the session's own; `overhear` is told of notifications about no request;
+    `capabilities` are what those are told as that the session has; what waits is charged to the `account`.
+    """
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        limits: Limits = USUAL,
+        account: Account | None = None,
+        *,
+        server: str = "a server",
+        offer: str | None = None,
+        overhear: Callable[[str, Mapping[str, Any], Hashable], None] | None = None,
+        capabilities: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._carrier = carrier
+        self.account: Account = account or Account()
+        """Of what waits for the peer, or of what it says."""
+        self.lost: trio.Event = trio.Event()
+        """Set once the connection is gone and every waiting slot is decided."""
+        self.loss: Loss = CLOSED_BY_US
+        """The reason of its loss."""
+        self.is_mute: bool = False
+        """True if the peer sends nothing more."""
+        self._table = CallTable(self.account)
+        """The requests that wait for an answer."""
+        self.calls: Final = self._table.calls
+        """The slots of callers among these; the session's own requests do not count."""
+        self._offer = offer
+        self._capabilities = capabilities or {}
+        self._overhear = overhear
+        self.stamp: dict[str, Any] = {}
+        """The members that the session puts into every request's `_meta`, learnt from its last list."""
+        self.logs: bool = True
+        """True if the peer is asked for its log, as the session would in every request."""
+        self._server = server
+        self.noise: int = 0
+        """Frames that were no JSON-RPC message."""
+        self.refused: int = 0
+        """Frames that were not read."""
+        self.heard_at: float = -math.inf
+        """The time of the peer's last message, on Trio's clock."""
+        self.pages: dict[str, Page] = {}
+        """By method of `LISTED`: where its result leaves its entries, unparsed. The session gets the rest: it would
+        validate all entries in one go."""
+        self.hello: dict[str, Any] | None = None
+        """The last answer that opened the conversation, as it came."""
+        self._limits = limits
+        self._pace = Pace()
+        self._notices: Notices | None = None
+        """Made for the first one: many servers never send any."""
+        self._requests = PeerRequests(self, self.account, limits.kept)
+        self._session: _Session | None = None
+        """The session that runs it; None before."""
+
+    @property
+    def serving(self) -> int:
+        """Requests of the peer that are not answered yet."""
+        return len(self._requests)
+
+    # -- calls ----------------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Calls that wait for an answer."""
+        return len(self.calls)
+
+    async def settled(self) -> None:
+        """Wait until a call leaves `in_flight`."""
+        await self._table.settled.park()
+
+    def post(self, batch: Sequence[Request]) -> None:
+        """Number, frame and write calls, with one write. A slot whose frame finds no room is `Busy`; one that has no
+        codec is `Unlisted`."""
+        if self.lost.is_set():
+            for call in batch:
+                call.slot.resolve(self.loss)
+            return
+        framed = [call for call in batch if self._frame(call)]
+        for refused in self._carrier.send(framed):
+            assert refused.slot is not None  # a call's
+            self.conclude(refused.slot, Busy())
+
+    def _frame(self, call: Request) -> bool:
+        """Number a call and write its frame; False if it cannot be written."""
+        slot, codec = call.slot, call.codec
+        if codec is None:
+            slot.resolve(Unlisted())
+            return False
+        request_id = self._table.open(slot, codec=codec)
+        try:
+            call.frame = codec.frame(request_id, call.params, call.meta, wants_progress=slot.wants_progress)
+        except TypeError as error:
+            self.conclude(slot, Unsendable(str(error)))
+            return False
+        return True
+
+    def cancel(self, *slots: ReplySlot) -> None:
+        """The callers gave up: withdraw their calls, or tell the peer."""
+        self.drop(slots, "the caller gave up")
+
+    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+        """Nobody waits for these requests any more. See `Carrier.drop`."""
+        for slot in slots:
+            if slot in self.calls:
+                self._table.relays.give_up(slot)
+            self._table.forget(slot)
+        self._carrier.drop(slots, reason)
+
+    def withdraw_unsent(self) -> None:
+        """Give up every call of which no byte has left."""
+        unsent = [slot for slot in self.calls if not slot.sent]
+        self.drop(unsent, None)
+        for slot in unsent:
+            slot.resolve(CLOSED_BY_US)
+
+    def conclude(self, slot: ReplySlot, outcome: Outcome) -> None:
+        """Decide a request: later answers are ignored."""
+        self._table.forget(slot)
+        slot.resolve(outcome)
+
+    def hear_no_more(self, loss: Loss) -> None:
+        """The peer says nothing more, though it may still read: every waiting slot is decided."""
+        self.is_mute, self.loss = True, loss
+        self._table.fail_all(loss)
+
+    def lose(self, loss: Loss) -> None:
+        """The connection is lost, even if the peer has not ended it: every waiting slot is decided, once."""
+        if self.lost.is_set():
+            return
+        self.loss = evolve(loss, pending=len(self.calls))
+        self.lost.set()
+        self._table.clear(self.loss)
+
+    # -- the session's requests and notifications -----------------------------------------------------------------
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None
+    ) -> dict[str, Any]:
+        """Send a request of the session and return its raw result.
+
+        Raises:
+            JsonRpcError: The peer's error, `RequestTimedOut` or `ConnectionClosed`.
+            ValueError: `opts["request_id"]` is in flight already.
+            RuntimeError: Before `run()`.
+        """
+        opts = {} if opts is None else opts
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.is_mute or self.lost.is_set():
+            raise self._closed()
+        if self._session is None:
+            raise RuntimeError("the endpoint is not running")
+        slot = ReplySlot(wants_progress=opts.get("on_progress") is not None)
+        request_id = self._table.open(slot, opts.get("request_id"))
+        frame = codec.request(request_id, method, self._prepared(method, params, request_id, slot))
+        self._carrier.send([Outgoing(frame, slot, method, _headers_of(opts), "timeout" in opts)])
+        return await self._reply(slot, method, opts)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None) -> None:
+        """Send a notification of the session; dropped once the connection is lost."""
+        if not self.lost.is_set():
+            outgoing = Outgoing(codec.notification(method, params), method=method, headers=_headers_of(opts or {}))
+            await self._carrier.notify(outgoing)
+
+    def _prepared(
+        self, method: str, params: Mapping[str, Any] | None, request_id: RequestId, slot: ReplySlot
+    ) -> dict[str, Any]:
+        prepared = dict(params or {})
+        meta: dict[str, Any] = dict(prepared.pop("_meta", None) or {})
+        if not self.logs:
+            meta.pop(LOG_LEVEL_META_KEY, None)
+        if CLIENT_CAPABILITIES_META_KEY in meta:
+            meta[CLIENT_CAPABILITIES_META_KEY] = self._told(meta[CLIENT_CAPABILITIES_META_KEY])
+        if method == "initialize" and "capabilities" in prepared:
+            prepared["capabilities"] = self._told(prepared["capabilities"])
+        if method in LISTED:
+            self.stamp = {key: value for key, value in meta.items() if key.startswith(_STAMP_PREFIX)}
+        if method == "initialize" and self._offer is not None:
+            prepared["protocolVersion"] = self._offer
+        if slot.wants_progress:
+            meta["progressToken"] = request_id
+        inject_trace(meta)
+        return prepared | {"_meta": meta} if meta else prepared
+
+    def _told(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """The session's own capabilities, each as the peer is told of it."""
+        return {name: self._capabilities.get(name, value) for name, value in own.items()}
+
+    async def _reply(self, slot: ReplySlot, method: str, opts: "CallOptions") -> dict[str, Any]:
+        timeout = opts.get("timeout", math.inf)
+        outcome: Outcome | None = None
+        try:
+            with trio.move_on_after(timeout):
+                outcome = await slot.wait(opts.get("on_progress"))
+        finally:
+            if outcome is None:
+                tell = opts.get("cancel_on_abandon", True) and method != "initialize"  # the protocol forbids it
+                self.drop([slot], "the caller gave up" if tell else None)
+        if outcome is None:
+            raise RequestTimedOut(REQUEST_TIMEOUT, f"{method} timed out after {timeout:g} s")
+        raw = self._raw(outcome)
+        if method in _OPENING_METHODS:
+            self.hello = raw
+        return self._without_entries(method, raw, outcome) if method in self.pages else raw
+
+    def _without_entries(self, method: str, raw: dict[str, Any], outcome: Outcome) -> dict[str, Any]:
+        entries: object = raw.get(LISTED[method])
+        if type(entries) is not list or not isinstance(outcome, Answered):
+            return raw  # not valid MCP: the session raises
+        self.pages[method] = Page(cast("list[object]", entries), outcome.size)
+        return raw | {LISTED[method]: []}
+
+    def _raw(self, outcome: Outcome) -> dict[str, Any]:
+        """The raw result, or a fresh error for each waiter: tracebacks are per raise."""
+        match outcome:
+            case Answered(result=result):
+                return result
+            case Rejected():
+                raise PeerError(outcome)
+            case Malformed():
+                raise PeerError(Rejected(INTERNAL_ERROR, outcome.problem))
+            case Dropped():
+                raise PeerError(Rejected(CONNECTION_CLOSED, outcome.problem))
+            case _:
+                raise self._closed()
+
+    def _closed(self) -> ConnectionClosed:
+        return ConnectionClosed(CONNECTION_CLOSED, self.loss.message)
+
+    # -- the peer's messages ----------------------------------------------------------------------------
+
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: Intercept | None = None,
+        *,
+        task_status: Any = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Run the endpoint until the peer is gone. Runs once; a lost connection is a return, not an error."""
+        async with trio.open_nursery() as nursery:
+            self._session = _Session(nursery, on_request, on_notify, on_notify_intercept)
+            task_status.started()
+            try:
+                # Now: a callback that serves the peer may take its time to end.
+                self.lose(await self._carrier.run(self, nursery))
+            finally:
+                self.lose(CLOSED_BY_US)  # unless it was lost before; nothing is written any more
+            nursery.cancel_scope.cancel()
+
+    def hear(self) -> None:
+        """The peer sent something."""
+        self.heard_at = trio.current_time()
+
+    async def take_in(self, batch: list[bytes], origin: Origin) -> None:
+        """Process frames of the peer, in order; `origin`: where they came from."""
+        session = self._session
+        assert session is not None  # who runs it
+        for frame in batch:
+            size = len(frame)
+            try:
+                if frame[:1] != b"{" and large_messages.is_batch(frame):
+                    messages = await by_turns(large_messages.split(frame, most=self._limits.values))
+                    await self.take_in(messages, origin)  # none of which is a batch
+                else:
+                    size = await self._accept(frame, origin, session)
+            except large_messages.MessageTooCostly as refusal:
+                self.refuse(frame, str(refusal), origin)
+            except ValueError:
+                self._count_noise(frame)
+                origin.garbled(frame)
+            if self._pace.spent(size):  # whatever it was
+                await self._take_turns(origin)
+
+    async def _accept(self, frame: bytes, origin: Origin, session: "_Session") -> int:
+        """Process a frame; returns the bytes that it counts for, which with many values are more."""
+        size = len(frame)
+        if size <= _FEW or (size <= SMALL and not large_messages.is_crowded(frame)):
+            self._dispatch(codec.message(frame), size, origin, session)
+            return size
+        problem: str | None = None  # and not the error, whose frames hold the message
+        with large_messages.Uncollected() as pause:
+            message = await by_turns(large_messages.read(frame, most=self._most_values(frame, origin), pause=pause))
+            try:
+                self._dispatch(message, size, origin, session)
+            except ValueError as error:
+                problem = str(error)
+            del message  # it would outlive the pause
+        if problem is not None:
+            raise ValueError(problem)
+        return max(size, SMALL)
+
+    def _most_values(self, frame: bytes, origin: Origin) -> int:
+        """The values that a message may have: only an answer that somebody waits for may have many."""
+        members = large_messages.members(frame)
+        is_answer = "method" not in members and (slot := self._table.find(members)) and origin.may_answer(slot)
+        return self._limits.values if is_answer else min(self._limits.unasked, self._limits.values)
+
+    async def _take_turns(self, origin: Origin) -> None:
+        """Let others run, and the peer read."""
+        await trio.lowlevel.checkpoint()
+        await self._requests.begun()
+        await origin.heeded()
+
+    def _dispatch(self, message: dict[str, Any], size: int, origin: Origin, session: "_Session") -> None:
+        """Process one message, which came in `size` bytes."""
+        method = message.get("method")
+        if method is None:
+            self._answer(message, size, origin)
+        elif not isinstance(method, str):
+            raise ValueError("a method that is not a string")  # like any other broken frame
+        elif (request_id := as_request_id(message.get("id"))) is not None:
+            asked = PeerRequest(request_id, method, _object(message.get("params")), origin, size)
+            self._requests.begin(session.nursery, self._handler(method, origin, session), asked)
+        elif "id" not in message:
+            self._notice(method, _object(message.get("params")), size, origin, session)
+        else:  # nobody can answer it
+            origin.garbled(codec.encode(message))
+
+    def _handler(self, method: str, origin: Origin, session: "_Session") -> OnRequest:
+        if self._table.relays.may_answer(method) and (origin.slot is None or origin.slot.relay is not None):
+            return self._table.relays.handler(origin.slot, others=self._has_others)
+        return session.on_request
+
+    def _answer(self, message: dict[str, Any], size: int, origin: Origin) -> None:
+        slot = self._table.find(message)
+        if slot is None or not origin.may_answer(slot):
+            self._table.relays.answered(message.get("id"))
+            origin.stray(message)
+            return
+        self.conclude(slot, origin.judge(outcome_of(message, size), slot))
+
+    def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
+        """Refuse a frame. If its ends name a request, the peer that sent that, or the caller that waits, is told; of a
+        list that has changed only what was said of it is lost."""
+        self.refused += 1
+        if math.log10(self.refused).is_integer():  # see `_count_noise`
+            logger.warning("refused %s", problem)
+        members = large_messages.members(frame)
+        method, request_id = members.get("method"), as_request_id(members.get("id"))
+        if "method" in members:
+            self._refuse_unasked(method, request_id, problem, origin)
+        elif request_id is not None:
+            slot = self._table.find(members)
+            if slot is not None and origin.may_answer(slot):
+                self.conclude(slot, Malformed(problem))
+        elif len(self._table) and frame.lstrip()[:1] in (b"{", b"["):  # not if it is no message at all
+            origin.unread(problem)
+        else:
+            origin.garbled(frame)
+
+    def _refuse_unasked(self, method: object, request_id: RequestId | None, problem: str, origin: Origin) -> None:
+        if not isinstance(method, str):
+            return
+        if request_id is not None:
+            origin.respond(codec.error(request_id, INVALID_REQUEST, problem))
+        elif method in LISTEN_STREAM_METHODS and self._session is not None:
+            self._notice(method, None, 0, origin, self._session)
+
+    def _notice(
+        self, method: str, params: dict[str, Any] | None, size: int, origin: Origin, session: "_Session"
+    ) -> None:
+        if method == PROGRESS and params is not None:
+            self._table.report(params, size)
+        elif method == "notifications/cancelled":
+            self._requests.cancel(params)
+        elif method not in LISTEN_STREAM_METHODS:
+            if self._table.relays.note(method, params, size, origin.slot, others=self._has_others):
+                return
+            if origin.slot is None and size <= SMALL:
+                self._let_hear(method, params or {})
+        if session.intercepts(method, params):
+            return
+        if self._notices is None:
+            self._notices = Notices(most=self._limits.kept, account=self.account)
+            session.nursery.start_soon(self._deliver, self._notices, session.on_notify)
+        self._notices.add(method, params, size)
+
+    async def _deliver(self, notices: Notices, on_notify: OnNotify) -> None:
+        """Hand notifications to the session one at a time, in the order of the wire, as many in a turn as are read."""
+        pace = Pace()
+        while True:
+            takes_turn = pace.spent(0) or not len(notices)
+            method, params = await notices.receive() if takes_turn else notices.receive_nowait()
+            try:
+                await on_notify(Inbound(self, None, params), method, params)
+            except Exception:
+                logger.exception("the handler of notification %r raised", HIDE_SECRETS.get()(method))
+
+    @property
+    def _has_others(self) -> bool:
+        """True if calls of the host's own are in flight."""
+        return len(self.calls) > len(self._table.relays)
+
+    def _let_hear(self, method: str, params: Mapping[str, Any]) -> None:
+        """Hand on what can be about nobody's call, or about calls of one principal alone for which nobody waits:
+        servers need not answer those that were cancelled."""
+        if self._overhear is None:
+            return
+        relays = self._table.relays
+        if not self.calls and relays.is_idle:
+            self._overhear(method, params, None)
+        elif not self._has_others and (principal := relays.only_principal) is not None:
+            self._overhear(method, params, principal)
+
+    def _count_noise(self, frame: bytes) -> None:
+        self.noise += 1
+        if math.log10(self.noise).is_integer():  # the 1st, 10th, 100th…: a babbling server must not fill the log
+            # Not the bytes: they may hold secrets, which are not known here.
+            logger.warning(
+                "%s: dropped %d frames that are not JSON-RPC, the latest of %d bytes",
+                self._server,
+                self.noise,
+                len(frame),
+            )
+
+
+@frozen(eq=False)
+class Page:
+    """The entries of one page of a list, unparsed, and the bytes of the message that brought them."""
+
+    entries: Sequence[object]
+    size: int
+
+
+NO_PAGE = Page([], 0)
+"""A page that has not come."""
+
+
+@frozen
+class _Session:
+    """The session that runs this: its handlers, and where tasks for them run."""
+
+    nursery: trio.Nursery
+    on_request: OnRequest
+    on_notify: OnNotify
+    intercept: Intercept | None
+
+    def intercepts(self, method: str, params: Mapping[str, Any] | None) -> bool:
+        """True if it takes a notification out of turn."""
+        try:
+            return self.intercept is not None and self.intercept(method, params)
+        except Exception:
+            logger.exception("the session failed to look at notification %r", HIDE_SECRETS.get()(method))
+            return False
+
+
+def _headers_of(opts: "CallOptions") -> Callable[[], Mapping[str, str]]:
+    headers = opts.get("headers")
+    return (lambda: headers) if headers else no_headers
+
+
+def _object(params: object) -> dict[str, Any] | None:
+    return cast("dict[str, Any]", params) if type(params) is dict else None

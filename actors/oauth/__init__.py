@@ -1,0 +1,1 @@
+"""The OAuth client: tokens, and how a connection gets and renews them."""

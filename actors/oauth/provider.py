@@ -1,0 +1,310 @@
+"""Drives the SDK's OAuth providers: they say which request comes next; here it is sent, and its answer is checked.
+
+Used directly, a provider would delay all requests of a connection for the time of each, would quote answers in its log,
+and would ask a person in the middle of a request. So it is used only for the way from a refusal to a token; the refusal
+is one that has come already, or an empty one.
+"""
+
+import warnings
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, cast
+from urllib.parse import parse_qs
+
+import httpx2
+from attrs import define, field
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError, OAuthTokenError
+from mcp.client.auth.exceptions import OAuthRegistrationError
+from mcp.client.auth.extensions.client_credentials import (
+    ClientCredentialsOAuthProvider,
+    PrivateKeyJWTOAuthProvider,
+    SignedJWTParameters,
+)
+from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
+from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import AnyUrl, ValidationError
+
+from ..errors import one_line
+from ..outcomes import Challenge
+from .settings import OAuth, is_loopback
+from .token_endpoint import GrantRefused, Passing, check_answer, end_of, send, token_in
+from .tokens import Tokens
+
+_FORM_TYPE = "application/x-www-form-urlencoded"
+_UNWELL = (429, *range(500, 600))
+_ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError, ValueError)
+_CLIENT_AUTHENTICATION: Final = "client_secret_basic"
+"""The default way to send a secret: every issuer has to accept it (RFC 6749, 2.3.1)."""
+_METHOD: Final = "S256"
+"""The method that ties a login to who began it (RFC 7636). `plain` ties it to nobody who can read the page's
+address."""
+_CLIENT_NAME = "mcp-nursery"
+"""The name of the client for issuers, and for the people they ask."""
+
+
+class Consent(Protocol):
+    """A person who can be asked."""
+
+    @property
+    def redirect_uri(self) -> str:
+        """The place to which the browser comes back."""
+        ...
+
+    async def ask(self, url: str) -> AuthorizationCodeResult:
+        """Have the person visit this URL; returns what the browser comes back with.
+
+        Raises:
+            GrantRefused: They do not agree.
+        """
+        ...
+
+
+@define
+class _ProviderTokens:
+    """The `TokenStorage` of a provider: what it finds, and what it stores."""
+
+    near: bool
+    """True if the server, or its issuer, is on this machine."""
+    client: OAuthClientInformationFull | None = field(default=None, repr=False)
+    token: OAuthToken | None = field(default=None, repr=False)
+    endpoint: str = ""
+    resource: str | None = None
+    unwell: Passing | None = None
+    """The reason why the description that was last asked for is not known. A provider would go on without it, at the
+    server."""
+
+    def check_place(self, url: httpx2.URL) -> None:
+        """Check that a server may lead there: one elsewhere is to reach nothing that listens on this machine.
+
+        Raises:
+            GrantRefused: It may not.
+        """
+        if url.scheme != "https" and not self.near:
+            raise GrantRefused(f"{url.host} is not asked: a server elsewhere may lead to https alone")
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """None: the stored ones were refused."""
+        return None
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Take them."""
+        self.token = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """The client that is registered already."""
+        return self.client
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Record the registration of the client."""
+        self.client = client_info
+
+
+async def authorise(
+    words: OAuth, url: str, challenge: Challenge, consent: Consent | None = None, known: Tokens | None = None
+) -> Tokens:
+    """Get tokens.
+
+    Args:
+        words: The settings of the authorisation.
+        url: The server, without user, password and query.
+        challenge: What it said when it refused. `words.scopes` goes before the scopes in it.
+        consent: The person, if the grant needs one.
+        known: What an earlier consent left: the client is registered already.
+
+    Raises:
+        Passing: It is not possible now.
+        GrantRefused: The issuer or the person refuses.
+    """
+    scopes = " ".join(words.scopes) or challenge.scope
+    near = is_loopback(url) or is_loopback(words.issuer or "")
+    kept = _ProviderTokens(near, _client_of(words, consent, known, scopes))
+    with warnings.catch_warnings():  # that no issuer is named is the user's decision, of which the documentation warns
+        warnings.simplefilter("ignore")
+        try:
+            provider = _provider(words, url, kept, consent)
+        except _ERRORS as error:
+            raise GrantRefused(one_line(error)) from None
+    headers = {MCP_PROTOCOL_VERSION_HEADER: HANDSHAKE_PROTOCOL_VERSIONS[-1]}
+    request = httpx2.Request("POST", url, headers=headers)
+    await _drive(provider, request, _refusal(request, scopes, challenge), kept)
+    if kept.token is None:
+        raise GrantRefused("no token came of it")
+    token, client = kept.token, kept.client
+    return Tokens(
+        token.access_token,
+        token.refresh_token,
+        end_of(token),
+        token.scope,
+        None if client is None else client.issuer or words.issuer,
+        kept.endpoint,
+        kept.resource,
+        {} if client is None else client.model_dump(mode="json", exclude_none=True),
+    )
+
+
+def _refusal(request: httpx2.Request, scopes: str | None, challenge: Challenge) -> httpx2.Response:
+    """The refusal that began it, with the scopes that are to be asked for."""
+    said = {"scope": scopes, "resource_metadata": challenge.resource_metadata}
+    usable = {name: value for name, value in said.items() if value and value.isascii() and '"' not in value}
+    parts = ", ".join(f'{name}="{value}"' for name, value in usable.items())
+    return httpx2.Response(401, headers={"www-authenticate": f"Bearer {parts}".strip()}, request=request)
+
+
+async def _drive(
+    provider: httpx2.Auth, request: httpx2.Request, refusal: httpx2.Response, kept: _ProviderTokens
+) -> None:
+    """Send what the provider wants sent, until it would send the request itself with a token."""
+    flow = provider.async_auth_flow(request)
+    try:
+        await anext(flow)
+        response = refusal
+        while (outgoing := await flow.asend(response)) is not request:
+            response = await _answer(outgoing, kept)
+    except StopAsyncIteration:
+        return
+    except (Passing, GrantRefused):
+        raise
+    except _ERRORS as error:
+        raise (kept.unwell or GrantRefused(one_line(error))) from None
+    except Exception as error:  # a provider may raise anything about a peer's answer, and it has logged that
+        raise GrantRefused(f"what was said on the way to a token makes no sense: {type(error).__name__}") from None
+    finally:
+        await flow.aclose()
+
+
+async def _answer(outgoing: httpx2.Request, kept: _ProviderTokens) -> httpx2.Response:
+    """The answer to a request of the provider. It does not get an answer that grants nothing: it would quote it."""
+    kept.check_place(outgoing.url)
+    form = outgoing.headers.get("content-type") == _FORM_TYPE
+    if outgoing.method == "POST" and kept.unwell is not None:
+        raise kept.unwell
+    await outgoing.aread()  # what goes along a redirect is not at hand yet
+    response = await send(outgoing)
+    if response.next_request is not None:
+        return response
+    if outgoing.method != "POST":
+        unwell = response.status_code in _UNWELL
+        kept.unwell = Passing(f"{outgoing.url.host} answered HTTP {response.status_code}") if unwell else None
+        return response
+    if not form:
+        return _registration(response)
+    asked = parse_qs(outgoing.content.decode())
+    kept.endpoint, kept.resource = str(outgoing.url), next(iter(asked.get("resource", ())), None)
+    token = token_in(response).model_dump(mode="json", exclude_none=True)
+    return httpx2.Response(200, json=token, request=outgoing)
+
+
+def _registration(response: httpx2.Response) -> httpx2.Response:
+    """The answer, if it registers a client."""
+    check_answer(response)
+    try:
+        OAuthClientInformationFull.model_validate_json(response.content)
+    except ValidationError:  # whose text quotes it
+        raise GrantRefused(f"{response.request.url.host} answered something that is no registration") from None
+    return response
+
+
+def _client_of(
+    words: OAuth, consent: Consent | None, known: Tokens | None, scopes: str | None
+) -> OAuthClientInformationFull | None:
+    """The client that is registered already; None if it is to register itself: it is, for more than it may ask for."""
+    redirect = [AnyUrl(consent.redirect_uri)] if consent is not None else None
+    if words.client_id is not None:
+        method = None if words.client_secret is None else _CLIENT_AUTHENTICATION
+        return OAuthClientInformationFull(
+            client_id=words.client_id,
+            client_secret=words.client_secret,
+            redirect_uris=redirect,
+            token_endpoint_auth_method=method or "none",
+            issuer=words.issuer,
+        )
+    if known is None or not known.client:
+        return None
+    try:
+        client = OAuthClientInformationFull.model_validate(dict(known.client))
+    except ValidationError:
+        return None
+    may_ask = client.scope is None or set((scopes or "").split()) <= set(client.scope.split())
+    return client if client.redirect_uris is not None and client.redirect_uris == redirect and may_ask else None
+
+
+def _provider(words: OAuth, url: str, kept: _ProviderTokens, consent: Consent | None) -> httpx2.Auth:
+    scope = " ".join(words.scopes) or None
+    client_id = words.client_id or ""
+    if words.grant == "enterprise":
+        return IdentityAssertionOAuthProvider(
+            url,
+            kept,
+            client_id,
+            words.client_secret or "",
+            words.issuer or "",
+            _assertion(words),
+            scope,
+            token_endpoint_auth_method=_CLIENT_AUTHENTICATION,
+        )
+    if words.grant == "client_credentials":
+        if words.private_key is None:
+            return ClientCredentialsOAuthProvider(
+                url, kept, client_id, words.client_secret or "", scope=scope, issuer=words.issuer
+            )
+        key = SignedJWTParameters(
+            issuer=client_id,
+            subject=client_id,
+            signing_key=words.private_key,
+            signing_algorithm=words.signing_algorithm,
+        )
+        signed = key.create_assertion_provider()
+        return PrivateKeyJWTOAuthProvider(url, kept, client_id, signed, scope=scope, issuer=words.issuer)
+    if consent is None:
+        raise GrantRefused("there is nobody to ask")
+    return _for_a_person(words, url, kept, consent)
+
+
+def _for_a_person(words: OAuth, url: str, kept: _ProviderTokens, consent: Consent) -> httpx2.Auth:
+    pages: list[str] = []
+
+    async def take(page: str) -> None:
+        if kept.unwell is not None:
+            raise kept.unwell
+        kept.check_place(httpx2.URL(page))
+        _check_issuer(words, provider.context.oauth_metadata)
+        _check_pkce(words, provider.context.oauth_metadata)
+        pages.append(page)
+
+    async def ask() -> AuthorizationCodeResult:
+        return await consent.ask(pages[-1])
+
+    metadata = OAuthClientMetadata(redirect_uris=[AnyUrl(consent.redirect_uri)], client_name=_CLIENT_NAME)
+    provider = OAuthClientProvider(url, metadata, kept, take, ask, words.client_metadata_url)
+    return provider
+
+
+def _check_issuer(words: OAuth, found: OAuthMetadata | None) -> None:
+    """Check that the issuer that was found is the one that was configured, before anybody is asked there."""
+    issuer = "none" if found is None else str(found.issuer)
+    if words.issuer is not None and issuer.rstrip("/") != words.issuer.rstrip("/"):
+        raise GrantRefused(f"the server leads to another issuer than the one that is configured: {one_line(issuer)}")
+
+
+def _check_pkce(words: OAuth, found: OAuthMetadata | None) -> None:
+    """Check that a code that others may see on its way is of no use to them, before anybody is asked for one. Where no
+    issuer describes itself, as in the first version with logins, there is nothing to look at."""
+    if not words.require_pkce or found is None or _METHOD in (found.code_challenge_methods_supported or ()):
+        return
+    raise GrantRefused(
+        f"{one_line(found.issuer)} does not say that it supports PKCE with {_METHOD}"
+        " (code_challenge_methods_supported); if it does, require_pkce=False, or requirePkce in a file, uses it anyway"
+    )
+
+
+def _assertion(words: OAuth) -> Callable[[str, str], Awaitable[str]]:
+    given = words.assertion
+    if callable(given):
+        return given
+
+    async def say(audience: str, resource: str) -> str:
+        del audience, resource
+        return cast("str", given)
+
+    return say

@@ -1,0 +1,274 @@
+"""Requests with a token, which is renewed once for all requests that find it expired.
+
+A request that gets a 401 asks for another token. The first of them starts a task that gets it, and all wait for that.
+The task goes on when the request is cancelled: the issuer may have used up the refresh token, and its answer must be
+kept. The task holds the lock of the tokens, among all processes, and reads them again first: another process may have
+renewed them. Nothing is deleted but a refresh token that its issuer refuses as such.
+"""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+import httpx2
+import trio
+from attrs import define, evolve, field
+
+from ..errors import NurseryError, StartFailed, one_line
+from ..http.auth import INSUFFICIENT_SCOPE, AuthUnavailable, challenge_of
+from ..nurseries import open_bare_nursery
+from ..outcomes import Challenge
+from ..secrets import TELL_SECRETS
+from .settings import OAuth
+from .token_endpoint import GrantRefused, Passing, refresh
+from .tokens import LOG_IN, VAULT, TokenKey, Tokens, TokenStore, TokensUnreadable, join_scopes
+
+if TYPE_CHECKING:
+    from .provider import Consent
+
+logger: Final = logging.getLogger(__name__)
+
+_RENEWAL_PAUSES = (1.0, 2.0, 4.0)
+"""Seconds between tries to renew a token while its issuer cannot be reached. All requests that need it wait."""
+_EXCHANGE = 10.0
+"""Seconds from the server's own words to a token: with all tries less than others wait who want to renew it."""
+_ASKED = 10
+"""Times that a person is asked for more while a connection lasts: a server may want another scope each time."""
+_WANTED = 4000
+"""Characters of scopes that are remembered for the next consent."""
+_UNAUTHORISED = 401
+
+
+@define(eq=False)
+class _Renewal:
+    """One attempt to get another token, for all requests that wait."""
+
+    used: str | None = field(repr=False)
+    """The token that was refused."""
+    challenge: Challenge
+    steps_up: bool
+    """True if it is valid, but lacks a scope."""
+    done: trio.Event = field(factory=trio.Event)
+    scope: trio.CancelScope = field(factory=lambda: trio.CancelScope(shield=True))
+    """Ends it. The connection's own end does not: what an issuer has answered must be kept."""
+    problem: str | None = None
+    """The reason why it is unknown whether there is another."""
+
+
+class Authorisation(httpx2.Auth):
+    """Authorises the requests of one connection.
+
+    Args:
+        words: The settings of the authorisation.
+        url: The server, without user, password and query.
+        store: Where its tokens are kept.
+        tokens: What was kept there.
+        nursery: Where they are renewed.
+        log_in: Asks a person; None if nobody can be asked.
+    """
+
+    def __init__(
+        self,
+        words: OAuth,
+        url: str,
+        store: TokenStore,
+        tokens: Tokens | None,
+        nursery: trio.Nursery,
+        *,
+        log_in: Callable[[], Awaitable[Tokens]] | None = None,
+    ) -> None:
+        self._words = words
+        self._url = url
+        self._store = store
+        self._tokens = tokens
+        self._nursery = nursery
+        self._log_in = log_in
+        self._renewal: _Renewal | None = None
+        self._asked_for: set[str] = set()
+        """Scopes that a person was asked to add, once each: a server may refuse whatever is granted."""
+        self._asks = False
+        """A person is being asked."""
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send the request with a token, renewed where the server asks for that. A refusal that no token can mend is
+        returned to the caller.
+
+        Raises:
+            AuthUnavailable: It is not known now whether a token can mend it.
+        """
+        used = self._access
+        _authorise(request, used)
+        response = yield request
+        challenge = challenge_of(response) or Challenge()
+        steps_up = challenge.error == INSUFFICIENT_SCOPE
+        if response.status_code != _UNAUTHORISED and not steps_up:
+            return
+        fresh = await self._another(used, challenge, steps_up=steps_up)
+        if fresh is not None:
+            _authorise(request, fresh)
+            yield request
+
+    async def settle(self, grace: float) -> None:
+        """Wait until no token is being renewed, or so many seconds: what is under way then is given up."""
+        while self._renewal is not None:
+            self._renewal.scope.deadline = min(self._renewal.scope.deadline, trio.current_time() + grace)
+            await self._renewal.done.wait()
+
+    @property
+    def _access(self) -> str | None:
+        return None if self._tokens is None else self._tokens.access
+
+    async def _another(self, used: str | None, challenge: Challenge, *, steps_up: bool) -> str | None:
+        """Another token than the one that was used; None if there is none."""
+        while self._renewal is not None and self._renewal.steps_up is not steps_up:
+            await self._renewal.done.wait()
+        renewal = self._renewal
+        if renewal is None and self._access == used:
+            renewal = self._renewal = _Renewal(used, challenge, steps_up)
+            self._nursery.start_soon(self._renew, renewal)
+        if renewal is not None:
+            await renewal.done.wait()
+            if renewal.problem is not None:
+                raise AuthUnavailable(renewal.problem)
+        return None if self._access == used else self._access
+
+    async def _renew(self, renewal: _Renewal) -> None:
+        try:
+            with renewal.scope:
+                await self._renew_alone(renewal)
+        except (Passing, TokensUnreadable) as error:
+            renewal.problem = str(error)
+        except GrantRefused as refusal:
+            logger.info("there is no other token: %s", refusal)
+        except Exception:
+            logger.exception("the renewal of a token crashed, please report it")
+            renewal.problem = "the renewal of a token crashed"
+        finally:
+            self._renewal = None
+            renewal.done.set()
+
+    async def _renew_alone(self, renewal: _Renewal) -> None:
+        async with self._store.locked():
+            stored = await self._store.read()
+            if stored is None or stored.access == renewal.used:
+                stored = await self._obtain(stored, renewal)
+            if stored is not None:
+                self._take(stored)
+
+    def _take(self, tokens: Tokens) -> None:
+        TELL_SECRETS.get()(tokens.secrets)
+        self._tokens = tokens
+
+    async def _obtain(self, stored: Tokens | None, renewal: _Renewal) -> Tokens | None:
+        """Tokens that are kept already, and are others than those that were used; None if there are none."""
+        if not self._words.needs_person:
+            return await self._kept(await _patiently(partial(self._exchange, stored, renewal)))
+        if stored is None:
+            return None
+        if renewal.steps_up:
+            wanted = join_scopes(stored.wanted, renewal.challenge.scope)
+            if wanted != stored.wanted and len(wanted or "") <= _WANTED:
+                await self._store.write(evolve(stored, wanted=wanted))
+            self._ask_for(renewal.challenge.scope or "")
+            return None
+        if stored.refresh is None:
+            return None
+        try:
+            return await self._kept(await _patiently(partial(refresh, stored, self._words)))
+        except GrantRefused as refusal:
+            if refusal.code == "invalid_grant":
+                await self._store.write(evolve(stored, refresh=None))
+            raise
+
+    def _ask_for(self, scope: str) -> None:
+        """Have a person add this scope, unless one is being asked. Nobody waits: that may take a while, and later
+        requests have the new token."""
+        if self._log_in is None or self._asks or scope in self._asked_for or len(self._asked_for) == _ASKED:
+            return
+        self._asked_for.add(scope)
+        self._asks = True
+        self._nursery.start_soon(self._ask, self._log_in)
+
+    async def _ask(self, log_in: Callable[[], Awaitable[Tokens]]) -> None:
+        try:
+            self._take(await log_in())
+        except NurseryError as error:
+            logger.warning("nothing was added to what a token is for: %s", one_line(error))
+        finally:
+            self._asks = False
+
+    async def _exchange(self, stored: Tokens | None, renewal: _Renewal) -> Tokens:
+        """A token for the client's own credentials."""
+        granted = stored.scope if stored is not None and renewal.steps_up else None
+        challenge = evolve(renewal.challenge, scope=join_scopes(granted, renewal.challenge.scope))
+        with trio.move_on_after(_EXCHANGE):
+            return await authorise(self._words, self._url, challenge)
+        raise Passing(f"there was no token within {_EXCHANGE:g} s")
+
+    async def _kept(self, tokens: Tokens) -> Tokens:
+        """The tokens, once they are stored. They are used even if that fails."""
+        self._take(tokens)
+        try:
+            await self._store.write(tokens)
+        except TokensUnreadable as error:
+            logger.warning("a renewed token could not be kept for later: %s", error)
+        return tokens
+
+
+async def authorise(
+    words: OAuth, url: str, challenge: Challenge, consent: "Consent | None" = None, known: Tokens | None = None
+) -> Tokens:
+    """Get tokens: see `provider.authorise`, which is loaded in a thread when it is first needed."""
+    provider = await trio.to_thread.run_sync(import_module, f"{__package__}.provider")
+    tokens: Tokens = await provider.authorise(words, url, challenge, consent, known)
+    return tokens
+
+
+async def _patiently(attempt: Callable[[], Awaitable[Tokens]]) -> Tokens:
+    """Try again for some seconds while the issuer cannot be reached."""
+    for pause in _RENEWAL_PAUSES:
+        try:
+            return await attempt()
+        except Passing as error:
+            logger.info("a token is not renewed yet: %s", error)
+        await trio.sleep(pause)
+    return await attempt()
+
+
+@asynccontextmanager
+async def open_authorisation(
+    auth: httpx2.Auth | OAuth | None, url: str, grace: float
+) -> AsyncGenerator[httpx2.Auth | None, None]:
+    """Authorises the requests of a connection to `url` while the block lasts. A renewal that is under way when it is
+    left has `grace` seconds to be stored.
+
+    Raises:
+        StartFailed: On entering: the tokens cannot be read.
+    """
+    if not isinstance(auth, OAuth):
+        yield auth
+        return
+    tell = TELL_SECRETS.get()
+    tell(auth.secrets)
+    store = VAULT.get().store(TokenKey.of(url, auth))
+    try:
+        tokens = await store.read()
+    except TokensUnreadable as error:
+        raise StartFailed(f"the tokens cannot be read: {error}", retriable=True, needs_auth=True) from error
+    tell(set() if tokens is None else tokens.secrets)
+    async with open_bare_nursery() as nursery:
+        authorisation = Authorisation(auth, url, store, tokens, nursery, log_in=LOG_IN.get())
+        try:
+            yield authorisation
+        finally:
+            with trio.CancelScope(shield=True):  # bounded by `grace`
+                await authorisation.settle(grace)
+            nursery.cancel_scope.cancel()
+
+
+def _authorise(request: httpx2.Request, access: str | None) -> None:
+    if access is not None:
+        request.headers["authorization"] = f"Bearer {access}"

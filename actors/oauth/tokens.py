@@ -1,0 +1,162 @@
+"""Tokens, and where they are kept: the supervisor has the stores, and connections find theirs in `VAULT`."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import ContextVar
+from hashlib import sha256
+from typing import Any, Protocol
+
+import trio
+from attrs import field, frozen
+from attrs.validators import instance_of, optional
+
+from ..overrides import override
+from .settings import OAuth
+
+_IS_TEXT = instance_of(str)
+
+
+def _of_client(_tokens: object, _attribute: object, client: Mapping[str, Any]) -> None:
+    said = [client.get(name) for name in ("client_id", "client_secret", "token_endpoint_auth_method")]
+    if not all(each is None or isinstance(each, str) for each in said):
+        raise TypeError("a client is described in text")
+
+
+@frozen
+class Tokens:
+    """The tokens of a grant, and all that it takes to have them renewed. Secrets in it are shown nowhere.
+
+    Raises:
+        TypeError: It comes from a file that is damaged.
+    """
+
+    access: str = field(repr=False, validator=_IS_TEXT)
+    refresh: str | None = field(default=None, repr=False, validator=optional(_IS_TEXT))
+    expires_at: float | None = field(default=None, validator=optional(instance_of((int, float))))
+    """The time at which `access` expires, in seconds since 1970; None if unknown."""
+    scope: str | None = field(default=None, validator=optional(_IS_TEXT))
+    """The scope that was granted."""
+    issuer: str | None = field(default=None, validator=optional(_IS_TEXT))
+    """The issuer that granted it."""
+    token_endpoint: str = field(default="", validator=_IS_TEXT)
+    """The endpoint that renews it."""
+    resource: str | None = field(default=None, validator=optional(_IS_TEXT))
+    """The resource that it was asked for."""
+    client: Mapping[str, Any] = field(factory=dict[str, Any], repr=False, validator=[instance_of(dict), _of_client])
+    """The client that it was granted to, as it was registered."""
+    wanted: str | None = field(default=None, validator=optional(_IS_TEXT))
+    """Scopes that a server found missing: the next consent asks for them."""
+    login: str = field(default="", validator=_IS_TEXT)
+    """The login that they come from; renewed ones have the same."""
+
+    @property
+    def secrets(self) -> set[str]:
+        """The values that may not be shown."""
+        return {text for text in (self.access, self.refresh, self.client.get("client_secret")) if text}
+
+
+def join_scopes(some: str | None, others: str | None) -> str | None:
+    """The scopes of both, each once; None if there are none."""
+    return " ".join(dict.fromkeys(f"{some or ''} {others or ''}".split())) or None
+
+
+@frozen
+class TokenKey:
+    """The key of tokens: a client, a resource, and an issuer if one was configured."""
+
+    resource: str
+    """The server's URL without user, password and query."""
+    client: str = ""
+    issuer: str = ""
+
+    @classmethod
+    def of(cls, url: str, words: OAuth) -> "TokenKey":
+        """The key of a server at `url`."""
+        return cls(url, words.client_id or words.client_metadata_url or "", words.issuer or "")
+
+    @property
+    def digest(self) -> str:
+        """A name for it that is valid for files."""
+        return sha256("\0".join((self.resource, self.client, self.issuer)).encode()).hexdigest()[:32]
+
+
+class TokensUnreadable(Exception):
+    """The stored tokens cannot be read or written. Nothing was deleted."""
+
+
+class TokenStore(Protocol):
+    """Keeps the tokens of one key."""
+
+    async def read(self) -> Tokens | None:
+        """The stored tokens.
+
+        Raises:
+            TokensUnreadable: They cannot be read.
+        """
+        ...
+
+    async def write(self, tokens: Tokens) -> None:
+        """Replace the stored tokens.
+
+        Raises:
+            TokensUnreadable: They cannot be written.
+        """
+        ...
+
+    def locked(self) -> AbstractAsyncContextManager[None]:
+        """Hold their lock, among all processes of this user.
+
+        Raises:
+            TokensUnreadable: On entering: another process holds it for too long, or there can be no lock.
+        """
+        ...
+
+
+class Vault(Protocol):
+    """Has a store for each key."""
+
+    def store(self, key: TokenKey) -> TokenStore:
+        """The store of these tokens."""
+        ...
+
+
+class MemoryTokens(TokenStore):
+    """Kept as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._tokens: Tokens | None = None
+        self._lock = trio.Lock()
+
+    @override
+    async def read(self) -> Tokens | None:
+        return self._tokens
+
+    @override
+    async def write(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    @override
+    @asynccontextmanager
+    async def locked(self) -> AsyncGenerator[None, None]:
+        async with self._lock:
+            yield
+
+
+class MemoryVault(Vault):
+    """Keeps all tokens as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._stores: dict[TokenKey, MemoryTokens] = {}
+
+    @override
+    def store(self, key: TokenKey) -> MemoryTokens:
+        return self._stores.setdefault(key, MemoryTokens())
+
+
+_FORGETFUL = MemoryVault()
+
+VAULT: ContextVar[Vault] = ContextVar("mcp_nursery_vault", default=_FORGETFUL)
+"""The vault in which a connection finds its tokens."""
+
+LOG_IN: ContextVar[Callable[[], Awaitable["Tokens"]] | None] = ContextVar("mcp_nursery_log_in", default=None)
+"""Has a person agree to what is wanted; None where nobody can be asked."""

@@ -1,0 +1,86 @@
+"""Connectors to servers over HTTP: streamable HTTP, in which each POST is answered for itself, and the transport of
+2024-11-05, in which a stream of server-sent events brings all answers."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import httpx2
+import trio
+from attrs import field, frozen
+
+from ...callbacks import NO_HOST, Host
+from ...http.address import Address
+from ...http.client import HttpClient, open_client
+from ...jsonrpc.carrier import FRAME_LIMIT
+from ...oauth.renewal import open_authorisation
+from ...oauth.settings import OAuth
+from ...session.connection import Connection, open_connection
+from .headers import Headers, resolve
+from .sse import SseCarrier
+from .streamable import StreamableCarrier
+
+
+@frozen
+class HttpConnector:
+    """The address of a server, and how requests to it are made."""
+
+    url: str = field(repr=False)
+    headers: Headers = field(repr=False)
+    close_grace: float
+    """Seconds that a close may take: the end of a session, a token that is being renewed."""
+    auth: httpx2.Auth | OAuth | None = field(default=None, repr=False)
+    """Authorises requests, instead of the user and password in the URL; the headers override it."""
+    frame_limit: int = FRAME_LIMIT
+    """Bytes of one answer, and of one event, before its call fails."""
+
+    @asynccontextmanager
+    async def open_client(self) -> AsyncGenerator[HttpClient, None]:
+        """Open the client of one connection.
+
+        Raises:
+            StartFailed: On entering: the URL or the headers are not valid, or the tokens cannot be read.
+        """
+        async with (
+            open_authorisation(self.auth, Address.of(self.url).bare, self.close_grace) as auth,
+            open_client(Address.of(self.url, auth), await resolve(self.headers)) as client,
+        ):
+            yield client
+
+
+@frozen
+class SseConnector(HttpConnector):
+    """Reaches a server by a stream that brings every answer."""
+
+    @asynccontextmanager
+    async def connect(self, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
+        """Open one connection. The server may ask what `host` offers.
+
+        Raises:
+            StartFailed: On entering; see `open_client`.
+        """
+        async with (
+            self.open_client() as client,
+            open_connection(SseCarrier(client, frame_limit=self.frame_limit), host) as connection,
+        ):
+            yield connection
+
+
+@frozen
+class StreamableHttpConnector(HttpConnector):
+    """Reaches a server by POST."""
+
+    @asynccontextmanager
+    async def connect(self, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
+        """Open one connection. The server may ask what `host` offers.
+
+        Raises:
+            StartFailed: On entering; see `open_client`.
+        """
+        async with self.open_client() as client:
+            carrier = StreamableCarrier(client, frame_limit=self.frame_limit)
+            try:
+                async with open_connection(carrier, host) as connection:
+                    yield connection
+            finally:
+                with trio.move_on_after(self.close_grace, shield=True):
+                    await carrier.end_session()

@@ -1,0 +1,156 @@
+"""The WebSocket transport: one message a frame, subprotocol `mcp`, over TCP or TLS."""
+
+import os
+import re
+import socket
+import ssl
+import string
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from urllib.parse import quote, urlsplit
+
+import trio
+from attrs import field, frozen
+
+from ...errors import leaves, one_line
+from ...http.client import authorities
+from ...jsonrpc.carrier import FRAME_LIMIT, FrameStream
+from ...secrets import shown_url
+from ...version import VERSION
+from ..base import StreamConnector
+from .handshake import HandshakeRefusal
+from .stream import NoWebSocket, UpgradeRequest, open_stream
+
+_PORTS = {"ws": 80, "wss": 443}
+_HTTP_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_OWN_HEADERS = re.compile(r"host|upgrade|connection|content-length|transfer-encoding|sec-websocket-.*")
+
+
+@frozen
+class _Target:
+    host: str
+    port: int
+    secure: bool
+    request: UpgradeRequest
+
+
+@frozen
+class WebSocketConnector(StreamConnector):
+    """Reaches a server by a WebSocket, one for every `open` or `connect`."""
+
+    url: str = field(repr=shown_url)
+    """`ws://…` or `wss://…`. Shown without user, password, query and fragment."""
+    headers: Mapping[str, str] = field(repr=False)
+    """Sent with the handshake. Never shown."""
+    close_grace: float
+    """Seconds the server gets to answer the closing frame."""
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+    """For `wss`; the system's certificate authorities by default, as for HTTP."""
+    frame_limit: int = FRAME_LIMIT
+    """Characters of one message before the connection counts as lost."""
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[FrameStream, None]:
+        """Open the WebSocket; leaving the block closes it.
+
+        Leaving takes at most `close_grace` seconds, also when cancelled. The block's exception is not wrapped.
+
+        Raises:
+            StartFailed: On entering: no WebSocket could be opened.
+        """
+        try:
+            target = _target_of(self.url, self.headers)
+            stream = await self._reach(target)
+            try:
+                opening = open_stream(
+                    stream, target.request, close_grace=self.close_grace, frame_limit=self.frame_limit
+                )
+                async with opening as frames:
+                    yield frames
+            finally:
+                await _drop(stream)
+        except NoWebSocket as failed:
+            raise failed.refusal.failure(shown_url(self.url)) from failed
+
+    async def _reach(self, target: _Target) -> trio.abc.Stream:
+        try:
+            stream = await trio.open_tcp_stream(target.host, target.port)
+        except OSError as error:
+            raise NoWebSocket(_unreachable(error)) from error
+        if not target.secure:
+            return stream
+        try:
+            context = self.ssl_context or await authorities()
+            secured = trio.SSLStream(stream, context, server_hostname=target.host, https_compatible=True)
+            await secured.do_handshake()
+        except BaseException as error:
+            await _drop(stream)
+            if isinstance(error, trio.BrokenResourceError):
+                raise NoWebSocket(_insecure(error)) from error
+            raise
+        return secured
+
+
+async def _drop(stream: trio.abc.Stream) -> None:
+    with trio.CancelScope(shield=True):  # takes no time
+        await trio.aclose_forcefully(stream)
+
+
+def _target_of(url: str, headers: Mapping[str, str]) -> _Target:
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").encode("idna").decode(), parts.port
+    except ValueError as error:
+        raise NoWebSocket(HandshakeRefusal("is malformed", retriable=False)) from error
+    if parts.scheme not in _PORTS or not host:
+        raise NoWebSocket(HandshakeRefusal("must be ws://host… or wss://host…", retriable=False))
+    if "@" in parts.netloc:
+        problem = "has a user or password in it, which is not sent: use the header Authorization"
+        raise NoWebSocket(HandshakeRefusal(problem, retriable=False))
+    resource = quote(f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}", safe=string.punctuation)
+    name = f"[{host}]" if ":" in host else host
+    usual = _PORTS[parts.scheme]
+    request = UpgradeRequest(
+        host=name if port in (None, usual) else f"{name}:{port}", resource=resource, headers=_check_headers(headers)
+    )
+    return _Target(host, usual if port is None else port, parts.scheme == "wss", request)
+
+
+def _check_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """The headers as bytes. A problem names the header and never its value."""
+    given = {"User-Agent": f"mcp-nursery/{VERSION}"}
+    for name, value in headers.items():
+        problem = _problem_of(name, value)
+        if problem is not None:
+            raise NoWebSocket(HandshakeRefusal(f"cannot be requested: header {name!r} {problem}", retriable=False))
+        if name.lower() == "user-agent":
+            given.clear()
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in [*given.items(), *headers.items()]]
+
+
+def _problem_of(name: object, value: object) -> str | None:
+    if not isinstance(name, str) or _HTTP_TOKEN.fullmatch(name) is None:
+        return "has a name that HTTP does not allow"
+    if not isinstance(value, str) or _FIELD_VALUE.fullmatch(value) is None:
+        return "must be one line of Latin-1 text"
+    return "is set by the WebSocket handshake" if _OWN_HEADERS.fullmatch(name.lower()) else None
+
+
+def _unreachable(error: OSError) -> HandshakeRefusal:
+    if isinstance(error, socket.gaierror):
+        return HandshakeRefusal(f"cannot be reached: the host is not known: {error.strerror}")
+    causes = [cause for cause in leaves(error.__cause__ or error) if isinstance(cause, OSError)]
+    problems = sorted({os.strerror(cause.errno) if cause.errno else one_line(cause) for cause in causes})
+    return HandshakeRefusal(f"cannot be reached: {', '.join(problems)}")
+
+
+def _insecure(error: trio.BrokenResourceError) -> HandshakeRefusal:
+    cause = error.__cause__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return HandshakeRefusal(f"has a certificate that cannot be trusted: {cause.verify_message}", retriable=False)
+    if isinstance(cause, ssl.SSLError):
+        return HandshakeRefusal(
+            f"failed the TLS handshake: {(cause.reason or one_line(cause)).lower().replace('_', ' ')}"
+        )
+    return HandshakeRefusal(f"failed the TLS handshake: {one_line(cause or 'the connection ended')}")

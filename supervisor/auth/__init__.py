@@ -1,5 +1,0 @@
-"""Authorisation as a user has it: in words, where tokens are kept, and how a person is asked for them."""
-
-from mcp_nursery.actors.transports.http.grants import OAuth
-
-__all__ = ["OAuth"]

@@ -1,0 +1,116 @@
+"""A model's call: a person, or a standing decision, agrees to it before it is made."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from attrs import field, frozen
+
+from mcp_nursery.actors.errors import NotApproved
+
+from ..servers.view import ServerView
+from ..tools.approval_rules import Approval, ApprovalRequest, ApprovalRules, Approve
+from ..tools.tool import Tool, without_placeholders
+from .call import encode_arguments
+
+_NO_RULES: Final = ApprovalRules()
+
+
+@frozen(eq=False)
+class Approvals:
+    """Decides about the calls of models, and remembers what was allowed for good."""
+
+    _approve: Approve | None
+    """The callback that asks; None: calls that need approval are refused."""
+    _standing: ApprovalRules | None
+    """Standing decisions that go before; None: none were given."""
+    _drop_placeholders: bool = field(kw_only=True, alias="drop_placeholders")
+    """True if empty optional arguments are left out."""
+    _allowed: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
+
+    @property
+    def given(self) -> bool:
+        """True if its host has set who approves calls."""
+        return self._standing is not None or self._approve is not None
+
+    async def approved(
+        self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView
+    ) -> tuple[Tool, Mapping[str, Any] | None]:
+        """The tool as it is declared now, and the arguments as they are to be sent, both agreed to.
+
+        Raises:
+            InvalidArguments: They cannot be sent: nobody is asked.
+            NotApproved: Denied, held back, or nobody to ask.
+            TypeError: Who was asked gave no `Approval`.
+            UnknownServer: Its server was removed: nobody is asked.
+        """
+        encode_arguments(arguments, tool.tool, tool.server)
+        servers.snapshot(tool.server)
+        tool = _as_declared_now(tool, servers)
+        if arguments and self._drop_placeholders:
+            arguments = without_placeholders(arguments, tool.input_schema)
+        await self.agree(tool, arguments, servers, declared=lambda: _as_declared_now(tool, servers))
+        return tool, arguments
+
+    async def agree_for(
+        self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView, approve: Approve
+    ) -> None:
+        """Have a call agreed to that is made for somebody else: where the host has no `approve`, this one is asked.
+
+        Raises:
+            NotApproved: As for `agree`.
+        """
+        declared = partial(_as_declared_now, tool, servers)
+        await self.agree(tool, arguments, servers, declared=declared, approve=self._approve or approve)
+
+    async def agree(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any] | None,
+        servers: ServerView,
+        *,
+        declared: Callable[[], Tool] | None = None,
+        approve: Approve | None = None,
+    ) -> None:
+        """Have somebody agree to this very call, unless a standing decision does; `declared`: the tool as its server
+        declares it by then; `approve`: asks in the place of the host's.
+
+        Raises:
+            NotApproved: Denied, held back, changed meanwhile, or nobody to ask.
+            TypeError: Who was asked gave no `Approval`.
+        """
+        rules = self._standing or _NO_RULES
+        decision = rules.decide(tool, remembered=(tool.server, tool.definition_hash) in self._allowed)
+        if decision is None:
+            decision = await self._ask(tool, arguments, servers, approve or self._approve)
+            if declared is not None and declared().definition_hash != tool.definition_hash:
+                raise NotApproved(tool.server, tool.tool, "its definition changed while it was asked about")
+        if decision is Approval.DENY:
+            raise NotApproved(tool.server, tool.tool, "denied")
+        if decision is Approval.ALLOW_ALWAYS:
+            self._allowed.add((tool.server, tool.definition_hash))
+
+    async def _ask(
+        self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView, approve: Approve | None
+    ) -> Approval:
+        if approve is None:
+            raise NotApproved(tool.server, tool.tool, "nobody to ask", advice="open_supervisor was given no approve=")
+        given = dict(arguments or {})
+        shown = servers.redactor(tool.server).value(given)
+        answer = await approve(ApprovalRequest(tool, given, shown))
+        try:
+            return Approval(answer)
+        except ValueError:
+            raise TypeError(f"approve= returned {answer!r:.80}, not an Approval; nothing was called") from None
+
+
+def _as_declared_now(tool: Tool, servers: ServerView) -> Tool:
+    """The server's present tool under this name: it would be called, and so the person is asked about it.
+
+    Raises:
+        NotApproved: It is held back.
+    """
+    catalogue = servers.catalogue.value
+    if held := catalogue.held_back(tool.tool, tool.server):
+        raise NotApproved(held.server, held.tool, held.why)
+    return catalogue.find(tool.tool, tool.server) or tool

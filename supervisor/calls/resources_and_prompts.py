@@ -1,0 +1,274 @@
+"""Calls of what is no tool: a resource is read, a prompt is filled in, an argument is completed. All are safe to
+repeat."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, cast
+
+import trio
+from attrs import define, field, frozen
+
+from mcp_nursery.actors.enums import ListKind, ServerState
+from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownPrompt, UnknownResource
+from mcp_nursery.actors.jsonrpc.codec import encode
+from mcp_nursery.actors.outcomes import Answered
+from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.pieces import Steps
+
+from ..decisions.suggestions import near_names
+from ..resources import (
+    Completion,
+    Prompt,
+    PromptResult,
+    ResourceResult,
+    ResourceTemplate,
+    prompt_result,
+    resource_result,
+)
+from ..servers.view import ServerView
+from .attempts import deliver
+from .call import ActiveCall, Call, R
+
+if TYPE_CHECKING:
+    from mcp_types import CompleteResult, GetPromptResult, ReadResourceResult
+
+
+@frozen
+class Destination:
+    """The object of a request that is about no tool."""
+
+    server: str
+    name: str
+    """The name that the server has for it."""
+    available: bool
+    """True if the server is connected."""
+
+
+@define(eq=False, repr=False)
+class DestinationCall(ActiveCall[Destination, R]):
+    """The common part of the calls here.
+
+    Raises:
+        InvalidArguments: The parameters have no JSON form.
+    """
+
+    encoded: bytes = field(default=b"", init=False)
+    """The parameters, without a name that is not known yet, encoded once."""
+
+    def __attrs_post_init__(self) -> None:
+        self.encoded = self.encode()
+
+    @property
+    def repeatable(self) -> bool:
+        """True: such requests only read."""
+        return True
+
+    @property
+    @override
+    def name(self) -> str:
+        return self.asked.name if self.found is None else self.found.name
+
+    def place(self, server: str, name: str) -> Destination | None:
+        """The destination that this server calls so; None if it is in a state that shows nothing."""
+        observable = self.servers.snapshots.get(server)
+        if observable is None or not observable.value.keeps_tools or server in self.servers.registry.leaving:
+            return None
+        return Destination(server, name, observable.value.state is ServerState.CONNECTED)
+
+    def encode(self) -> bytes:
+        """The parameters of the request, as JSON."""
+        return b"{}"
+
+    def as_json(self, value: object) -> bytes:
+        """A part of the parameters.
+
+        Raises:
+            InvalidArguments: It has no JSON form.
+        """
+        try:
+            return encode(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            problem = f"this cannot be sent as JSON: {error}"
+            raise InvalidArguments(problem, server=self.asked.server, tool=self.asked.name) from None
+
+    def strings(self, what: str, values: object) -> bytes:
+        """An object of texts, as prompts and completions take it.
+
+        Raises:
+            InvalidArguments: It is none.
+        """
+        if isinstance(values, Mapping):
+            given = dict(cast("Mapping[object, object]", values))
+            if all(isinstance(one, str) for pair in given.items() for one in pair):
+                return self.as_json(given)
+        problem = f"the {what} must be texts by name, not {values!r:.80}"
+        raise InvalidArguments(problem, server=self.asked.server, tool=self.asked.name)
+
+
+@define(eq=False, repr=False)
+class ResourceRead(DestinationCall[ResourceResult]):
+    """One resource that is being read."""
+
+    method = "resources/read"
+    lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.RESOURCES, ListKind.TEMPLATES])
+
+    def find(self) -> Destination | None:
+        """The server that was named; else the first configured that lists the URI, or has a template for it."""
+        uri = self.asked.name
+        server = self.asked.server or self.servers.catalogue.value.owner_of(uri, self.servers.snapshots)
+        return None if server is None else self.place(server, uri)
+
+    @override
+    def former_owner(self) -> str | None:
+        return self.servers.catalogue.value.former_owner_of(self.asked.name)
+
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """`UnknownResource`, with near URIs."""
+        uri, listed = self.asked.name, self.servers.catalogue.value.resources
+        near = near_names(uri, (resource.uri for resource in listed))
+        return UnknownResource(uri, server=self.asked.server, near=near, down=down)
+
+    @override
+    def encode(self) -> bytes:
+        return self.as_json({"uri": self.asked.name})
+
+    def params(self) -> bytes:
+        """The URI."""
+        return self.encoded
+
+    def given(self, result: "ReadResourceResult", incarnation: int, *, small: bool) -> Steps[ResourceResult]:
+        """The contents, rendered and scanned."""
+        return resource_result(
+            result,
+            uri=self.name,
+            server=self.server_name,
+            duration=self.duration,
+            incarnation=incarnation,
+            max_chars=self.servers.snapshots[self.server_name].value.spec.max_result_chars,
+            asked=self.was_asked,
+            small=small,
+        )
+
+
+async def read_resource(call: Call, servers: ServerView, *, refresh: bool = False) -> ResourceResult:
+    """Read a resource; from memory, as long as its server says that it stays true, unless that is not wanted.
+
+    Raises:
+        NurseryError: See `Supervisor.read_resource`.
+    """
+    read = ResourceRead(call, servers)
+    place = read.find()
+    reads = None if place is None or not place.available or call.meta else servers.registry.reads_of(place.server)
+    if reads is not None and place is not None and not refresh:
+        spec = servers.snapshots[place.server].value.spec
+        if (known := reads.find(call.name, spec.max_result_chars)) is not None:
+            await trio.lowlevel.checkpoint()
+            servers.check_open()
+            return known
+    result = await deliver(read)
+    if reads is not None:
+        answer = read.slot.outcome
+        reads.keep(result, answer.size if isinstance(answer, Answered) else 0)
+    return result
+
+
+@define(eq=False, repr=False)
+class PromptGet(DestinationCall[PromptResult]):
+    """One prompt that is being filled in."""
+
+    method = "prompts/get"
+    lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.PROMPTS])
+
+    def find(self) -> Destination | None:
+        """The prompt, as it is known now."""
+        prompt = self.servers.catalogue.value.find_prompt(self.asked.name, self.asked.server)
+        return None if prompt is None else self.place(prompt.server, prompt.prompt)
+
+    @override
+    def former_owner(self) -> str | None:
+        departed = self._departed()
+        return None if departed is None else departed[0]
+
+    @property
+    @override
+    def name(self) -> str:
+        departed = self._departed() if self.found is None and self.asked.server is None else None
+        return super().name if departed is None else departed[1]
+
+    def _departed(self) -> tuple[str, str] | None:
+        return self.servers.catalogue.value.departed_prompt(self.asked.name)
+
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """`UnknownPrompt`, with near names."""
+        asked, prompts = self.asked, self.servers.catalogue.value.prompts
+        if asked.server is None:
+            known = [prompt.name for prompt in prompts]
+        else:
+            known = [prompt.prompt for prompt in prompts if prompt.server == asked.server]
+        return UnknownPrompt(asked.name, server=asked.server, near=near_names(asked.name, known), down=down)
+
+    @override
+    def encode(self) -> bytes:
+        return b"" if self.asked.arguments is None else self.strings("arguments of a prompt", self.asked.arguments)
+
+    def params(self) -> bytes:
+        """Name and arguments."""
+        name = self.as_json(self.name)
+        return b'{"name":%b,"arguments":%b}' % (name, self.encoded) if self.encoded else b'{"name":%b}' % name
+
+    def given(self, result: "GetPromptResult", incarnation: int, *, small: bool) -> Steps[PromptResult]:
+        """The messages, scanned."""
+        return prompt_result(
+            result,
+            server=self.server_name,
+            prompt=self.name,
+            duration=self.duration,
+            incarnation=incarnation,
+            small=small,
+        )
+
+
+@define(eq=False, repr=False)
+class Completing(DestinationCall[Completion]):
+    """One argument of a prompt or a template that is being completed."""
+
+    method = "completion/complete"
+
+    ref: Prompt | ResourceTemplate
+    argument: str
+    value: str
+    context: Mapping[str, str] | None
+
+    def find(self) -> Destination | None:
+        """The destination: its server knows whether it still has it."""
+        return self.place(self.ref.server, "")
+
+    @override
+    def former_owner(self) -> str | None:
+        return self.ref.server
+
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """Never raised: the server is named."""
+        return UnknownPrompt(self.asked.name, server=self.asked.server, down=down)
+
+    @override
+    def encode(self) -> bytes:
+        if isinstance(self.ref, Prompt):
+            ref = {"type": "ref/prompt", "name": self.ref.prompt}
+        else:
+            ref = {"type": "ref/resource", "uri": self.ref.uri_template}
+        params: dict[str, object] = {"ref": ref, "argument": {"name": self.argument, "value": self.value}}
+        if self.context is not None:
+            self.strings("arguments that are known already", self.context)
+            params["context"] = {"arguments": dict(self.context)}
+        return self.as_json(params)
+
+    def params(self) -> bytes:
+        """The argument to be completed, and its text so far."""
+        return self.encoded
+
+    def given(self, result: "CompleteResult", incarnation: int, *, small: bool) -> Steps[Completion]:
+        """The values."""
+        del incarnation, small
+        yield
+        found = result.completion
+        return Completion(tuple(found.values), found.total, bool(found.has_more), self.server_name)

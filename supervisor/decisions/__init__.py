@@ -1,0 +1,1 @@
+"""The decisions about a server: when it starts again, in which state it is, what it is counted for. Pure."""

@@ -1,0 +1,73 @@
+"""The introduction of a server: its words about itself when it was connected. Pure."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from attrs import field, frozen
+
+from mcp_nursery.actors.messages import Handshake
+
+
+@frozen
+class Introduction:
+    """The words of a server about itself; all but `hello` without secrets."""
+
+    protocol_version: str
+    server_info: dict[str, Any] | None
+    """JSON."""
+    instructions: str | None
+    capabilities: dict[str, Any] | None = None
+    """JSON."""
+    hello: dict[str, Any] | None = field(default=None, repr=False, eq=False)
+    """All of it as it came, secrets that the server quotes included: for its clients alone."""
+
+    def own_hello(self) -> dict[str, Any] | None:
+        """A copy of all of it, as it came, that the caller may change."""
+        return None if self.hello is None else _copy(self.hello)
+
+    def own_info(self) -> dict[str, Any] | None:
+        """A copy of it that the caller may change."""
+        return None if self.server_info is None else _copy(self.server_info)
+
+    def own_capabilities(self) -> dict[str, Any] | None:
+        """A copy of them that the caller may change."""
+        return None if self.capabilities is None else _copy(self.capabilities)
+
+
+def introduction_of(handshake: Handshake, redact: Callable[[str], str]) -> Introduction:
+    """The introduction in a handshake. To be made once a connection: it takes a while."""
+    instructions = handshake.instructions
+    return Introduction(
+        handshake.protocol_version,
+        _redact(handshake.server_info, redact),
+        None if instructions is None else redact(instructions),
+        _redact(handshake.capabilities, redact),
+        handshake.hello,
+    )
+
+
+def _redact(said: dict[str, Any] | None, redact: Callable[[str], str]) -> dict[str, Any] | None:
+    return None if said is None else _each_text(said, redact)
+
+
+def _copy(value: Any) -> Any:
+    """A copy of all that may be changed in it. Often made, of all servers at once."""
+    if type(value) is dict:
+        parts = cast("dict[str, object]", value)
+        return {key: _copy(part) if type(part) in _CHANGEABLE else part for key, part in parts.items()}
+    return [_copy(item) if type(item) in _CHANGEABLE else item for item in value]
+
+
+_CHANGEABLE = (dict, list)
+
+
+def _each_text(value: object, change: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case list():
+            return [_each_text(item, change) for item in cast("list[object]", value)]
+        case dict():
+            return {change(key): _each_text(part, change) for key, part in cast("dict[str, object]", value).items()}
+        case _:
+            return value

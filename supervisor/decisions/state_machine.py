@@ -1,0 +1,445 @@
+"""The state machine of one server: its states, the legal ways between them, and what each event makes of it. Pure.
+
+The table says which state may follow which; the code, the tests and the figure in the documentation read it. A
+`Snapshot` is all that is known of a server at one moment. A `StateMachine` is a snapshot with the server's place on
+the restart ladder and the time of its next start. Its methods are the events of a server's life: the keeper
+(`servers/keeper.py`) hears of one, takes the machine that follows it, and publishes that one's snapshot.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, assert_never
+
+from attrs import evolve, field, frozen
+
+from mcp_nursery.actors.enums import ExitKind, ServerState
+from mcp_nursery.actors.errors import one_line
+from mcp_nursery.actors.messages import NOTHING_DECLARED, Connected, Definitions, ExitReason, Owner
+from mcp_nursery.actors.outcomes import Challenge
+
+from ..tools.pins import UNREVIEWED, Review
+from .error_line import LAST_WORDS, find_cause, redact_tail
+from .restart_policy import (
+    Finished,
+    GiveUp,
+    Restart,
+    RestartPolicy,
+    RestartTracker,
+    is_revived_by_calls,
+    seconds_to_revival,
+)
+from .server_info import Introduction
+
+if TYPE_CHECKING:
+    from ..spec import ServerSpec
+
+_S = ServerState
+
+TRANSITIONS: Mapping[ServerState, frozenset[ServerState]] = MappingProxyType(
+    {
+        _S.DISABLED: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.BLOCKED: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.IDLE: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.CONNECTING: frozenset({_S.CONNECTED, _S.WAITING, _S.FAILED, _S.STOPPED, _S.NEEDS_AUTH, _S.BLOCKED}),
+        _S.CONNECTED: frozenset({_S.CONNECTING, _S.WAITING, _S.FAILED, _S.STOPPED, _S.IDLE, _S.NEEDS_AUTH}),
+        _S.NEEDS_AUTH: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.WAITING: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.FAILED: frozenset({_S.CONNECTING, _S.STOPPED}),
+        _S.STOPPED: frozenset({_S.CONNECTING}),
+    }
+)
+"""From each state, the states that may follow it. A state may always follow itself: the same state with new facts."""
+
+BEGINNINGS = frozenset({_S.DISABLED, _S.IDLE, _S.CONNECTING})
+"""The states of a server whose configuration is new, whatever it did before: a changed one begins again."""
+
+KEEPS_TOOLS = frozenset({_S.CONNECTED, _S.CONNECTING, _S.WAITING, _S.IDLE, _S.NEEDS_AUTH})
+"""States in which a server's last known tools stay visible and routed, as they do in `failed` if `revive` ends that; in
+all others it has none."""
+
+CALLS_WAIT = frozenset({_S.CONNECTING, _S.IDLE})
+"""States in which a call waits for the server unless it says otherwise."""
+
+ASKED_AGAIN = 900.0
+"""Seconds in `needs_auth` until the server is asked whether it still is: a matter of one start, without a person."""
+
+SHUT = frozenset({_S.STOPPED, _S.DISABLED, _S.BLOCKED})
+"""A person wants nothing of the server, or has yet to trust it."""
+LEFT_BY_NOBODY = frozenset({_S.DISABLED, _S.BLOCKED, _S.NEEDS_AUTH, _S.FAILED, _S.STOPPED})
+"""States that only a person's act ends, unless `revive` ends `failed`. A server in `needs_auth` is asked again now and
+then whether somebody has authorised it: there is no waiting for that."""
+
+
+class IllegalTransition(AssertionError):
+    """A keeper tried a way that the table does not have: a bug of ours."""
+
+
+def check_beginning(new: ServerState) -> None:
+    """Refuse a state in which no configuration begins.
+
+    Raises:
+        IllegalTransition: The state is not in `BEGINNINGS`.
+    """
+    if new not in BEGINNINGS:
+        raise IllegalTransition(f"begins in {new}")
+
+
+def check_transition(old: ServerState, new: ServerState) -> None:
+    """Refuse a way between states that the table does not have.
+
+    Raises:
+        IllegalTransition: The way is not in `TRANSITIONS`.
+    """
+    if new is not old and new not in TRANSITIONS[old]:
+        raise IllegalTransition(f"{old} -> {new}")
+
+
+@frozen
+class Snapshot:
+    """All that is known of one server at one moment. Written by its keeper alone, as a whole."""
+
+    spec: "ServerSpec"
+    state: ServerState
+    incarnation: int = 0
+    """The latest connection, or the one that is about to be made, from 1; 0 before the first."""
+    attempt: int = 1
+    """The number of the current start, or of the one that is due, since the ladder began; from 1."""
+    max_attempts: int = 1
+    due_at: float | None = None
+    """The time of the next start, on Trio's clock; set in `waiting`, and in `failed` if it is revived by time."""
+    revives_on_call: bool = False
+    """In `failed`: whether a call starts it afresh."""
+    woken: bool = False
+    """In `connecting`: whether a call or a list began this attempt, and waits for it as for a first one."""
+    connected_at: float | None = None
+    """The time at which `connected` began, on Trio's clock."""
+    error: str | None = None
+    """The last failure, one line; None once connected."""
+    ended: ExitKind | None = None
+    """The kind of its last connection's end; None since another was begun."""
+    stderr_tail: str | None = field(default=None, repr=False)
+    """The last lines that its process wrote to stderr, without secrets; None if there are none."""
+    pid: int | None = None
+    introduction: Introduction | None = None
+    """The server's introduction, last known."""
+    owner: Owner | None = field(default=None, repr=False)
+    """The owner of calls; set in `connected` only."""
+    definitions: Definitions = field(default=NOTHING_DECLARED, repr=False)
+    """The definitions that the server declares, last known; the catalogue decides in which states they are shown."""
+    recalling: bool = False
+    """True if the cache is still to be read for its definitions."""
+    review: Review = field(default=UNREVIEWED, repr=False)
+    """The comparison of its tools with what they were when they were first used."""
+    challenge: Challenge | None = None
+    """In `needs_auth`: what the server said was missing, if it did; without secrets."""
+
+    @property
+    def settled(self) -> bool:
+        """True if no first attempt is under way, or begins if nothing is cached. One that somebody asked for counts as
+        one."""
+        if self.state is ServerState.IDLE:
+            return not (self.recalling and self.spec.lazy == "cached")
+        return not (self.state is ServerState.CONNECTING and (self.attempt == 1 or self.woken))
+
+    @property
+    def keeps_tools(self) -> bool:
+        """True if its last known tools are visible and routed."""
+        comes_back = self.revives_on_call or self.due_at is not None
+        return self.state in KEEPS_TOOLS or (self.state is ServerState.FAILED and comes_back)
+
+    @property
+    def listed(self) -> bool:
+        """True if its offers are known, or will not be before another attempt than the first."""
+        return not self.recalling and (self.settled or bool(self.definitions))
+
+    @property
+    def started_by_lists(self) -> bool:
+        """True if it is at rest, and a list starts it."""
+        cached = self.spec.lazy == "cached" and (self.recalling or self.definitions)
+        return self.state is ServerState.IDLE and not cached
+
+    @property
+    def waits_for_place(self) -> bool:
+        """True if its first start may be waiting for its turn."""
+        return self.state is ServerState.CONNECTING and self.attempt == 1 and self.pid is None
+
+    @property
+    def started_by_unknown_names(self) -> bool:
+        """True if it is at rest, and has to be started before its offers are known."""
+        return self.started_by_lists and not (self.incarnation and self.definitions)
+
+    @property
+    def abandoned(self) -> bool:
+        """True if it cannot come to `connected` by itself: waiting for that cannot help."""
+        return self.state in LEFT_BY_NOBODY and self.due_at is None
+
+    def retry_in(self, now: float) -> float | None:
+        """Seconds from `now` until the next start; None if none is due."""
+        return None if self.due_at is None else max(0.0, self.due_at - now)
+
+
+_NEVER = math.inf
+
+_NOT_RETRIED = frozenset({ExitKind.UNUSABLE, ExitKind.NEEDS_AUTH, ExitKind.REFUSED})
+"""Ends that another start cannot mend."""
+
+
+@frozen
+class StateMachine:
+    """One server between two events. Nothing here changes: each event is a method that returns what follows it.
+
+    Raises:
+        IllegalTransition: By every event: it leads where `TRANSITIONS` has no way.
+    """
+
+    snapshot: Snapshot
+    """The state of the server and what is known of it."""
+    due: float
+    """The time at which the next incarnation is to begin, on Trio's clock; `inf` for never."""
+    _tracker: RestartTracker
+    """The place on the restart ladder."""
+    _begun: bool = field(default=True, alias="begun")
+    """True if the incarnation that the snapshot names has begun, or there is none yet."""
+
+    @classmethod
+    def configured(
+        cls, spec: "ServerSpec", policy: RestartPolicy, now: float, *, recalls: bool = False
+    ) -> "StateMachine":
+        """The server has just been configured.
+
+        Args:
+            spec: Its spec.
+            policy: For one that brings none.
+            now: The time.
+            recalls: Whether its definitions may be cached: `recalled` follows.
+        """
+        ladder = spec.policy or policy
+        state = ServerState.CONNECTING
+        if not spec.enabled:
+            state = ServerState.DISABLED
+        elif spec.lazy and (recalls or spec.lazy != "cached"):
+            state = ServerState.IDLE
+        starts = state is ServerState.CONNECTING
+        snapshot = Snapshot(spec, state, incarnation=int(starts), max_attempts=ladder.max_attempts, recalling=recalls)
+        return cls(snapshot, now if starts else _NEVER, RestartTracker(ladder, spec.restart), begun=not starts)
+
+    def recalled(self, definitions: Definitions, review: Review, now: float) -> "StateMachine":
+        """The cache had this of it. A server that is to be started only when it is called, and of which nothing is
+        cached, is started once to learn what it has."""
+        snapshot = evolve(self.snapshot, recalling=False)
+        if definitions and not self.snapshot.definitions:
+            snapshot = evolve(snapshot, definitions=definitions, review=review)
+        machine = evolve(self, snapshot=snapshot)
+        learns = snapshot.spec.lazy == "cached" and snapshot.state is ServerState.IDLE and not snapshot.definitions
+        return machine.started(now) if learns else machine
+
+    # -- on its way to a connection -------------------------------------------------------------------------------
+
+    def started(self, now: float, *, woken: bool = False) -> "StateMachine":
+        """The event: it is to be started now, with a whole ladder; `woken`: a call or a list waits for it."""
+        return self._resumed(now, self._tracker.reset(), woken=woken)
+
+    def woken(self, now: float) -> "StateMachine | None":
+        """A call or a list needs it; None if those do not start it in this state.
+
+        After idleness it keeps its place on the ladder.
+        """
+        if self.snapshot.revives_on_call:
+            return self.started(now, woken=True)
+        return self._resumed(now, self._tracker, woken=True) if self.snapshot.state is ServerState.IDLE else None
+
+    def hastened(self, now: float) -> "StateMachine | None":
+        """A call wants the attempt that is due to begin now; None if none is. On the ladder it counts as if it had been
+        on time."""
+        if self.snapshot.state is not ServerState.WAITING or self.due <= now:
+            return None
+        return self._to(evolve(self.snapshot, due_at=now), due=now)
+
+    def authorised(self, now: float) -> "StateMachine | None":
+        """Somebody may have authorised it; None if it does not wait for that."""
+        return self.started(now) if self.snapshot.state is ServerState.NEEDS_AUTH else None
+
+    def not_authorised(self, why: str) -> "StateMachine | None":
+        """A person was asked to authorise it, and nothing came of that; None if it does not wait for it."""
+        if self.snapshot.state is not ServerState.NEEDS_AUTH:
+            return None
+        said = ": ".join(filter(None, (self.snapshot.error, why)))
+        return self._to(evolve(self.snapshot, error=one_line(said)))
+
+    def _resumed(self, now: float, tracker: RestartTracker, *, woken: bool) -> "StateMachine":
+        coming = evolve(self._connecting(tracker), incarnation=self._coming, pid=None, woken=woken)
+        return self._to(coming, due=now, tracker=tracker, begun=False)
+
+    def reconnected(self, now: float) -> "StateMachine":
+        """Somebody wants a fresh start. An attempt under way is as good as one, from now on."""
+        if self.snapshot.state is not ServerState.CONNECTING:
+            return self.started(now)
+        fresh = self._tracker.reset()
+        return self._to(self._connecting(fresh), tracker=fresh)
+
+    def incarnated(self) -> "StateMachine":
+        """The next incarnation begins. Its end will say what is due after it."""
+        return self._to(evolve(self._connecting(self._tracker), incarnation=self._coming), due=_NEVER, begun=True)
+
+    @property
+    def _coming(self) -> int:
+        """The number of the incarnation that begins next. In `connecting` the snapshot has it already."""
+        return self.snapshot.incarnation + self._begun
+
+    def opened(self, pid: int | None) -> "StateMachine":
+        """There is a transport."""
+        return self._to(evolve(self.snapshot, pid=pid))
+
+    def connected(
+        self, report: Connected, introduction: Introduction, review: Review, *, stderr_tail: str | None, now: float
+    ) -> "StateMachine":
+        """The event: it is ready for calls; with its introduction, and its stderr, without secrets."""
+        snapshot = evolve(
+            self.snapshot,
+            state=ServerState.CONNECTED,
+            connected_at=now,
+            error=None,
+            stderr_tail=stderr_tail,
+            introduction=introduction,
+            owner=report.owner,
+            definitions=report.definitions,
+            review=review,
+        )
+        return self._to(snapshot, tracker=self._tracker.on_connected(now))
+
+    # -- connected ------------------------------------------------------------------------------------------------
+
+    def listed(self, definitions: Definitions, review: Review) -> "StateMachine":
+        """Some of its lists were fetched again, or its tools compared again with what they were."""
+        return self._to(evolve(self.snapshot, definitions=definitions, review=review))
+
+    def idle(self, now: float) -> "StateMachine":
+        """The event: it was idle for long, and stays at rest until it is wanted."""
+        tracker = self._tracker.on_idle(now)
+        return self._to(
+            evolve(self._connecting(tracker), state=ServerState.IDLE, pid=None), due=_NEVER, tracker=tracker
+        )
+
+    # -- ends -----------------------------------------------------------------------------------------------------
+
+    def ended(self, reason: ExitReason, redact: Callable[[str], str]) -> "StateMachine":
+        """An incarnation has ended unasked: the policy decides what follows.
+
+        A refused probe is no failure: the next incarnation belongs to the same attempt.
+        """
+        if reason.kind is ExitKind.PROBE_REFUSED:
+            return evolve(self, due=reason.at)
+        clean = reason.loss.exit_code == 0 and not reason.loss.pending
+        tracker, decision = self._tracker.on_exit(reason.at, clean=clean, retriable=reason.kind not in _NOT_RETRIED)
+        ended = _disconnect(self.snapshot, reason, redact)
+        match decision:
+            case Restart():
+                ended = evolve(ended, state=ServerState.WAITING, due_at=decision.at, attempt=decision.attempt)
+            case GiveUp():
+                ended = _give_up(ended, reason, begun=self._begun)
+            case Finished():
+                ended = evolve(ended, state=ServerState.STOPPED)
+            case _:
+                assert_never(decision)
+        due = _NEVER if ended.due_at is None else ended.due_at
+        if ended.state is ServerState.NEEDS_AUTH:
+            due = reason.at + ASKED_AGAIN
+        return self._to(ended, due=due, tracker=tracker)
+
+    def stopped(self) -> "StateMachine":
+        """A person wants it down, and has seen what was wrong with it."""
+        if self.snapshot.state is ServerState.STOPPED:
+            return evolve(self, due=_NEVER)
+        snapshot = evolve(self._connecting(self._tracker), state=ServerState.STOPPED, attempt=1, pid=None, error=None)
+        return self._to(snapshot, due=_NEVER)
+
+    # -- another configuration ------------------------------------------------------------------------------------
+
+    def reconfigured(
+        self, spec: "ServerSpec", policy: RestartPolicy, now: float, *, restart: bool = False, recalls: bool = False
+    ) -> "StateMachine":
+        """The event: its spec is another. It begins as if it had just been configured, with incarnations counted on.
+
+        A spec that equals the one it had changes nothing, unless it is to `restart`: what does not count in comparing
+        may differ. What the server
+        said of itself and its tools are known as before if it is reached in the same way; otherwise it may be quite
+        another server, and they are forgotten.
+        """
+        old = self.snapshot
+        if spec == old.spec and not restart:
+            return evolve(self, snapshot=evolve(old, spec=spec))
+        machine = self.configured(spec, policy, now, recalls=recalls)
+        starts = machine.snapshot.state is ServerState.CONNECTING
+        snapshot = evolve(machine.snapshot, incarnation=self._coming if starts else old.incarnation)
+        if spec.transport == old.spec.transport:
+            known = old.definitions, old.review, old.introduction
+            snapshot = evolve(snapshot, definitions=known[0], review=known[1], introduction=known[2])
+        check_beginning(snapshot.state)
+        return evolve(machine, snapshot=snapshot, begun=self._begun and not starts)
+
+    # -- the snapshot that follows --------------------------------------------------------------------------------
+
+    def _connecting(self, tracker: RestartTracker) -> Snapshot:
+        return evolve(
+            self.snapshot,
+            state=ServerState.CONNECTING,
+            attempt=tracker.attempt,
+            due_at=None,
+            revives_on_call=False,
+            connected_at=None,
+            ended=None,
+            owner=None,
+            challenge=None,
+        )
+
+    def _to(
+        self,
+        snapshot: Snapshot,
+        *,
+        due: float | None = None,
+        tracker: RestartTracker | None = None,
+        begun: bool | None = None,
+    ) -> "StateMachine":
+        check_transition(self.snapshot.state, snapshot.state)
+        return StateMachine(
+            snapshot,
+            self.due if due is None else due,
+            tracker or self._tracker,
+            begun=self._begun if begun is None else begun,
+        )
+
+
+def _disconnect(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], str]) -> Snapshot:
+    """The snapshot without the connection, and with its error: one line without secrets, the process's own included."""
+    tail = redact_tail(reason.loss.stderr_tail, redact)
+    said = find_cause(tail or "", recent=reason.loss.stderr_age <= LAST_WORDS)
+    error = ": ".join([one_line(redact(reason.loss.message)), *([said[:200]] if said else [])])
+    missing = reason.loss.challenge
+    challenge = None if missing is None else missing.redacted(redact)
+    return evolve(
+        snapshot,
+        owner=None,
+        connected_at=None,
+        pid=None,
+        woken=False,
+        error=error,
+        ended=reason.kind,
+        stderr_tail=tail,
+        challenge=challenge,
+    )
+
+
+def _give_up(ended: Snapshot, reason: ExitReason, *, begun: bool) -> Snapshot:
+    """Started no more but by a person, or by what its spec says revives it. Not if it could not even `begin`: what is
+    missing on this machine may come, and what its spec says stays what it is."""
+    if reason.kind is ExitKind.NEEDS_AUTH:
+        return evolve(ended, state=ServerState.NEEDS_AUTH)
+    if reason.kind is ExitKind.REFUSED:
+        return evolve(ended, state=ServerState.BLOCKED)
+    failed, revive = evolve(ended, state=ServerState.FAILED), ended.spec.revive
+    if not begun:
+        return failed
+    seconds = seconds_to_revival(revive)
+    due = None if seconds is None else reason.at + seconds
+    return evolve(failed, revives_on_call=is_revived_by_calls(revive), due_at=due)

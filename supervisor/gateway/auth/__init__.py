@@ -1,0 +1,1 @@
+"""Authentication of clients, and what of the servers each of them may use."""

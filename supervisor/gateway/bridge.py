@@ -1,0 +1,107 @@
+"""The parts of a message that belong to an era of the protocol or to one hop of it, and those that are handed on.
+Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mcp_nursery.actors.messages import LISTED
+from mcp_nursery.actors.protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    MODERN_PROTOCOL_VERSIONS,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+)
+
+Json = dict[str, Any]
+
+_HOP: Final = frozenset(
+    [PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY]
+)
+_CACHEABLE_METHODS: Final = frozenset([*LISTED, "resources/read", "server/discover"])
+"""Methods whose results say since 2026-07-28 how long they hold."""
+
+
+def as_object(value: object) -> Json:
+    """A JSON object; empty if it is none."""
+    return dict(value) if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def is_modern(version: str | None) -> bool:
+    """True if the version has no handshake."""
+    return version in MODERN_PROTOCOL_VERSIONS
+
+
+def speaks_modern(hello: Mapping[str, Any]) -> bool:
+    """True if the server with this introduction has no handshake."""
+    return "supportedVersions" in hello
+
+
+def strip_hop(meta: Mapping[str, Any]) -> Json:
+    """The `_meta` of a client's request but for what belongs to one hop."""
+    return {key: value for key, value in meta.items() if key not in _HOP}
+
+
+def build_envelope(
+    meta: Mapping[str, Any], capabilities: Mapping[str, Any], info: Mapping[str, Any] | None, level: str | None
+) -> Json:
+    """The `_meta` of a request to a server without a handshake: the client's own, but for what belongs to one hop, and
+    who the client is."""
+    said: Json = {CLIENT_CAPABILITIES_META_KEY: dict(capabilities)}
+    if info is not None:
+        said[CLIENT_INFO_META_KEY] = dict(info)
+    if level is not None:
+        said[LOG_LEVEL_META_KEY] = level
+    return strip_hop(meta) | said
+
+
+def bridge_result(method: str, result: Json, *, to_modern: bool, from_modern: bool, server_info: Json) -> Json:
+    """A result as its client's era has it. Within one era nothing of it is touched."""
+    if to_modern == from_modern:
+        return result
+    meta = dict(result.get("_meta") or {})
+    if to_modern:
+        meta.setdefault(SERVER_INFO_META_KEY, server_info)
+        hints = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE_METHODS else {}
+        return {"resultType": "complete"} | hints | result | {"_meta": meta}
+    meta.pop(SERVER_INFO_META_KEY, None)
+    kept = {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope", "_meta")}
+    return kept | ({"_meta": meta} if meta else {})
+
+
+def server_info_of(hello: Mapping[str, Any]) -> Json:
+    """Name, version and whatever else a server says of itself."""
+    meta: Mapping[str, Any] = hello.get("_meta") or {}
+    return dict(hello.get("serverInfo") or meta.get(SERVER_INFO_META_KEY) or {})
+
+
+def initialize_result(hello: Mapping[str, Any], wanted: object, versions: tuple[str, ...]) -> Json:
+    """The result of `initialize` for a client that offers the version `wanted`.
+
+    Args:
+        hello: What the server said of itself.
+        wanted: The version that the client offers.
+        versions: Those of the handshake, oldest first. An older server's results are as it writes them, so no newer
+            version is agreed on than its own.
+    """
+    version = wanted if isinstance(wanted, str) and wanted in versions else versions[-1]
+    own = hello.get("protocolVersion")
+    if isinstance(own, str) and own in versions:
+        version = min(version, own)
+    if not speaks_modern(hello):
+        return {**hello, "protocolVersion": version}
+    kept = bridge_result("server/discover", dict(hello), to_modern=False, from_modern=True, server_info={})
+    del kept["supportedVersions"]
+    return {"protocolVersion": version, "serverInfo": server_info_of(hello)} | kept
+
+
+def discover_result(hello: Mapping[str, Any]) -> Json:
+    """The result of `server/discover`."""
+    if speaks_modern(hello):
+        return dict(hello)
+    kept = {key: value for key, value in hello.items() if key not in ("protocolVersion", "serverInfo")}
+    result: Json = {"supportedVersions": list(MODERN_PROTOCOL_VERSIONS)} | kept
+    return bridge_result(
+        "server/discover", result, to_modern=True, from_modern=False, server_info=server_info_of(hello)
+    )

@@ -1,0 +1,273 @@
+"""One request of a client of the gateway, whichever way it has come: its check against the protocol, and its failure as
+the client is told of it."""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
+from typing import Any, Final, cast
+
+from attrs import define, field
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import (
+    CallError,
+    CallTimeout,
+    InstancesTaken,
+    NurseryError,
+    ServerDown,
+    ServerError,
+    UnknownResource,
+)
+from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.jsonrpc.relays import ASKED
+from mcp_nursery.actors.protocol import (
+    CLIENT_METHODS,
+    HANDSHAKE_PROTOCOL_VERSIONS,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    LATEST_HANDSHAKE_VERSION,
+    LEVELS,
+    LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    REQUEST_TIMEOUT,
+    JsonRpcError,
+)
+from mcp_nursery.actors.reply import PROGRESS
+
+from ..preload import ALL_MODULES
+from .bridge import Json, as_object
+from .clients import LOG, ClientSession, is_severe
+
+logger: Final = logging.getLogger(__name__)
+
+Notify = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
+"""Sends a notification: `(method, params)`."""
+AskClient = Callable[[str, Mapping[str, Any] | None], Awaitable[Json]]
+"""Sends a request to a client of the handshake era, and returns its result or raises its error as `JsonRpcError`."""
+
+
+@define(eq=False)
+class ClientRequest:
+    """One request of a client."""
+
+    id: str | int
+    method: str
+    params: Json
+    """Without `_meta`."""
+    meta: Json
+    notify: Notify
+    """Sends a notification about this request, ahead of its answer."""
+    principal: Hashable
+    """The principal of the request: see `Supervisor.request`."""
+    session: ClientSession | None = None
+    """None since 2026-07-28: each request stands for itself."""
+    ask: AskClient | None = None
+    """Asks the client in the middle of this request; None where there are no such requests."""
+    capabilities: Mapping[str, Any] = field(factory=dict[str, Any])
+    """The capabilities of the client."""
+    info: Mapping[str, Any] | None = None
+    """The client's description of itself."""
+    level: str | None = None
+    """The least severe log messages that it asks for, outside of a session."""
+
+    @property
+    def modern(self) -> bool:
+        """True if its client has no session."""
+        return self.session is None
+
+    def describe(self, capabilities: object, info: object) -> None:
+        """Record the client, by the `_meta` of a request without a session."""
+        self.capabilities = as_object(capabilities)
+        self.info = as_object(info) or None
+        level = self.meta.get(LOG_LEVEL_META_KEY)
+        self.level = level if isinstance(level, str) else None
+
+    @property
+    def wanted_level(self) -> str | None:
+        """The least severe log messages that its client wants; None for none."""
+        return self.level if self.session is None else self.session.level or LEVELS[0]
+
+    def wants(self, level: object) -> bool:
+        """True if its client wants log messages of this level."""
+        return is_severe(level, self.wanted_level)
+
+    def check_can_answer(self, method: str) -> None:
+        """Refuse a question that its client cannot be asked.
+
+        Raises:
+            JsonRpcError: The client lacks the capability, or the protocol has no such question.
+        """
+        if method not in ASKED:
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+        need = ASKED[method]
+        if need not in self.capabilities:
+            data: Json = {"requiredCapabilities": {need: {}}}
+            raise JsonRpcError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client of this call has no {need}", data)
+
+    async def forward(self, method: str, params: Mapping[str, Any]) -> None:
+        """Pass on a notification of the server about this request."""
+        if method == PROGRESS:
+            if "progressToken" not in self.meta:
+                return
+            params = {**params, "progressToken": self.meta["progressToken"]}
+        elif method == LOG and not self.wants(params.get("level")):
+            return
+        await self.notify(method, params)
+
+
+def split_meta(given: object) -> tuple[Json, Json]:
+    """Parameters without `_meta`, and `_meta`; what is no object counts as empty."""
+    params = as_object(given)
+    return params, as_object(params.pop("_meta", None))
+
+
+def split_message(message: Json) -> tuple[Any, str, Json, Json]:
+    """Id, method, parameters without `_meta`, and `_meta` of a request."""
+    return message["id"], message["method"], *split_meta(message.get("params"))
+
+
+def offered_version(params: Json) -> str:
+    """The version by which the parameters of `initialize` are judged."""
+    offered = params.get("protocolVersion")
+    return offered if offered in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+
+
+# -- the check of its parameters ---------------------------------------------------------------------------------------
+
+# The SDK's models decide; the requests that every conversation begins with are plain in most cases, and need not wait
+# until the SDK is loaded.
+
+
+async def check_request(request: ClientRequest, protocol_version: str) -> None:
+    """Refuse a request that the client's version of the protocol does not have.
+
+    Raises:
+        JsonRpcError: It has no such method, or one with other parameters.
+    """
+    if request.method not in CLIENT_METHODS or is_plain(request):
+        return
+    if not request.modern:  # or the rules of the SDK have found its version
+        await ALL_MODULES.ensure_loaded()
+    from mcp_types import methods
+    from pydantic import ValidationError
+
+    params = request.params | ({"_meta": request.meta} if request.meta else {})
+    try:
+        methods.validate_client_request(request.method, protocol_version, params)
+    except KeyError:
+        raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method) from None
+    except ValidationError:
+        raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "") from None
+
+
+def is_plain(request: ClientRequest) -> bool:
+    """True if a request is one that any version of the handshake era has, with nothing in it but what is easily seen to
+    be right."""
+    plain = _PLAIN_CHECKS.get(request.method)
+    return plain is not None and not (request.modern or request.meta) and plain(request.params)
+
+
+def _is_plain_initialize(params: Mapping[str, Any]) -> bool:
+    """The parameters of `initialize`."""
+    info, capabilities = params.get("clientInfo"), params.get("capabilities")
+    return (
+        set(params) == {"protocolVersion", "clientInfo", "capabilities"}
+        and isinstance(params["protocolVersion"], str)
+        and _has_texts(info, ("name", "version"), ("title", "description", "websiteUrl"))
+        and isinstance(capabilities, dict)
+        and all(_is_capability(*each) for each in cast("dict[str, object]", capabilities).items())
+    )
+
+
+def _is_capability(name: str, value: object) -> bool:
+    if name == "roots":
+        return value == {} or value in ({"listChanged": True}, {"listChanged": False})
+    if name == "experimental":
+        return isinstance(value, dict) and all(
+            isinstance(each, dict) for each in cast("dict[str, object]", value).values()
+        )
+    return name in ("sampling", "elicitation") and _holds_nothing(value)
+
+
+def _holds_nothing(value: object) -> bool:
+    """True if it is an object whose members, if any, are empty ones."""
+    return isinstance(value, dict) and all(each == {} for each in cast("dict[str, object]", value).values())
+
+
+def _has_texts(value: object, needed: Collection[str], others: Collection[str]) -> bool:
+    if not isinstance(value, dict):
+        return False
+    given = cast("dict[str, object]", value)
+    known = given.keys() >= set(needed) and given.keys() <= {*needed, *others}
+    return known and all(isinstance(each, str) for each in given.values())
+
+
+def _is_plain_list(params: Mapping[str, Any]) -> bool:
+    """The parameters of a list: perhaps where to go on."""
+    return not params or (set(params) == {"cursor"} and isinstance(params["cursor"], str))
+
+
+_LIST_METHODS: Final = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+_PLAIN_CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+    "initialize": _is_plain_initialize,
+    "ping": lambda params: not params,
+    **dict.fromkeys(_LIST_METHODS, _is_plain_list),
+}
+
+
+# -- the failure of a request, as its client is told of it -------------------------------------------------------------
+
+
+class GatewayEnding(JsonRpcError):
+    """The refusal of a request that comes while the gateway ends. Nothing was done for it: another gateway may."""
+
+    def __init__(self) -> None:
+        super().__init__(INTERNAL_ERROR, "the gateway is ending: it takes no more requests")
+
+
+def encode_failure(request: ClientRequest, error: Exception) -> tuple[int, bytes]:
+    """Encode an error for a client: its code, and the message. A bug of ours shows nothing of itself."""
+    if isinstance(error, JsonRpcError):
+        return error.code, codec.error(request.id, error.code, error.message, error.data)
+    logger.error("the gateway failed to answer %s; please report it", request.method, exc_info=error)
+    return INTERNAL_ERROR, codec.error(request.id, INTERNAL_ERROR, "Internal error")
+
+
+def to_client_error(error: NurseryError, *, begun: bool = True) -> JsonRpcError:
+    """Translate an error of the supervisor for a client, with what a user can do who has nothing but that client.
+
+    Args:
+        error: The error.
+        begun: Whether the client may have tools that it could call.
+    """
+    match error:
+        case ServerError():
+            said = error.raw or error
+            return JsonRpcError(error.code, said.message, said.data)
+        case UnknownResource():
+            return JsonRpcError(INVALID_PARAMS, error.fact)
+        case CallTimeout():
+            return JsonRpcError(REQUEST_TIMEOUT, error.fact, {"delivery": error.delivery.value})
+        case ServerDown():
+            data = {"state": error.state.value, "retryIn": error.retry_in, "delivery": error.delivery.value}
+            words = "; ".join(filter(None, (error.fact, _advise(error, begun=begun))))
+            return JsonRpcError(INTERNAL_ERROR, words, data)
+        case CallError():
+            retry = {"retryIn": error.retry_in} if isinstance(error, InstancesTaken) else {}
+            return JsonRpcError(INTERNAL_ERROR, error.fact, retry | {"delivery": error.delivery.value})
+        case _:
+            return JsonRpcError(INTERNAL_ERROR, error.fact)
+
+
+def _advise(error: ServerDown, *, begun: bool) -> str:
+    if error.revived_by_calls and begun:
+        return "the next call of one of its tools starts it again"
+    comes_back = error.retry_in is not None and not error.revived_by_calls
+    return "" if comes_back else _ADVICE.get(error.state, "").format(error.server)
+
+
+_ADVICE: Final = {
+    ServerState.FAILED: "correct its command or settings where it is configured, then start it again from there",
+    ServerState.STOPPED: "start the gateway again",
+    ServerState.NEEDS_AUTH: "authorise it: mcp-nursery login {}",
+}

@@ -1,0 +1,1 @@
+"""Clients over streamable HTTP."""

@@ -1,0 +1,309 @@
+"""The admission of requests over HTTP: by the names that a gateway is served under, and by the limits of each client
+and of all together.
+
+The limits are on requests under way, and on the bytes that are kept: of requests until they are answered, and of
+answers until they are read. A client that sends much, or reads little, waits for room or is refused; others do not
+notice.
+"""
+
+import re
+from collections.abc import Callable, Collection, Generator, Hashable, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import trio
+from attrs import field, frozen
+
+from mcp_nursery.actors.account import ANSWERS, REQUESTS, Account
+from mcp_nursery.actors.argument_checks import at_least_one, check_argument, choice, seconds
+from mcp_nursery.actors.version import VERSION
+
+from ..auth.principal import RETRY_AFTER, Principal, Refused
+from .exchange import HttpExchange
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+
+
+class GatewayFigures:
+    """Sessions, requests under way, and what was refused.
+
+    Args:
+        provider: The provider of instruments; None: nothing is counted.
+    """
+
+    def __init__(self, provider: "MeterProvider | None") -> None:
+        self._instruments = None
+        if provider is None:
+            return
+        meter = provider.get_meter("mcp_nursery", VERSION)
+        self._instruments = (
+            meter.create_up_down_counter(
+                "mcp_nursery.gateway.sessions", unit="{session}", description="Sessions of clients that are open."
+            ),
+            meter.create_up_down_counter(
+                "mcp_nursery.gateway.requests", unit="{request}", description="Requests of clients that are under way."
+            ),
+            meter.create_counter(
+                "mcp_nursery.gateway.refused", unit="{request}", description="Requests of clients that were not let in."
+            ),
+        )
+
+    def sessions(self, more: int) -> None:
+        """Count so many more sessions."""
+        if self._instruments is not None:
+            self._instruments[0].add(more)
+
+    def requests(self, more: int) -> None:
+        """Count so many more requests under way."""
+        if self._instruments is not None:
+            self._instruments[1].add(more)
+
+    def refused(self, status: HTTPStatus) -> None:
+        """Count a request that was refused."""
+        if self._instruments is not None:
+            self._instruments[2].add(1, {"http.response.status_code": int(status)})
+
+
+UNCOUNTED_BYTES: Final = 16 << 10
+"""Bytes of a request or an answer that are not counted: the number of requests bounds them, and a client whose room is
+used up can still cancel calls and answer questions."""
+
+_COUNT: Final = choice(at_least_one)
+
+
+def _some_seconds(value: object) -> str | None:
+    """With 0, each request would be over before it is read."""
+    return "seconds > 0" if value == 0 else seconds(value)
+
+
+_SECONDS: Final = choice(_some_seconds)
+_SECONDS_OR_NONE: Final = choice(lambda value: None if value is None else _some_seconds(value))
+
+
+@frozen
+class HttpLimits:
+    """The limits of one client, or of all of them. Clients that are not authenticated are not told apart, and only the
+    limits of all hold."""
+
+    connections: int = field(default=1_000, validator=_COUNT)
+    """Connections at once, of `mcp-nursery serve`: one on which no request is under way gives way to another, and where
+    there is none, others wait. Elsewhere that is the web server's affair."""
+    connections_of_address: int = field(default=500, validator=_COUNT)
+    """Connections at once of one address, of `mcp-nursery serve` without `--behind-proxy`: beyond it one of its own
+    gives way, and where none does, the new one is closed."""
+    body: int = field(default=4 << 20, validator=_COUNT)
+    """Bytes of a request."""
+    kept: int = field(default=512 << 20, validator=_COUNT)
+    """Bytes of requests under way, and of answers that are not read, that are kept at once: calls wait for room, larger
+    requests are refused, and an answer for which there is none is an error."""
+    kept_of_client: int = field(default=64 << 20, validator=_COUNT)
+    """Bytes of those of one client that are kept at once."""
+    body_seconds: float = field(default=30.0, validator=_SECONDS)
+    """Seconds in which a request has to be there whole."""
+    request_seconds: float | None = field(default=3_600.0, validator=_SECONDS_OR_NONE)
+    """Seconds until a request is cancelled that has no answer; None: never. Streams of news go on."""
+    sessions: int = field(default=1_000, validator=_COUNT)
+    """Sessions at once."""
+    sessions_of_client: int = field(default=100, validator=_COUNT)
+    """Sessions of one client at once."""
+    idle: float = field(default=1_800.0, validator=_SECONDS)
+    """Seconds after which a session ends that nobody uses."""
+    requests: int = field(default=2_500, validator=_COUNT)
+    """Requests under way at once; streams of news count."""
+    requests_of_client: int = field(default=250, validator=_COUNT)
+    """Requests of one client under way at once; streams of news count."""
+
+
+class BytesUnderWay:
+    """Bytes that are kept, by clients.
+
+    One answer or request alone always fits: how large it may be is bounded elsewhere.
+
+    Args:
+        most: For all clients together.
+        most_of_client: For one of them. Those that are not authenticated are not told apart, and only `most` holds.
+    """
+
+    def __init__(self, most: int, most_of_client: int) -> None:
+        self.account: Final = Account(most)
+        """Of all clients."""
+        self._most = most
+        self._most_of_client = most_of_client
+        self._clients: dict[Hashable, Account] = {}
+        self._room = trio.lowlevel.ParkingLot()
+
+    @property
+    def total(self) -> int:
+        """Bytes that are kept now."""
+        return self.account.total
+
+    def reserve(self, client: Hashable, count: int, kind: str = REQUESTS) -> bool:
+        """Keep so many bytes more. False if there is no room: nothing is kept then."""
+        account = self._clients.get(client) or self._account_for(client)
+        has_room = account.take(kind, count)
+        if has_room:
+            self._clients[client] = account
+        return has_room
+
+    def _account_for(self, client: Hashable) -> Account:
+        return Account(self._most if client is None else self._most_of_client, self.account)
+
+    def release(self, client: Hashable, count: int, kind: str = REQUESTS) -> None:
+        """Keep so many bytes less."""
+        if count:
+            account = self._clients[client]
+            account.give_back(kind, count)
+            if not account.total:
+                del self._clients[client]
+
+    def fits_all(self, count: int) -> bool:
+        """True if there is room for so many bytes more, as far as all clients together go."""
+        return self.account.fits(count)
+
+    @contextmanager
+    def hold_unread(self, client: Hashable, count: int, kind: str = ANSWERS) -> Generator[bool, None, None]:
+        """An answer of so many bytes, or something else of this kind, is kept until it is read, for as long as the
+        block lasts; whether there was room for it."""
+        if count <= UNCOUNTED_BYTES:
+            yield True
+            return
+        has_room = self.reserve(client, count, kind)
+        try:
+            yield has_room
+        finally:
+            self.release(client, count * has_room, kind)
+            self._room.unpark_all()
+
+    async def wait_for_room(self, client: Hashable) -> None:
+        """Wait until there is room for an answer. Requests that are kept are not waited for: they may wait as well."""
+        while True:
+            own = None if client is None else self._clients.get(client)
+            is_full = own is not None and own.of(ANSWERS) >= self._most_of_client
+            if not is_full and self.account.of(ANSWERS) < self._most:
+                return
+            await self._room.park()
+
+
+class Admission:
+    """The exchanges that are admitted, by their clients. At its end the bytes that were kept of one are released."""
+
+    def __init__(self, limits: HttpLimits, figures: GatewayFigures, kept: BytesUnderWay) -> None:
+        self._limits = limits
+        self._figures = figures
+        self._kept = kept
+        self._exchanges: dict[Principal | None, set[HttpExchange]] = {}
+        self._total = 0
+
+    @contextmanager
+    def admit(self, exchange: HttpExchange) -> Generator[None, None, None]:
+        """Admit an exchange. The block runs in its scope.
+
+        Raises:
+            Refused: There are too many.
+        """
+        client = exchange.client
+        own = self._exchanges.get(client, set())
+        if self._total >= self._limits.requests:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at once", RETRY_AFTER)
+        if client is not None and len(own) >= self._limits.requests_of_client:
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too many requests of yours at once", RETRY_AFTER)
+        self._exchanges[client] = own
+        own.add(exchange)
+        self._total += 1
+        self._figures.requests(1)
+        try:
+            with exchange.scope:
+                yield
+        finally:
+            self._kept.release(client, exchange.kept)
+            self._figures.requests(-1)
+            self._total -= 1
+            own.remove(exchange)
+            if not own:
+                del self._exchanges[client]
+
+    def refuse(self, of: Callable[[Principal | None], bool], refusal: Callable[[], Refused]) -> None:
+        """End the exchanges of these clients."""
+        for client, exchanges in self._exchanges.items():
+            if of(client):
+                for exchange in exchanges:
+                    exchange.refuse(refusal())
+
+
+LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+"""The names by which a client of this machine calls it."""
+
+_HOST_PATTERN: Final = r"(\[[0-9a-fA-F:.]+\]|[0-9a-zA-Z._-]+)"
+_HOST_NAME: Final = re.compile(_HOST_PATTERN)
+_AUTHORITY: Final = re.compile(rf"{_HOST_PATTERN}(:[0-9]*)?")
+_ORIGIN: Final = re.compile(rf"([a-zA-Z][0-9a-zA-Z+.-]*)://{_HOST_PATTERN}(:[0-9]+)?")
+_DEFAULT_PORTS: Final = frozenset([("http", ":80"), ("https", ":443")])
+"""Ports that no browser names."""
+
+
+def host_name(value: object) -> str | None:
+    """A host as `Host` names it, without the port."""
+    fits = isinstance(value, str) and _HOST_NAME.fullmatch(value)
+    return None if fits else "a name or an address without a port, such as gw.example.com or [::1]"
+
+
+def page_origin(value: object) -> str | None:
+    """An origin as browsers send it."""
+    found = _ORIGIN.fullmatch(value) if isinstance(value, str) else None
+    fits = found is not None and (found[1].lower(), found[3]) not in _DEFAULT_PORTS
+    return None if fits else "what browsers send, without a path or a usual port, such as https://app.example.com"
+
+
+class ServedNames:
+    """The names that are served.
+
+    Args:
+        hosts: What `Host` and `Origin` may name, whatever the port; None: any host, and origins of this machine.
+        origins: Other origins.
+
+    Raises:
+        ValueError: One is no such name.
+    """
+
+    def __init__(self, hosts: Collection[str] | None, origins: Collection[str]) -> None:
+        for each in hosts or ():
+            check_argument("hosts", each, host_name)
+        for each in origins:
+            check_argument("origins", each, page_origin)
+        self._hosts = None if hosts is None else frozenset(map(str.lower, hosts))
+        self._local = frozenset(LOOPBACK_NAMES) if self._hosts is None else self._hosts
+        self._origins = frozenset(map(str.lower, origins))
+
+    def check(self, headers: Mapping[str, str], lines: Collection[tuple[str, str]]) -> None:
+        """Refuse a request for another host, or of a page of another origin.
+
+        Args:
+            headers: Of the request, by names in small letters.
+            lines: All of them.
+
+        Raises:
+            Refused: By one of these headers, or because it is there twice.
+        """
+        if len(lines) != len(headers):
+            for name in ("host", "origin"):
+                if sum(name == each for each, _ in lines) > 1:
+                    raise Refused(HTTPStatus.BAD_REQUEST, f"{name} is there twice")
+        host, origin = headers.get("host"), headers.get("origin")
+        if host is not None or self._hosts is not None:
+            named = _parse_host(host or "")
+            if named is None or (self._hosts is not None and named not in self._hosts):
+                raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this host is not served here")
+        if origin is not None and origin.lower() not in self._origins:
+            found = _ORIGIN.fullmatch(origin)
+            if found is None or found[2].lower() not in self._local:
+                raise Refused(HTTPStatus.FORBIDDEN, "this origin is not served here")
+
+
+@lru_cache(maxsize=64)
+def _parse_host(authority: str) -> str | None:
+    """The host of `HOST` or `HOST:PORT`; None if it is neither. Clients send the same again and again."""
+    found = _AUTHORITY.fullmatch(authority)
+    return None if found is None else found[1].lower()

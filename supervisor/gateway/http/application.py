@@ -1,0 +1,280 @@
+"""The gateway over streamable HTTP: an ASGI application for Trio, and a server for it on a port of its own.
+
+The application identifies clients and admits them.
+"""
+
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import orjson
+import trio
+
+from mcp_nursery.actors.errors import UnknownServer
+from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
+
+from ...http_server.server import HttpServer, Tls
+from ..auth.jwt import WELL_KNOWN, OAuthResource
+from ..auth.principal import EVERYTHING, RETRY_AFTER, Authenticate, Principal, Refused, path_of
+from ..gateway import Gateway
+from .admission import LOOPBACK_NAMES, Admission, BytesUnderWay, GatewayFigures, HttpLimits, ServedNames
+from .exchange import Attendance, HttpExchange, Message, Receive, Send, expiry_refusal
+from .messages import HttpMessages
+from .sessions import HttpSessions
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+
+Metrics = Callable[[], Awaitable[bytes]]
+
+
+async def user_of(scope: Message) -> Principal | None:
+    """The principal that a middleware of the host's has identified, by `scope["user"]`; None if there is no name. The
+    default of `open_http`."""
+    name = getattr(scope.get("user"), "username", None)
+    return Principal(name) if isinstance(name, str) and name else None
+
+
+class HttpApplication:
+    """The gateway as an ASGI application. See `open_http`."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        nursery: trio.Nursery,
+        *,
+        server: str | None,
+        names: ServedNames,
+        authenticate: Authenticate,
+        oauth: OAuthResource | None,
+        limits: HttpLimits,
+        meter_provider: "MeterProvider | None",
+        metrics: Metrics | None,
+    ) -> None:
+        self._gateway = gateway
+        self._server = server
+        self._names = names
+        self._authenticate = authenticate
+        self._oauth = oauth
+        self._metrics = metrics
+        self._leaving = False
+        self._figures = GatewayFigures(meter_provider)
+        self._kept = BytesUnderWay(limits.kept, limits.kept_of_client)
+        self._sessions = HttpSessions(gateway, nursery, limits, self._figures, self._kept.account)
+        self._admission = Admission(limits, self._figures, self._kept)
+        self._messages = HttpMessages(gateway, self._sessions, limits, Attendance(nursery), self._kept)
+
+    @property
+    def kept(self) -> Mapping[str, int]:
+        """Bytes of messages to its clients that wait, and of their requests, by kind: `answers`, `news`, `questions`,
+        `requests`."""
+        return self._kept.account.kept
+
+    def leave(self) -> None:
+        """From now on `/readyz` is 503, so that who distributes requests sends no more of them; everything goes on."""
+        self._leaving = True
+
+    def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
+        """End the sessions of these clients, and all that is done or kept for them. They may connect again.
+
+        Args:
+            of: Whether this client is one of them; None stands for all that are not authenticated.
+        """
+        self._sessions.end_clients(of)
+        self._gateway.end_clients(of)
+        self._admission.refuse(of, _end_refusal if self._gateway.draining else expiry_refusal)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] == "lifespan":
+            await _run_lifespan(receive, send)
+        elif scope["type"] == "http":
+            lines = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+            exchange = HttpExchange(scope["method"], path_of(scope), dict(lines), lines, receive, send)
+            try:
+                await self._route(exchange, scope)
+            except Refused as refused:
+                self._figures.refused(refused.status)
+                exchange.answer_headers.update(refused.headers)
+                await exchange.end(refused.status, refused.reason)
+
+    async def _route(self, exchange: HttpExchange, scope: Message) -> None:
+        first, _, rest = exchange.path.strip("/").partition("/")
+        if first in ("healthz", "readyz") and not rest:
+            leaves = self._leaving or self._gateway.draining
+            ready = first == "healthz" or (not leaves and self._gateway.is_settled)
+            status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
+            await exchange.end(status, "ok" if ready else "no")
+            return
+        self._names.check(exchange.headers, exchange.lines)
+        if first == ".well-known" and self._oauth is not None:
+            await self._describe(exchange, self._oauth, *rest.split("/", 1))
+            return
+        if first == "mcp" and (not rest or self._server is None):
+            client = exchange.client = await self._authenticate(scope)
+            try:
+                exchange.view = self._gateway.view(
+                    rest or self._server, EVERYTHING if client is None else client.access
+                )
+            except UnknownServer as error:
+                raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
+            serve = self._messages.serve
+        elif first == "metrics" and not rest and self._metrics is not None:
+            exchange.client = await self._authenticate(scope)
+            serve = partial(self._show, self._metrics)
+        else:
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
+        with self._admission.admit(exchange):
+            await serve(exchange)
+        if exchange.scope.cancelled_caught and not exchange.ended:
+            await self._messages.explain_end(exchange)
+
+    async def _describe(self, exchange: HttpExchange, oauth: OAuthResource, kind: str, about: str = "mcp") -> None:
+        if f".well-known/{kind}" != WELL_KNOWN or about.partition("/")[0] != "mcp":
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
+        await exchange.answer(orjson.dumps(oauth.metadata(f"/{about}")))
+
+    async def _show(self, metrics: Metrics, exchange: HttpExchange) -> None:
+        if exchange.client is not None and not exchange.client.access.has_metrics:
+            raise Refused(HTTPStatus.FORBIDDEN, "these are figures of all servers")
+        if exchange.method != "GET":
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "method not allowed", {"allow": "GET"})
+        await exchange.answer(await metrics(), kind=b"text/plain; version=0.0.4; charset=utf-8")
+
+
+@asynccontextmanager
+async def open_http(
+    gateway: Gateway,
+    *,
+    server: str | None = None,
+    hosts: Collection[str] | None = LOOPBACK_NAMES,
+    origins: Collection[str] = (),
+    authenticate: Authenticate | None = None,
+    oauth: OAuthResource | None = None,
+    limits: HttpLimits | None = None,
+    meter_provider: "MeterProvider | None" = None,
+    metrics: Metrics | None = None,
+) -> AsyncGenerator[HttpApplication, None]:
+    """The gateway as an ASGI application, for as long as the block lasts. To be run on Trio.
+
+    `/mcp` is all servers as one, and `/mcp/{server}` one of them; with `server`, `/mcp` is that one. `/healthz` answers
+    while it runs, `/readyz` while it takes requests and all first attempts are settled. It may be mounted under a path.
+
+    Args:
+        gateway: The gateway.
+        server: The one server that is served, with its own names.
+        hosts: What `Host` and `Origin` may name, without a port: a page of another site must not reach it through a
+            browser of somebody who can. None: any host, which is safe where no client is let in that a browser alone
+            authenticates; of origins then only those of this machine.
+        origins: Other origins, such as `https://app.example.com`, whose pages may use it.
+        authenticate: Returns the principal of a request. The default asks `oauth`, or without that takes the word of a
+            middleware of yours (`scope["user"].username`), and admits clients without a name.
+        oauth: The protected resource: access tokens for it admit clients, and its metadata shows where to get one.
+        limits: Default `HttpLimits()`.
+        meter_provider: OpenTelemetry's, for figures of clients.
+        metrics: `async () -> bytes`, all figures in the text format of Prometheus, for `/metrics`. Who may use only a
+            part of the servers reads them only if `/metrics` is among its globs.
+
+    Raises:
+        ValueError: One of `hosts` has a port, or one of `origins` a path, or the like.
+        UnknownServer: No server of that name.
+    """
+    gateway.view(server)
+    names = ServedNames(hosts, origins)
+    async with open_bare_nursery() as nursery:
+        if oauth is not None:
+            nursery.start_soon(oauth.keep_fresh)
+        try:
+            yield HttpApplication(
+                gateway,
+                nursery,
+                server=server,
+                names=names,
+                authenticate=authenticate or (user_of if oauth is None else oauth.authenticate),
+                oauth=oauth,
+                limits=limits or HttpLimits(),
+                meter_provider=meter_provider,
+                metrics=metrics,
+            )
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def _run_lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
+
+
+def _end_refusal() -> Refused:
+    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, "the gateway is ending", RETRY_AFTER)
+
+
+# -- on a port of its own ----------------------------------------------------------------------------------------------
+
+FAREWELL: Final = 0.5
+"""Seconds at the end, whatever `drain` is, in which answers may be taken, and as many for what is ended without one."""
+
+
+async def serve_http(
+    gateway: Gateway,
+    application: HttpApplication,
+    listening: socket.socket,
+    *,
+    tls: Tls | None = None,
+    connections: int = HttpLimits().connections,
+    connections_of_address: int | None = HttpLimits().connections_of_address,
+    lame_duck: float = 0.0,
+    shared: bool = False,
+    passed_on: bool = False,
+    drain: float = 5.0,
+    stop: Callable[[], Awaitable[object]],
+) -> None:
+    """Serve clients on a socket until `stop` returns. For `lame_duck` seconds more requests are answered as before, but
+    `/readyz` is 503 and each answer is the last of its connection. Then new requests are refused, requests under way
+    have `drain` seconds, until their clients have taken their answers, and streams end.
+
+    Args:
+        gateway: What is served.
+        application: How: see `open_http`.
+        listening: The socket, which listens. It is closed afterwards.
+        tls: Its certificate; None: without TLS.
+        connections: Connections at once.
+        connections_of_address: Connections at once of one address; None: as many as of all, for who is behind a proxy.
+        lame_duck: Seconds in which who distributes requests can notice that this one ends.
+        shared: Whether another process has this socket, or one of the same port, or will have it: connections are left
+            to that from the beginning of those seconds, which are over when the last connection has closed.
+        passed_on: Whether it is this socket itself that others have.
+        drain: Seconds for requests under way.
+        stop: `async () -> None`, returns when it is to end.
+    """
+    server = HttpServer(application, tls, connections, connections_of_address)
+    async with trio.open_nursery() as clients:
+        clients.start_soon(server.end_idle)
+        try:
+            listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+            async with run_alongside(partial(server.accept, listener, clients)):
+                await stop()
+                application.leave()
+                server.leave()
+                with trio.move_on_after(lame_duck):
+                    if shared:
+                        await server.leave_socket(passed_on=passed_on)
+                        await server.wait_closed(lame_duck)
+                    else:
+                        await trio.sleep(lame_duck)
+                until = trio.current_time() + drain
+                server.end()
+                await gateway.drain(drain)
+            server.end()
+            await server.wait_closed(FAREWELL)  # answers are on their way
+            application.end_clients(lambda _: True)
+            await server.wait_closed(max(FAREWELL, until - trio.current_time()))  # for those that take long
+        finally:
+            server.reset()
+            clients.cancel_scope.cancel()

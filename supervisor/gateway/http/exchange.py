@@ -1,0 +1,274 @@
+"""One HTTP exchange with a client, from the headers of its request to the last byte of its response.
+
+*In order.* `HttpApplication` makes an exchange of a request's headers, checks the names that it was sent to, and
+identifies its client. `Admission` counts it, and from there on it runs in a scope of its own. `HttpMessages` reads the
+body, within a time and a number of bytes, and makes a `ClientRequest` of the message. The gateway answers that. One
+task does all of it.
+
+*The response* is a document, or, once there is something to send before the answer, a stream of events: progress, log
+messages, questions. Either ends with the answer. `ended` is set before the last byte is written, and nothing is written
+after it; the write of the answer itself is shielded, since half an answer would be no response. Several tasks may write
+events, one at a time. No client that does not read holds anything up for good: `http_server` resets its connection
+after a time, and what waits for it until then is charged to its account (`BytesUnderWay`).
+
+*The end.* An exchange that is not answered is ended by its scope and nothing else: by cancelling it or by its deadline.
+`HttpMessages.explain_end` then finds the reason in its fields, and ends the response:
+
+| what happened | how the scope ended | fields | response |
+|---------------|---------------------|--------|----------|
+| the client has gone | cancelled, by `Attendance` | | nobody reads it |
+| the client has cancelled the request | cancelled, by its session | | 202, or the end of the stream |
+| the session has ended | cancelled, by its session | `session_ended` | 404, or the end of the stream |
+| the client's credential was withdrawn | cancelled, by `refuse` | `refusal` | 401, or the end of the stream |
+| the gateway ends | cancelled, by `refuse` | `refusal` | 503, or the end of the stream |
+| the gateway ends | cancelled, by `refuse` | `refusal`, `request` | an error of JSON-RPC: perhaps it was done |
+| the body was not there in time | deadline | no `request` | 408 |
+| the request was not answered in time | deadline | `request` | an error of JSON-RPC |
+| a stream has outlasted its credential | deadline | `is_stream` | the end of the stream |
+
+Cancelling the scope cancels the call behind it, down to the server: see `upstream.requests`. What was refused before it
+was admitted (a name, a credential, too many requests) has no scope: the exception `Refused` is its whole story.
+
+*The client that waits.* While a request is answered, nothing reads from its connection, so nobody would notice that the
+client has gone. Most answers are there within a tenth of a second; for one that is not, `Attendance` starts a task that
+reads, cancels the exchange when the client has gone, and sends a comment every 15 seconds, since proxies close what is
+silent. That task ends before the exchange does.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any, Final
+
+import trio
+from attrs import define, field
+
+from ..auth.principal import Principal, Refused
+from ..client_request import ClientRequest
+from ..views.view import View
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_EVENTS: Final = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+_LINE_ENDS: Final = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
+"""The characters that many clients wrongly take for the end of a line, and their JSON."""
+LARGE: Final = 64 << 10
+"""Bytes of a message from which on it is written in pieces."""
+_JSON: Final = b"application/json"
+_TEXT: Final = b"text/plain; charset=utf-8"
+_EXPIRED_CHALLENGE: Final = {"www-authenticate": 'Bearer error="invalid_token"'}
+
+
+def expiry_refusal() -> Refused:
+    """The refusal of a client whose right has expired."""
+    return Refused(HTTPStatus.UNAUTHORIZED, "what you were let in by does not hold any more", _EXPIRED_CHALLENGE)
+
+
+@define(eq=False)
+class HttpExchange:
+    """A request over HTTP and its response. Once it is admitted, one scope is all that it can be ended by, and the
+    fields say why."""
+
+    method: str
+    path: str
+    """The path under the one that the application is mounted at."""
+    headers: Mapping[str, str] = field(repr=False)
+    """The headers by names in small letters; of several of one name the last."""
+    lines: Collection[tuple[str, str]] = field(repr=False)
+    """All headers."""
+    receive: Receive = field(repr=False)
+    """Of ASGI."""
+    _send: Send = field(repr=False)
+    """Of ASGI. It waits while the client does not read."""
+    client: Principal | None = field(default=None, init=False)
+    """The principal, if it is known."""
+    view: View = field(init=False)
+    """The view of its client, once it is admitted."""
+    scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    """The scope that it runs in once it is admitted."""
+    refusal: Refused | None = field(default=None, init=False)
+    """The reason why it does not go on, though it was admitted."""
+    session_ended: trio.Event | None = field(default=None, init=False)
+    """The end of its session, if it has one."""
+    request: ClientRequest | None = field(default=None, init=False)
+    """The request of MCP in it, once that was read."""
+    kept: int = field(default=0, init=False)
+    """Bytes of its body that count as kept."""
+    is_stream: bool = field(default=False, init=False)
+    """True if it goes on for as long as its client wants: see `begin_stream`."""
+    answer_headers: dict[str, str] = field(factory=dict[str, str], init=False)
+    """Headers of its response, besides those of the kind of response."""
+    ended: bool = field(default=False, init=False)
+    """True if the last byte is on its way: what the client does from now on changes nothing."""
+    _has_events: bool = field(default=False, init=False)
+    """True if its response is a stream of events."""
+    _writing: trio.Lock = field(factory=trio.Lock, init=False)
+    """Held while something is written to that stream."""
+
+    def accepts(self, *kinds: str) -> bool:
+        """True if its client takes all these media types."""
+        taken = _parse_accept(self.headers.get("accept", ""))
+        return all(kind in taken or "*/*" in taken or f"{kind.partition('/')[0]}/*" in taken for kind in kinds)
+
+    def begin_stream(self) -> None:
+        """A stream lasts as long as what its client was let in by, and no request's time holds for it."""
+        expires = None if self.client is None else self.client.expires
+        self.scope.deadline = math.inf if expires is None else trio.current_time() + max(0.0, expires - time.time())
+        self.is_stream = True
+
+    def refuse(self, refusal: Refused) -> None:
+        """Refuse to go on with it."""
+        self.refusal = refusal
+        self.scope.cancel()
+
+    # -- its response ---------------------------------------------------------------------------------------------
+
+    async def event(self, frame: bytes) -> None:
+        """Send one message as an event, unless the response has ended."""
+        await self._write(*_encode_event(frame))
+
+    async def keep_alive(self) -> None:
+        """Send a comment, so that nobody takes the connection for dead. Begins the stream if nothing was sent
+        before."""
+        await self._write(b": ping\r\n\r\n")
+
+    async def open_stream(self) -> None:
+        """Begin a stream of events."""
+        await self._write(b"")  # web servers keep the head until there is something of the body, be it empty
+
+    async def _write(self, *pieces: bytes) -> None:
+        async with self._writing:
+            if self.ended:
+                return
+            if not self._has_events:
+                self._has_events = True
+                await self._start(HTTPStatus.OK, *_EVENTS)
+            for piece in pieces:
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self, status: int = HTTPStatus.ACCEPTED, text: str = "") -> None:
+        """End the response without a message."""
+        await self.answer(text.encode(), status, _TEXT)
+
+    async def answer(self, body: bytes, status: int = HTTPStatus.OK, kind: bytes = _JSON) -> None:
+        """End the response: as a document with this status, or at the end of a stream with the message that this is;
+        text is left out there."""
+        # Cut off in the middle it would be no response, and its connection of no more use. It lasts
+        # as long as a web server lets a client take.
+        if not self._has_events:  # nobody has written, and who comes from now on finds that it has ended
+            self.ended = True
+            with trio.CancelScope(shield=True):
+                await self._start(status, (b"content-type", kind), (b"content-length", b"%d" % len(body)))
+                await self._send({"type": "http.response.body", "body": body, "more_body": False})
+            return
+        pieces = _encode_event(body) if kind == _JSON else (b"",)
+        async with self._writing:
+            self.ended = True
+            with trio.CancelScope(shield=True):
+                for number, piece in enumerate(pieces, 1):
+                    await self._send({"type": "http.response.body", "body": piece, "more_body": number < len(pieces)})
+
+    async def _start(self, status: int, *headers: tuple[bytes, bytes]) -> None:
+        own = [(name.encode(), value.encode()) for name, value in self.answer_headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *own]})
+
+
+@lru_cache(maxsize=64)
+def _parse_accept(accept: str) -> frozenset[str]:
+    """The media types that a header names: clients say the same again and again."""
+    return frozenset(part.partition(";")[0].strip().lower() for part in accept.split(","))
+
+
+def _encode_event(frame: bytes) -> tuple[bytes, ...]:
+    """An event with this message. A large one, which may wait for long, is not copied."""
+    if not frame.isascii():  # to look for each of these takes ten times as long
+        for character, escape in _LINE_ENDS:
+            frame = frame.replace(character, escape)
+    event = b"event: message\r\ndata: ", frame, b"\r\n\r\n"
+    return event if len(frame) > LARGE else (b"".join(event),)
+
+
+# -- clients that wait -------------------------------------------------------------------------------------------------
+
+logger: Final = logging.getLogger(__name__)
+
+SOON: Final = 0.1
+"""Seconds: who has waited for one to two of these is attended to. Most have their answer by then, and a nursery
+and a task for each from the beginning cost 38 us, a tenth of a call."""
+KEEPALIVE: Final = 15.0
+"""Seconds between two comments to a client that waits: proxies close what is silent for longer."""
+
+
+class Attendance:
+    """Attends to clients that wait for long.
+
+    Args:
+        nursery: Where that is done.
+    """
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._new: set[HttpExchange] = set()
+        self._seen: set[HttpExchange] = set()
+        """The exchanges that were there the last time."""
+        self._attended: dict[HttpExchange, tuple[trio.CancelScope, trio.Event]] = {}
+        """By exchange: the scope in which its client is attended to, and the end of that."""
+        self._some = trio.Event()
+        nursery.start_soon(self._attend_slow_clients)
+
+    async def _attend_slow_clients(self) -> None:
+        while True:
+            await self._some.wait()
+            await trio.sleep(SOON)
+            for exchange in self._seen:
+                self._attended[exchange] = attended = trio.CancelScope(), trio.Event()
+                self._nursery.start_soon(self._attend, exchange, *attended)
+            self._seen, self._new = self._new, set()
+            if not self._seen:
+                self._some = trio.Event()
+
+    def begin(self, exchange: HttpExchange) -> None:
+        """A client waits from now on. Only `receive` of its exchange is used for it."""
+        self._new.add(exchange)
+        self._some.set()
+
+    async def end(self, exchange: HttpExchange) -> None:
+        """End the attendance of a client that waits no more."""
+        self._new.discard(exchange)
+        self._seen.discard(exchange)
+        if exchange in self._attended:
+            scope, ended = self._attended.pop(exchange)
+            scope.cancel()
+            with trio.CancelScope(shield=True):  # what is cancelled ends at once
+                await ended.wait()
+
+    async def _attend(self, exchange: HttpExchange, scope: trio.CancelScope, ended: trio.Event) -> None:
+        """Keep a client, and end what is done for it when it has gone."""
+        try:
+            with scope:
+                await _wait_until_gone(exchange)
+        except Exception:
+            logger.exception("a client cannot be attended to")
+            exchange.scope.cancel()
+        finally:
+            ended.set()
+
+
+async def _wait_until_gone(exchange: HttpExchange) -> None:
+    gone = False
+    while not gone:
+        with trio.move_on_after(KEEPALIVE) as silence:
+            gone = (await exchange.receive())["type"] == "http.disconnect"
+        if silence.cancelled_caught:
+            await exchange.keep_alive()
+    if not exchange.ended:
+        exchange.scope.cancel()

@@ -1,0 +1,88 @@
+"""Session ids that outlive their gateway. Sealed in an id is what another gateway with the same key needs to go on with
+the session, so that neither a restart nor a balancer costs a client its session.
+
+The JSON `[began, version, capabilities, info, replica]` is sealed (`sealing`), bound to the client and the server: for
+another client, or on another path, an id does not open, as if it were forged.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+from attrs import frozen
+
+from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS
+
+from ..auth.principal import Principal
+from ..bridge import Json
+from ..sealing import SessionKeys, bind
+
+_FORMAT: Final = b"mcp-nursery session 1"
+"""The format of the JSON: another form of `SessionStart` is another one."""
+
+
+@frozen
+class SessionStart:
+    """The beginning of a session, as its id holds it."""
+
+    began: float
+    """The Unix time of it."""
+    version: str
+    """The version of the protocol that its client offered."""
+    capabilities: Mapping[str, Any]
+    """The capabilities of its client."""
+    info: Mapping[str, Any] | None
+    """The client's description of itself; of a very long one its name and version."""
+    replica: str = ""
+    """The gateway that alone can go on with it; empty: any can."""
+
+
+def seal_session(keys: SessionKeys, start: SessionStart, owner: Principal | None, server: str | None) -> str | None:
+    """Make the id of a session. None if its client says more of itself than fits into one.
+
+    Args:
+        keys: The keys of its gateway.
+        start: Its beginning.
+        owner: Its client.
+        server: The server that it is with; None: all.
+    """
+    bound = bind(_FORMAT, owner, server)
+    whole = _seal(keys, start, start.info, bound)
+    if whole is None and start.info is not None:
+        return _seal(keys, start, _cut(start.info), bound)
+    return whole
+
+
+def _seal(keys: SessionKeys, start: SessionStart, info: Mapping[str, Any] | None, bound: bytes) -> str | None:
+    try:
+        plain = orjson.dumps((round(start.began), start.version, start.capabilities, info, start.replica))
+    except TypeError:  # an integer beyond 64 bits, for example
+        return None
+    return keys.seal(plain, bound)
+
+
+def open_session(
+    keys: SessionKeys, session_id: str, owner: Principal | None, server: str | None
+) -> SessionStart | None:
+    """The beginning of the session with this id, however long ago that is. None if no key has sealed it for this
+    client and server.
+
+    Args:
+        keys: The keys of the gateway.
+        session_id: As a client sends it: anything.
+        owner: The client that sends it.
+        server: The server that it is sent to; None: all.
+    """
+    plain = keys.open(session_id, bind(_FORMAT, owner, server))
+    return None if plain is None else _parse(plain)
+
+
+def _cut(info: Mapping[str, Any]) -> Json:
+    """The members of a description that each has."""
+    return {name: info[name] for name in ("name", "version") if name in info}
+
+
+def _parse(plain: bytes) -> SessionStart | None:
+    """The beginning that was sealed; None if that was done by a program that knows a later version of the protocol."""
+    start = SessionStart(*orjson.loads(plain))
+    return start if start.version in HANDSHAKE_PROTOCOL_VERSIONS else None

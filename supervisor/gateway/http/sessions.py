@@ -1,0 +1,368 @@
+"""The sessions of clients of the handshake era over HTTP: all that outlasts one request of such a client."""
+
+import logging
+import math
+import os
+import secrets
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from http import HTTPStatus
+from typing import Any, Final
+
+import trio
+from attrs import define, field
+
+from mcp_nursery.actors.account import Account
+from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.jsonrpc.pending import outcome_of
+from mcp_nursery.actors.outcomes import Rejected
+from mcp_nursery.actors.protocol import JsonRpcError
+
+from ..auth.principal import RETRY_AFTER, Principal, Refused
+from ..bridge import Json, as_object
+from ..client_request import offered_version
+from ..clients import Backlog, ClientSession, Notification
+from ..gateway import Gateway
+from ..sealing import SessionKeys
+from ..views.view import View
+from .admission import GatewayFigures, HttpLimits
+from .exchange import HttpExchange
+from .session_ids import SessionStart, open_session, seal_session
+
+logger: Final = logging.getLogger(__name__)
+
+MOST_REVOKED: Final = 65_536
+"""Ids of sessions that were ended before their age, and do not open again; beyond it the oldest are forgotten."""
+LOGGED_EVERY: Final = 60.0
+"""Seconds between two lines of the log about ids that do not open."""
+_LISTS: Final = ("tools", "prompts", "resources")
+
+
+@define(eq=False)
+class _Asked:
+    answered: trio.Event = field(factory=trio.Event)
+    answer: Json | None = None
+
+
+@define(eq=False)
+class HttpSession:
+    """One session: its client, the notifications that wait for it, and the questions that it was asked."""
+
+    id: str
+    owner: Principal | None
+    """The principal that opened it, and alone may use it."""
+    server: str | None
+    """The server that it is with; None: all."""
+    scope: trio.CancelScope
+    """The scope of its life; the deadline is that of an idle one."""
+    idle_after: float
+    client: ClientSession | None = None
+    version: str = ""
+    streaming: bool = False
+    """True if its client listens to notifications about no request."""
+    begun: trio.Event = field(factory=trio.Event)
+    """Set when its client may use it."""
+    ended: trio.Event = field(factory=trio.Event)
+    _requests: dict[trio.CancelScope, str | int] = field(factory=dict[trio.CancelScope, str | int])
+    _in_use: int = 0
+    backlog: Backlog = field(factory=Backlog)
+    """The notifications that wait for its client."""
+    _asked: dict[str, _Asked] = field(factory=dict[str, _Asked])
+
+    def enter(self) -> None:
+        """Count a request of its client: the session is not idle."""
+        self._in_use += 1
+        self.scope.deadline = float("inf")
+
+    def leave(self) -> None:
+        """Count a request as ended. After the last one the session is idle."""
+        self._in_use -= 1
+        if not self._in_use:
+            self.scope.deadline = trio.current_time() + self.idle_after
+
+    def begin(self, request_id: str | int, scope: trio.CancelScope) -> None:
+        """Begin a request, which is cancelled by this scope."""
+        self._requests[scope] = request_id
+        self.enter()
+
+    def finish(self, scope: trio.CancelScope) -> None:
+        """Finish the request of this scope."""
+        del self._requests[scope]
+        self.leave()
+
+    def cancel_request(self, request_id: object, reason: object) -> None:
+        """Cancel a request, as its client wants."""
+        for scope, own in self._requests.items():
+            if own == request_id:
+                scope.cancel(reason if isinstance(reason, str) else None)
+
+    # -- messages to its client ------------------------------------------------------------------------------------
+
+    def notify(self, notification: Notification) -> None:
+        """Keep a notification until the client listens. Never waits."""
+        self.backlog.add(notification)
+
+    async def stream(self, exchange: HttpExchange) -> None:
+        """Send the notifications about no request, for as long as there is a session."""
+        await self.backlog.send(exchange.event)
+
+    def end(self) -> None:
+        """End the session, and with it its client's requests."""
+        self.ended.set()
+        self.backlog.close()
+        for scope in self._requests:
+            scope.cancel()
+
+    async def ask(
+        self, send: Callable[[bytes], Awaitable[None]], method: str, params: Mapping[str, Any] | None
+    ) -> Json:
+        """Ask its client something, with a function that sends on the stream of one of its requests.
+
+        Raises:
+            JsonRpcError: The client answers with an error.
+        """
+        request_id = f"ask-{secrets.token_hex(8)}"
+        asked = self._asked[request_id] = _Asked()
+        try:
+            await send(codec.request(request_id, method, params))
+            await asked.answered.wait()
+        except trio.Cancelled:
+            cancelled = {"requestId": request_id, "reason": "the call is over"}
+            self.notify(Notification("notifications/cancelled", cancelled))
+            raise
+        finally:
+            del self._asked[request_id]
+        assert asked.answer is not None  # it was answered
+        outcome = outcome_of(asked.answer)
+        if isinstance(outcome, Rejected):
+            raise JsonRpcError(outcome.code, outcome.message, outcome.data)
+        return outcome.result
+
+    def take_answer(self, message: Json) -> None:
+        """Take the answer of its client to a question."""
+        asked = self._asked.get(str(message.get("id")))
+        if asked is not None and not asked.answered.is_set():
+            asked.answer = message
+            asked.answered.set()
+
+
+class HttpSessions:
+    """The sessions that are open.
+
+    Args:
+        gateway: The gateway that notifies them.
+        nursery: The nursery of sessions.
+        limits: The limits on their number and their idle time.
+        figures: The figures that count them.
+        account: The account that is charged for the notifications that wait.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        nursery: trio.Nursery,
+        limits: HttpLimits,
+        figures: GatewayFigures,
+        account: Account,
+    ) -> None:
+        self._gateway = gateway
+        self._figures = figures
+        self._nursery = nursery
+        self._limits = limits
+        self._account = account
+        self._keys = gateway.session_keys
+        self._open: dict[str, HttpSession] = {}
+        self._revoked: OrderedDict[bytes, float] = OrderedDict()
+        """The Unix times from which on ids are too old anyway, by their digests."""
+        self._refusals = _RefusalLog()
+
+    async def find(self, session_id: str, owner: Principal | None, view: View) -> HttpSession | None:
+        """The session of this id, if it is this owner's, with this server: one that is open, or one that goes on here.
+
+        Raises:
+            Refused: It would go on here, but there are too many, or it cannot.
+        """
+        session = self._open.get(session_id)
+        if session is None or (session.owner, session.server) != (owner, view.server):
+            session = None if self._keys is None else self._take_up(self._keys, session_id, owner, view)
+        if session is not None and not session.begun.is_set():
+            await session.begun.wait()
+        return session
+
+    async def open(self, owner: Principal | None, view: View) -> HttpSession:
+        """Open a session, in use.
+
+        Raises:
+            Refused: There are too many.
+        """
+        session = self._begin(secrets.token_urlsafe(24), owner, view)
+        await session.begun.wait()
+        session.enter()
+        return session
+
+    def seals(self, session: HttpSession) -> bool:
+        """True if a session that has no id which its client knows gets one that outlives this gateway."""
+        return self._keys is not None and not session.version
+
+    def seal(self, session: HttpSession, hello: Json, view: View) -> None:
+        """Give a session an id by which it outlives this gateway. A session whose client has instances of its own
+        cannot: its id names this gateway.
+
+        Args:
+            session: The session, whose client knows no id of it yet.
+            hello: The parameters of its `initialize`, checked.
+            view: The view of its client.
+        """
+        assert self._keys is not None  # see `seals`
+        capabilities, info = as_object(hello.get("capabilities")), as_object(hello.get("clientInfo")) or None
+        replica = _own_name() if _has_own_instances(view) else ""
+        start = SessionStart(time.time(), offered_version(hello), capabilities, info, replica)
+        session_id = seal_session(self._keys, start, session.owner, session.server)
+        if session_id is not None:
+            del self._open[session.id]
+            session.id = session_id
+            self._open[session_id] = session
+
+    def _begin(
+        self, session_id: str, owner: Principal | None, view: View, start: SessionStart | None = None
+    ) -> HttpSession:
+        """Begin a session.
+
+        Args:
+            session_id: Its id.
+            owner: Its client.
+            view: What its client sees.
+            start: Its beginning elsewhere; None: it begins here.
+
+        Raises:
+            Refused: There are too many.
+        """
+        limits = self._limits
+        own = 0 if owner is None else sum(session.owner == owner for session in self._open.values())
+        if len(self._open) >= limits.sessions:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions: {limits.sessions} are open", RETRY_AFTER)
+        if owner is not None and own >= limits.sessions_of_client:
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, f"too many sessions of yours: {own} are open", RETRY_AFTER)
+        scope = trio.CancelScope(deadline=trio.current_time() + limits.idle)
+        session = HttpSession(session_id, owner, view.server, scope, limits.idle)
+        session.backlog = Backlog(self._account)
+        self._open[session_id] = session
+        self._nursery.start_soon(self._run, session, view, start)
+        return session
+
+    async def _run(self, session: HttpSession, view: View, start: SessionStart | None) -> None:
+        self._figures.sessions(1)
+        try:
+            with session.scope:
+                async with trio.open_nursery() as nursery:
+                    session.client = ClientSession(
+                        session.notify, nursery, view.server, view.access, session.owner is None, session.owner
+                    )
+                    if start is not None:
+                        session.client.capabilities, session.client.info = start.capabilities, start.info
+                        session.version = start.version
+                        self.welcome(session)
+                        nursery.start_soon(_announce_lists, session, view)
+                    session.begun.set()
+                    await trio.sleep_forever()
+        finally:
+            self._figures.sessions(-1)
+            session.end()
+            self._open.pop(session.id, None)
+            if session.client is not None:
+                self._gateway.news.leave(session.client)
+
+    def welcome(self, session: HttpSession) -> None:
+        """Notify its client of changes from now on."""
+        assert session.client is not None  # it lives
+        self._gateway.news.enter(session.client)
+
+    def end(self, session: HttpSession) -> None:
+        """End a session, with all that runs for it. It does not go on here again."""
+        self._open.pop(session.id, None)
+        session.scope.cancel()
+        if self._keys is not None:
+            self._revoke(session.id, self._keys.max_age)
+
+    def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
+        """End the sessions of these clients."""
+        for session in list(self._open.values()):
+            if of(session.owner):
+                self.end(session)
+
+    # -- sessions that began elsewhere -----------------------------------------------------------------------------
+
+    def _take_up(self, keys: SessionKeys, session_id: str, owner: Principal | None, view: View) -> HttpSession | None:
+        """Go on with a session that began elsewhere, or before this gateway was started, or that was idle for long.
+
+        Raises:
+            Refused: There are too many, or it cannot go on here.
+        """
+        start = open_session(keys, session_id, owner, view.server)
+        if start is None:
+            self._refusals.add("it is not sealed by a key of this gateway, for this client and this path")
+        elif start.began + keys.max_age < time.time():
+            self._refusals.add("its session began too long ago")
+        elif _digest(session_id) in self._revoked:
+            self._refusals.add("its session was ended")
+        elif start.replica:
+            self._refusals.add(f"its session had instances of its own, at {start.replica}")
+            raise Refused(HTTPStatus.NOT_FOUND, "this session had servers of its own, which are gone: begin a new one")
+        else:
+            logger.info("a session goes on here")
+            return self._begin(session_id, owner, view, start)
+        return None
+
+    def _revoke(self, session_id: str, seconds: float) -> None:
+        """Take up a session no more."""
+        now, revoked = time.time(), self._revoked
+        revoked[_digest(session_id)] = now + seconds
+        while len(revoked) > MOST_REVOKED or next(iter(revoked.values())) < now:
+            revoked.popitem(last=False)
+
+
+async def _announce_lists(session: HttpSession, view: View) -> None:
+    """Notify a client that every list may have changed: nobody here knows what it has read. Where its only server is
+    away, it is notified when that comes."""
+    with suppress(NurseryError):
+        declared = as_object((await view.hello()).get("capabilities"))
+        for kind in _LISTS:
+            if as_object(declared.get(kind)).get("listChanged"):
+                session.notify(Notification(f"notifications/{kind}/list_changed"))
+
+
+def _has_own_instances(view: View) -> bool:
+    """True if a server gives each session an instance of its own."""
+    return any(view.supervisor.spec(status.name).instances == "session" for status in view.statuses)
+
+
+def _own_name() -> str:
+    """The name of this gateway in the logs of others."""
+    return f"{socket.gethostname()[:64]}/{os.getpid()}"
+
+
+def _digest(session_id: str) -> bytes:
+    return blake2b(session_id.encode(), digest_size=16).digest()
+
+
+@define(eq=False)
+class _RefusalLog:
+    """The ids that do not open, in the log: one line a minute, however many come."""
+
+    _silent_until: float = -math.inf
+    _left_out: int = 0
+
+    def add(self, why: str) -> None:
+        """Record an id; of what came meanwhile the number is logged."""
+        now = trio.current_time()
+        if now < self._silent_until:
+            self._left_out += 1
+            return
+        more = f"; so were {self._left_out} others before it" if self._left_out else ""
+        logger.warning("the id of a session was refused: %s%s", why, more)
+        self._silent_until, self._left_out = now + LOGGED_EVERY, 0

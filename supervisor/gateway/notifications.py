@@ -1,0 +1,337 @@
+"""The notifications to clients that they have not asked for: lists that change, resources they subscribe to, and
+notices."""
+
+from collections.abc import Callable, Generator, Hashable, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Final
+
+import trio
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.protocol import INVALID_PARAMS, LEVELS, JsonRpcError
+
+from ..decisions.state_machine import SHUT
+from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
+from ..notices import Notice
+from ..supervisor import Supervisor
+from .bridge import Json
+from .client_request import ClientRequest
+from .clients import LOG, ClientListener, ClientSession, Listing, Notification, is_severe, last_change
+from .upstream.instance_pool import InstancePool, ListChanged, owner_of
+from .views.view import View
+
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+BURST: Final = 0.05
+"""Seconds in which changes of lists are collected into one notification."""
+LOOK_AGAIN: Final = 2.0
+"""Seconds after which a resource is subscribed to again for a client, when its server is not there."""
+MOST_SUBSCRIBED: Final = 1_000
+"""Resources that one client may subscribe to, in one session or with one stream of news."""
+
+_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+_CHANGES: Final = {
+    ToolsChanged: (_TOOLS_CHANGED, "toolsListChanged"),
+    PromptsChanged: ("notifications/prompts/list_changed", "promptsListChanged"),
+    ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
+}
+_TOLD_OF: Final = {"tools/list": _TOOLS_CHANGED, "prompts/list": "notifications/prompts/list_changed"}
+"""The notification of a change of these lists, and of no other."""
+_UPDATED: Final = "notifications/resources/updated"
+_THERE: Final = {ServerState.CONNECTED, ServerState.IDLE, ServerState.DISABLED, ServerState.BLOCKED}
+"""States of servers whose resources are known, or that have none to come."""
+
+
+class ClientNotifications:
+    """The notifications of changes to clients.
+
+    Args:
+        supervisor: Whose servers change.
+        nursery: The nursery of further instances, which end when their servers change, and of the tasks that set log
+            levels.
+        search: Whether clients see the two tools that find and call all others.
+    """
+
+    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, *, search: bool) -> None:
+        self._supervisor = supervisor
+        self._nursery = nursery
+        self.instances: Final = InstancePool(supervisor, nursery, self)
+        """Further instances of its servers."""
+        self._search = search
+        self._sessions: set[ClientSession] = set()
+        self._listeners: set[ClientListener] = set()
+        self._changed: dict[tuple[str, str], dict[Hashable, dict[str | None, float]]] = {}
+        """The times at which the list of a server has changed, still to be notified; by the owner to be notified, None:
+        all."""
+        self._news = trio.Event()
+        self._described = self._names()
+        """The servers that clients were last notified of, where nothing else can change in the tools that they see."""
+
+    def enter(self, session: ClientSession) -> None:
+        """Notify a client of the handshake era of changes from now on."""
+        session.since = trio.current_time()
+        self._sessions.add(session)
+
+    def leave(self, session: ClientSession) -> None:
+        """Remove a session that is gone."""
+        session.ended = True
+        self._sessions.discard(session)
+        self.instances.end(lambda whose: whose is session)
+        if session.level is not None:
+            self._review_levels(session.server)
+
+    # -- log levels -----------------------------------------------------------------------------------------------
+
+    async def set_level(self, session: ClientSession, wanted: str) -> None:
+        """Set the level of log messages that a session wants. Where the session has one server alone, that server knows
+        before this returns.
+
+        Raises:
+            NurseryError: The server refuses the level.
+        """
+        session.level = wanted
+        self._review_levels(session.server)
+        if session.server is not None:
+            for level in self.instances.levels(session.server, session):
+                await level.send()
+
+    def wanted_level(self, server: str, owner: Hashable, has_log: bool) -> str | None:  # noqa: FBT001
+        """The most verbose level that a client of a server has asked for, or the owner of an instance of it. A client
+        that sees all servers asks those of them that have logs."""
+        if owner is None and self._supervisor.spec(server).instances == "session":
+            return None
+        wanted = (
+            session.level
+            for session in self._sessions
+            if owner in (None, session)
+            and (session.server == server or (session.server is None and has_log and session.access.has_server(server)))
+        )
+        return min(filter(None, wanted), key=LEVELS.index, default=None)
+
+    def _review_levels(self, server: str | None) -> None:
+        """Set the level of this server, or of all, if any client has asked for one."""
+        if any(session.level for session in self._sessions):
+            for name in self._names() if server is None else [server]:
+                for level in self.instances.levels(name):
+                    level.review(self._nursery)
+
+    # -- resources ------------------------------------------------------------------------------------------------
+
+    async def subscribe(self, request: ClientRequest, session: ClientSession, view: View) -> None:
+        """Notify a session of updates of a resource, until it unsubscribes or ends."""
+        if request.params["uri"] not in session.subscribed:
+            await session.nursery.start(self._notify_updates, request, session, view)
+
+    async def _notify_updates(
+        self,
+        request: ClientRequest,
+        session: ClientSession,
+        view: View,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        uri = request.params["uri"]
+
+        def notify(params: Json) -> None:
+            session.notify(Notification(_UPDATED, params))
+
+        with trio.CancelScope() as scope:
+            session.subscribed[uri] = scope
+            try:
+                _check_number(len(session.subscribed))
+                await self._follow_resource(request, view, uri, notify, task_status)
+            finally:
+                if session.subscribed.get(uri) is scope:  # and not that of another subscription since
+                    del session.subscribed[uri]
+
+    async def _follow_resource(
+        self,
+        request: ClientRequest,
+        view: View,
+        uri: str,
+        notify: Callable[[Json], None],
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        *,
+        patient: bool = False,
+    ) -> None:
+        """Notify a client of updates of a resource. While its server is away, stopped or removed for example, the
+        server is looked for again; when it is back, the resource has perhaps changed.
+
+        Args:
+            patient: Whether its server may be away from the beginning on.
+
+        Raises:
+            NurseryError: No server has the resource, or its server is away and is not to be waited for.
+        """
+        server, begun = None, False
+        while True:
+            try:
+                server = server or (view.known_server_of(uri) if begun else await view.server_of(uri))
+                if server is not None:
+                    async with (
+                        self.instances.follow(server, request) as supervisor,
+                        supervisor.subscribe(uri, server=server) as updates,
+                    ):
+                        if begun:
+                            notify({"uri": uri})
+                        else:
+                            task_status.started()
+                        begun = True
+                        async for update in updates:
+                            notify({"uri": update.uri})
+            except NurseryError:
+                if not begun:
+                    if not (patient and _waits_for_servers(view)):
+                        raise
+                    begun = True
+                    task_status.started()
+            await trio.sleep(LOOK_AGAIN)
+
+    async def listen(self, request: ClientRequest, view: View) -> Json:
+        """Serve one stream of notifications for a client without a session, until the client ends it. What cannot be
+        subscribed to is left out of the acknowledgement."""
+        wanted: Json = {key: value for key, value in request.params["notifications"].items() if value}
+        uris: list[str] = wanted.pop("resourceSubscriptions", [])
+        _check_number(len(uris))
+        listener = ClientListener(view.server, frozenset(wanted), access=view.access, owner=owner_of(request))
+        notify = partial(listener.notify, _UPDATED)
+        tagged = {"_meta": {SUBSCRIPTION: request.id}}
+        async with trio.open_nursery() as nursery:
+            followed: list[str] = []
+            for uri in uris:
+                with suppress(NurseryError):
+                    await nursery.start(partial(self._follow_resource, request, view, uri, notify, patient=True))
+                    followed.append(uri)
+            if followed:
+                wanted["resourceSubscriptions"] = followed
+            await request.notify("notifications/subscriptions/acknowledged", {"notifications": wanted} | tagged)
+            self._listeners.add(listener)
+            try:
+                while True:
+                    method, params = await listener.news.receive()
+                    await request.notify(method, params | tagged)
+            finally:
+                self._listeners.discard(listener)
+        raise AssertionError  # it ends by being cancelled
+
+    # -- lists and notices ----------------------------------------------------------------------------------------
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Notify clients of lists that change, once for a burst."""
+        async with trio.open_nursery() as nursery, self._supervisor.events() as events:
+            nursery.start_soon(self._notify_changes)
+            await nursery.start(self._forward_notices)
+            task_status.started()
+            async for event in events:
+                match event:
+                    case ToolsChanged() | PromptsChanged() | ResourcesChanged():
+                        self.publish_change(event)
+                    case StateChanged():
+                        if event.new in SHUT:
+                            self.instances.review()
+                        self._review_levels(event.server)
+                    case ServerRemoved():
+                        self.instances.review(removed=[event.server])
+                    case Reloaded():
+                        self.instances.review(event.changed)
+                    case Lagged():  # nobody knows which
+                        self.instances.review()
+                        self._review_levels(None)
+                        for change in _CHANGES.values():
+                            for status in self._supervisor.status():
+                                self._record(change, status.name, trio.current_time())
+                    case _:
+                        pass
+            nursery.cancel_scope.cancel()
+
+    async def _forward_notices(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with self._supervisor.notices() as notices:
+            task_status.started()
+            async for notice in notices:
+                self.publish_notice(notice)
+
+    def publish_notice(self, notice: Notice, owner: Hashable = None) -> None:
+        """Pass on a notification of a server that is about no request. Log messages go to all clients that see the
+        server. What the protocol does not know goes to those that see it alone: to others it would not show its origin.
+        What a session's own instance sends is for that session, and so is what may be about calls that it has
+        cancelled."""
+        is_log = notice.method == LOG
+        notification = Notification(notice.method, notice.params)
+        for session in self._sessions:
+            sees = session.server == notice.server or (is_log and session.server is None)
+            wants = not is_log or is_severe(notice.params.get("level"), session.level or LEVELS[0])
+            may_see = (
+                session.receives_all and notice.principal in (None, session) if owner is None else session is owner
+            )
+            if sees and wants and may_see:
+                session.notify(notification)
+
+    def publish_change(self, event: ListChanged, owner: Hashable = None) -> None:
+        """Record that a list has changed, for all clients or for the owner of the instance."""
+        self._record(_CHANGES[type(event)], event.server, event.at, owner)
+
+    def _record(self, change: tuple[str, str], server: str, at: float, owner: Hashable = None) -> None:
+        self._changed.setdefault(change, {}).setdefault(owner, {})[server] = at
+        self._news.set()
+
+    @contextmanager
+    def track_listing(self, request: ClientRequest) -> Generator[Listing, None, None]:
+        """A block in which a client is sent a list: meanwhile its session is not notified of what will be in it."""
+        session, change = request.session, _TOLD_OF.get(request.method)
+        if session is None or change is None or "cursor" in request.params:
+            yield Listing()
+            return
+        known = session.known_list(change)
+        try:
+            with known.track_listing() as listing:
+                yield listing
+        finally:
+            if known.take_missed_change():
+                session.notify(Notification(change))
+
+    async def _notify_changes(self) -> None:
+        while True:
+            await self._news.wait()
+            await trio.sleep(BURST)
+            changed, self._changed, self._news = self._changed, {}, trio.Event()
+            for (method, wanted), by_owner in changed.items():
+                changes = self._changes_to_notify(method, by_owner)
+                notification = Notification(method)
+                for session in self._sessions:
+                    at = max(last_change(session, changes.get(each, {})) for each in (None, session))
+                    if session.known_list(method).record_change(at):
+                        session.notify(notification)
+                for listener in self._listeners:
+                    owners = (None, listener.owner) if wanted in listener.wanted else ()
+                    if any(last_change(listener, changes.get(each, {})) > listener.since for each in owners):
+                        listener.notify(method, {})
+
+    def _changes_to_notify(
+        self, method: str, by_owner: Mapping[Hashable, Mapping[str | None, float]]
+    ) -> Mapping[Hashable, Mapping[str | None, float]]:
+        """The times at which what clients see has changed, by their server, None for those of all. The tools that find
+        and call others change with the names of the servers alone."""
+        if not self._search or method != _TOOLS_CHANGED:
+            return {owner: {**servers, None: max(servers.values())} for owner, servers in by_owner.items()}
+        before, self._described = self._described, self._names()
+        latest = max(at for servers in by_owner.values() for at in servers.values())
+        renamed = before ^ self._described
+        return {None: dict.fromkeys((None, *renamed), latest)} if renamed else {}
+
+    def _names(self) -> set[str]:
+        return {status.name for status in self._supervisor.status()}
+
+
+def _waits_for_servers(view: View) -> bool:
+    """True if a server that the client may use is not there, and may be again."""
+    return any(status.state not in _THERE for status in view.statuses)
+
+
+def _check_number(subscriptions: int) -> None:
+    """Refuse a client more subscriptions than one may have.
+
+    Raises:
+        JsonRpcError: There are too many.
+    """
+    if subscriptions > MOST_SUBSCRIBED:
+        raise JsonRpcError(INVALID_PARAMS, f"too many subscriptions: at most {MOST_SUBSCRIBED}")

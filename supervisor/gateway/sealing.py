@@ -1,0 +1,129 @@
+"""Keys that seal what a gateway gives to clients and wants back unchanged, perhaps at another gateway: ids of sessions,
+and the state of calls that wait for their clients.
+
+    text = base64url(nonce + AES-256-GCM(key, nonce, plain, associated data))
+
+What is sealed for one client, path or request does not open for another: these are the associated data. Everything that
+does not open costs the same: no text is read that is too long, each key is tried once, and nothing is parsed before a
+key has proven who wrote it.
+"""
+
+import os
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final
+
+from .auth.principal import Principal
+
+LEAST_KEY: Final = 32
+"""Bytes of a key."""
+MOST_SEALING_KEYS: Final = 8
+"""Keys that are tried."""
+LONGEST_SEALED: Final = 1_024
+"""Characters of a sealed text: every proxy lets a header of that length pass, and a client sends it with each
+request."""
+
+MAX_AGE: Final = 2_592_000.0
+"""Seconds after the beginning of a session in which its id opens: 30 days."""
+
+_NONCE: Final = 12
+_PURPOSE: Final = b"mcpn session id"
+"""The personalisation of BLAKE2b: a key that is made of the same line for anything else is another key."""
+
+
+class SessionKeys:
+    """The keys that seal ids of sessions, and the state of calls that wait for their clients: for
+    `open_gateway(session_keys=…)`. Gateways with a key in common go on with each other's sessions, and a gateway that
+    is started again with those that it had. Needs `cryptography`, of the extra `gateway`.
+
+    Args:
+        keys: At least 32 random bytes each, 8 keys at most. The first seals, and all open.
+        max_age: Seconds after the beginning of a session in which a gateway that does not know it takes it up. Where
+            it is open it goes on.
+
+    Raises:
+        ValueError: There is no key, or one that is too short, or there are too many.
+        ModuleNotFoundError: The extra is not installed.
+    """
+
+    def __init__(self, keys: Sequence[bytes], *, max_age: float = MAX_AGE) -> None:
+        self.max_age: Final = max_age
+        """Seconds after the beginning of a session in which it is taken up."""
+        self.replica: Final[str] = secrets.token_hex(8)
+        """The name of this gateway among those that share its keys: another one after each start."""
+        self.replace(keys)
+
+    def replace(self, keys: Sequence[bytes]) -> None:
+        """Seal and open with other keys from now on. Sessions that are open go on.
+
+        Raises:
+            ValueError: There is no key, or one that is too short, or there are too many.
+        """
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if not 1 <= len(keys) <= MOST_SEALING_KEYS:
+            raise ValueError(f"must be 1 to {MOST_SEALING_KEYS} keys, not {len(keys)}")
+        if any(len(key) < LEAST_KEY for key in keys):
+            raise ValueError(f"a key must have {LEAST_KEY} bytes or more")
+        digests = (blake2b(key, digest_size=32, person=_PURPOSE) for key in keys)
+        self._ciphers = [AESGCM(digest.digest()) for digest in digests]
+        self._forged = InvalidTag
+
+    def seal(self, plain: bytes, bound: bytes) -> str | None:
+        """Seal bytes. None if the text would be too long.
+
+        Args:
+            plain: The bytes.
+            bound: The associated data, without which they do not open.
+        """
+        nonce = os.urandom(_NONCE)
+        text = _encode(nonce + self._ciphers[0].encrypt(nonce, plain, bound))
+        return text if len(text) <= LONGEST_SEALED else None
+
+    def open(self, text: str, bound: bytes) -> bytes | None:
+        """Open a text. None if no key has sealed it with these associated data.
+
+        Args:
+            text: As a client sends it: anything.
+            bound: The associated data.
+        """
+        sealed = _decode(text)
+        if sealed is None:
+            return None
+        for cipher in self._ciphers:
+            try:
+                return cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], bound)
+            except self._forged:
+                continue
+        return None
+
+
+def bind(purpose: bytes, owner: Principal | None, *more: str | None) -> bytes:
+    """The associated data of a text for one client. A client whose grant has changed is another, as it is for sessions
+    that are open.
+
+    Args:
+        purpose: The name of the format that is sealed.
+        owner: The client.
+        more: The path, the request, or the like.
+    """
+    who = None if owner is None else (owner.name, owner.key, owner.access.allow)
+    return purpose + repr((who, *more)).encode()
+
+
+def _encode(sealed: bytes) -> str:
+    return urlsafe_b64encode(sealed).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes | None:
+    """The bytes of a text; None if it is not written as `_encode` does: one thing has one text alone."""
+    if len(text) > LONGEST_SEALED or not text.isascii():
+        return None
+    try:
+        sealed = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        return None
+    return sealed if len(sealed) > _NONCE and _encode(sealed) == text else None

@@ -1,0 +1,211 @@
+"""The gateway for one client on standard streams: frames are lines, and an endpoint of ours reads and writes them.
+
+Nothing here uses a thread, so it ends at once when it is cancelled, and nothing else of this process reads or writes
+the client's streams meanwhile.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext, suppress
+from typing import Any, Final
+
+import trio
+
+from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.jsonrpc.carrier import Outgoing
+from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
+from mcp_nursery.actors.jsonrpc.incoming import Inbound
+from mcp_nursery.actors.limits import MOST_VALUES, Limits
+from mcp_nursery.actors.protocol import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    LISTEN_STREAM_METHODS,
+    MODERN_PROTOCOL_VERSIONS,
+    PROTOCOL_VERSION_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    JsonRpcError,
+)
+
+from ...preload import ALL_MODULES
+from ..bridge import Json
+from ..client_request import ClientRequest, offered_version, split_meta
+from ..clients import Backlog, ClientSession
+from ..gateway import LISTEN, Gateway
+from ..views.view import View
+from .streams import BATCHING, ClientCarrier, ClientStreams, open_client_streams
+
+_NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, "notifications/subscriptions/acknowledged"])
+"""Other notifications about a request, which are progress and log messages, are lost when there is no room."""
+
+
+async def serve_stdio(
+    gateway: Gateway,
+    server: str | None = None,
+    *,
+    streams: ClientStreams | None = None,
+    stop: Callable[[], Awaitable[object]] = trio.sleep_forever,
+    drain: float = 5.0,
+) -> None:
+    """Serve the client on standard input and output, until it closes its end, or `stop` returns.
+
+    When the client closes its end, requests that are under way are answered first, for 60 seconds at most, unless
+    nobody reads the answers or `stop` returns.
+
+    Args:
+        gateway: The gateway.
+        server: The one server that the client sees, with its own names; None: all of them.
+        streams: Of `open_client_streams`; default: for this client alone.
+        stop: `async () -> None`, returns when it is to end, whatever the client does.
+        drain: Seconds that requests under way may take then, and the client to read their answers, if it has not
+            closed its end.
+
+    Raises:
+        UnknownServer: No server of that name.
+    """
+    view = gateway.view(server)
+    with open_client_streams() if streams is None else nullcontext(streams) as taken:
+        async with trio.open_nursery() as nursery:
+            client = _StdioClient(gateway, view, ClientCarrier(taken), nursery)
+            taken.waits = client.waits
+
+            async def end() -> None:
+                await stop()
+                if not taken.closed:
+                    with trio.move_on_after(drain):
+                        await gateway.drain(drain)
+                        await taken.answered()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(end)
+            await client.endpoint.run(client.answer, client.on_notification)
+            client.leave()
+            nursery.cancel_scope.cancel()
+
+
+class _StdioClient:
+    """The client, whichever era it opens with."""
+
+    def __init__(self, gateway: Gateway, view: View, carrier: ClientCarrier, nursery: trio.Nursery) -> None:
+        self.endpoint: Final = Endpoint(carrier, Limits(unasked=MOST_VALUES), server="the client")
+        self._gateway = gateway
+        self._view = view
+        self._carrier = carrier
+        self._nursery = nursery
+        self._session: ClientSession | None = None
+        self._version: str | None = None
+        """Of its session."""
+        self._modern = False
+        """True if it has opened with the era without sessions."""
+        self._backlog = Backlog(self.endpoint.account)
+        """The notifications that wait for its session."""
+        self._opening = trio.StrictFIFOLock()
+        """Held by `initialize`: what was written behind it waits for it, in order."""
+        self._listening = 0
+
+    def waits(self) -> bool:
+        """True if an answer is under way that it still gets. A stream of notifications has none."""
+        unread = self._carrier.outbox.size or self._carrier.outbox.is_blocked
+        return bool(unread or self.endpoint.serving > self._listening)
+
+    def leave(self) -> None:
+        """End the session: its client is gone."""
+        if self._session is not None:
+            self._gateway.news.leave(self._session)
+
+    async def answer(self, context: Inbound, method: str, params: Mapping[str, Any] | None) -> Json:
+        """Answer a request: an `OnRequest`.
+
+        Raises:
+            JsonRpcError: The error that the client is sent instead.
+        """
+        given, meta = split_meta(params)
+        self._listening += method == LISTEN
+        try:
+            if method == "initialize":
+                async with self._opening:
+                    return await self._answer_in_session(context, method, given, meta)
+            in_session = PROTOCOL_VERSION_META_KEY not in meta
+            if method != "ping":
+                await self._turn(opens=not in_session and not self._modern)
+            ask = self._answer_in_session if in_session else self._answer_modern
+            return await ask(context, method, given, meta)
+        finally:
+            self._listening -= method == LISTEN
+
+    async def _turn(self, *, opens: bool) -> None:
+        """Wait for what opens the conversation; `opens`: this request does, if there is no session."""
+        if opens or self._opening.locked():
+            async with self._opening:
+                if opens:
+                    with suppress(NurseryError):  # the request itself will meet it
+                        await self._view.hello()
+
+    async def _answer_modern(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
+        if self._session is not None:
+            raise JsonRpcError(
+                INVALID_REQUEST, "this connection began with a handshake: it takes no request with a version"
+            )
+        await ALL_MODULES.ensure_loaded()
+        from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
+
+        route = classify_inbound_request({"method": method, "params": params | {"_meta": meta}})
+        if isinstance(route, InboundLadderRejection):
+            raise JsonRpcError(route.code, route.message, route.data)
+        self._modern = self._modern or method != "server/discover"  # whose answer may have come too late for it
+        request = self._request(context, method, params, meta)
+        request.describe(route.client_capabilities, route.client_info)
+        return await self._gateway.answer(request, self._view, route.protocol_version)
+
+    async def _answer_in_session(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
+        if self._modern:
+            data = {"supported": list(MODERN_PROTOCOL_VERSIONS)}
+            raise JsonRpcError(UNSUPPORTED_PROTOCOL_VERSION, "this connection began without a handshake", data)
+        if self._session is not None and method == "initialize":
+            raise JsonRpcError(INVALID_REQUEST, "this connection is initialized already")
+        if self._session is None and method not in ("initialize", "ping"):
+            raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "initialize comes first")
+        session = self._session or ClientSession(self._backlog.add, self._nursery, self._view.server)
+        request = self._request(context, method, params, meta)
+        request.principal = request.session = session
+        request.ask = context.send_raw_request
+        request.capabilities, request.info = session.capabilities, session.info
+        result = await self._gateway.answer(request, self._view, self._version or offered_version(params))
+        if method == "initialize":
+            session.introduce(params)
+            self._session, self._version = session, result["protocolVersion"]
+            self._carrier.takes_batches = self._version == BATCHING
+            self._gateway.news.enter(session)
+            self._nursery.start_soon(self._backlog.send, self._send)
+        return result
+
+    def _request(self, context: Inbound, method: str, params: Json, meta: Json) -> ClientRequest:
+        assert context.request_id is not None  # it is a request
+
+        async def notify(notification: str, about: Mapping[str, Any] | None) -> None:
+            await trio.lowlevel.checkpoint()
+            if notification in _NEVER_LOST:
+                await self._carrier.room()
+            elif not self._carrier.has_room:
+                return
+            await context.notify(notification, about)
+
+        return ClientRequest(context.request_id, method, params, meta, notify, principal=self)
+
+    async def _send(self, frame: bytes) -> None:
+        await self._carrier.room()
+        self._carrier.send([Outgoing(frame)])
+
+    async def on_notification(self, context: Inbound, method: str, params: Mapping[str, Any] | None) -> None:
+        """A notification: an `OnNotify`."""
+        del context, params
+        roots = method in ("notifications/initialized", "notifications/roots/list_changed")
+        if roots and self._session is not None and "roots" in self._session.capabilities:
+            self._nursery.start_soon(self._learn_roots)
+
+    async def _learn_roots(self) -> None:
+        """Give servers the roots of the only client, also outside of its calls."""
+        try:
+            said = await self.endpoint.send_raw_request("roots/list", None)
+            roots = [root["uri"] for root in said["roots"]]
+            await self._gateway.supervisor.set_roots(roots)
+        except (JsonRpcError, KeyError, TypeError, ValueError):
+            return  # it has none then

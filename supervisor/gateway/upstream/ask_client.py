@@ -1,0 +1,125 @@
+"""The questions to clients: what servers behind a gateway may ask at all, and a call that a rule wants asked about. The
+user of its client is, by a form, where the client can be asked."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import trio
+
+from mcp_nursery.actors.errors import NotApproved
+from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
+from mcp_nursery.actors.reply import AskPeer
+
+from ...callbacks import Callbacks
+from ...security.untrusted_marks import visible
+from ...tools.approval_rules import Approval, ApprovalRequest
+from ..bridge import Json, as_object
+from ..client_request import ClientRequest
+
+if TYPE_CHECKING:
+    from mcp_types import ErrorData
+
+Unattended = Literal["allow", "deny"]
+"""The decision about a call that a rule wants asked about, and whose client cannot be asked."""
+
+MOST_SHOWN: Final = 4_000
+"""Characters of arguments that are shown in a question."""
+
+_KEY: Final = "approval"
+_FORM_FIELD: Final = "allow"
+_FORM: Final[Json] = {
+    "type": "object",
+    "properties": {_FORM_FIELD: {"type": "boolean", "title": "Allow this call", "default": False}},
+    "required": [_FORM_FIELD],
+}
+
+
+class NobodyAsked(Exception):
+    """A user has to be asked, and there was no way to."""
+
+
+def can_be_asked(request: ClientRequest) -> bool:
+    """True if the client of a request takes forms."""
+    taken = request.capabilities.get("elicitation")
+    return isinstance(taken, Mapping) and (not taken or "form" in taken)
+
+
+async def approve(
+    call: ApprovalRequest, request: ClientRequest, *, ask: AskPeer | None, unattended: Unattended, within: float
+) -> Approval:
+    """Ask the user of a client about a call.
+
+    Args:
+        call: The call.
+        request: The request of that client.
+        ask: Asks that client; None: it cannot be asked on this way.
+        unattended: The answer for a client that takes no forms.
+        within: Seconds that its user may take.
+
+    Raises:
+        NobodyAsked: It takes forms, and `ask` is None.
+        NotApproved: Its user refuses, or does not answer.
+    """
+    tool = call.tool
+    if not can_be_asked(request):
+        if unattended == "allow":
+            return Approval.ALLOW
+        raise NotApproved(tool.server, tool.tool, "it has to be asked about, and its client cannot be asked")
+    if ask is None:
+        raise NobodyAsked
+    said: object = None
+    with trio.move_on_after(within) as limit:
+        try:
+            said = await ask(_KEY, "elicitation/create", {"message": question(call), "requestedSchema": _FORM})
+        except JsonRpcError as error:
+            raise NotApproved(tool.server, tool.tool, f"its client could not ask: {error.message}") from None
+    if limit.cancelled_caught:
+        raise NotApproved(tool.server, tool.tool, f"nobody has answered within {within:g} s")
+    if _is_approval(said):
+        return Approval.ALLOW
+    raise NotApproved(tool.server, tool.tool, "the user of its client has not allowed it")
+
+
+def _is_approval(said: object) -> bool:
+    answer = as_object(said)
+    return answer.get("action") == "accept" and as_object(answer.get("content")).get(_FORM_FIELD) is True
+
+
+def question(call: ApprovalRequest) -> str:
+    """Write the question: four lines without control characters, invisible ones and secrets."""
+    tool = call.tool
+    arguments = visible(json.dumps(call.redacted, ensure_ascii=False))
+    if len(arguments) > MOST_SHOWN:
+        arguments = f"{arguments[:MOST_SHOWN]}… and {len(arguments) - MOST_SHOWN} more characters that are not shown"
+    return f"Allow this call?\nserver: {visible(tool.server)}\ntool: {visible(tool.tool)}\narguments: {arguments}"
+
+
+# -- what servers are offered ------------------------------------------------------------------------------------------
+
+_ASKABLE: Final = ("elicitation", "sampling", "roots")
+
+
+async def _refuse_question(_: object) -> "ErrorData":
+    from mcp_types import ErrorData  # loaded long since: a server has asked
+
+    return ErrorData(code=INTERNAL_ERROR, message="no call is under way that this could be for")
+
+
+def gateway_callbacks(capabilities: Mapping[str, Any] | None = None) -> Callbacks:
+    """The callbacks of the supervisor behind a gateway. Questions outside of calls are refused.
+
+    Args:
+        capabilities: The capabilities of the only client: servers are offered the same elicitation, sampling and
+            roots, and may ask nothing else. None: there may be several clients. Servers are offered all that a client
+            may be asked, and each client decides for itself.
+    """
+    if capabilities is None:
+        return Callbacks(elicit=_refuse_question, sample=_refuse_question, roots=[])
+    told: Json = {name: capabilities[name] for name in _ASKABLE if isinstance(capabilities.get(name), Mapping)}
+    return Callbacks(
+        elicit=_refuse_question if "elicitation" in told else None,
+        sample=_refuse_question if "sampling" in told else None,
+        roots=[] if "roots" in told else None,
+        capabilities=told,
+    )

@@ -1,0 +1,323 @@
+"""Further instances of servers: for sessions that have one each, and for servers that ask and do not say for whom.
+
+An instance is a supervisor of its own for that one server. An instance of a session belongs to it until the session
+ends. Other instances are leased: one that works on calls of a principal works on no others.
+"""
+
+import logging
+import math
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, Protocol
+
+import trio
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import (
+    ConfigError,
+    InstancesTaken,
+    ServerDown,
+    SupervisorClosed,
+    UnknownServer,
+)
+from mcp_nursery.actors.messages import LISTED
+from mcp_nursery.actors.nurseries import run_alongside
+
+from ...calls.relayed import RelayedResult
+from ...decisions.state_machine import SHUT
+from ...events import EventStream, PromptsChanged, ResourcesChanged, StateChanged, ToolsChanged
+from ...notices import Notice
+from ...security.untrusted_marks import clean_name
+from ...spec import ServerSpec
+from ...supervisor import Supervisor
+from ..auth.principal import Principal
+from ..bridge import Json
+from ..client_request import ClientRequest
+from ..clients import ClientSession
+from .ask_client import gateway_callbacks
+from .instance import FurtherInstance, Instance, LeaseFailed, LogLevel, instance_ended
+
+logger: Final = logging.getLogger(__name__)
+
+SESSION_IDLE: Final = 1_800.0
+"""Seconds after which a session's instance ends that it does not use, if its spec has no idle stop."""
+LEASE_IDLE: Final = 60.0
+"""Seconds after which one ends that was leased and is not used."""
+SHARE: Final = 0.5
+"""Part of a server's `max_instances` that sessions of one client may have, rounded up: others are left the rest."""
+AGAIN: Final = 60.0
+"""Seconds after which one is started for a lease again, after one could not be."""
+
+ListChanged = ToolsChanged | PromptsChanged | ResourcesChanged
+
+
+class Audience(Protocol):
+    """The clients, as recipients of the notifications of further instances."""
+
+    def publish_change(self, event: ListChanged, owner: Hashable) -> None:
+        """Notify of a changed list; `owner`: the session that has the instance, None if it is leased."""
+        ...
+
+    def publish_notice(self, notice: Notice, owner: Hashable) -> None:
+        """Pass on a notification that is about no request."""
+        ...
+
+    def wanted_level(self, server: str, owner: Hashable, has_log: bool) -> str | None:  # noqa: FBT001
+        """The least severe log messages that are wanted of an instance, None if no client has asked."""
+        ...
+
+
+_ANYBODY: Final = "anybody"
+"""The owner of instances for all clients that are not authenticated: they count as one."""
+
+
+def owner_of(request: ClientRequest) -> Hashable:
+    """The owner of the instances that the request of a client may use: its session, or all that a client without
+    sessions asks for."""
+    return request.session or request.principal or _ANYBODY
+
+
+def _client_of(user: Hashable) -> Hashable:
+    """The client of a session, or one without a session; None: it is not authenticated."""
+    return user.client if isinstance(user, ClientSession) else user if isinstance(user, Principal) else None
+
+
+def _instances_of(user: Hashable, there: Iterable[FurtherInstance]) -> list[FurtherInstance]:
+    """The instances that the client of this user has, whichever sessions it is with."""
+    client = _client_of(user)
+    return [each for each in there if client in map(_client_of, {each.owner, *each.users})] if client else []
+
+
+def _client_share(spec: ServerSpec) -> int:
+    return math.ceil(spec.max_instances * SHARE)
+
+
+def _seconds_until_free(taken: Iterable[FurtherInstance]) -> float | None:
+    """Seconds until the first idle one of these ends; None: all are in use."""
+    first = min(each.life.deadline for each in taken) - trio.current_time()
+    return None if math.isinf(first) else max(first, 0.0)
+
+
+class InstancePool:
+    """The instances of a gateway's servers.
+
+    Args:
+        supervisor: Has the one instance of each that is always there.
+        nursery: Where others live.
+        audience: Hears what others say unasked. What a leased one says is for all: its calls may change more than its
+            own.
+    """
+
+    def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, audience: Audience) -> None:
+        self._supervisor = supervisor
+        self._nursery = nursery
+        self._audience = audience
+        self._first: dict[str, Instance] = {}
+        """The instances that are always there."""
+        self._more: dict[str, list[FurtherInstance]] = {}
+        """All others, until everything they owned is closed."""
+        self._asking: set[str] = set()
+        """Servers that ask, and do not say for which call."""
+        self._again_at: dict[str, float] = {}
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def record_question(self, server: str, *, of_somebody: bool) -> None:
+        """Record that a server has asked something and did not say for which call: from now on its calls are kept apart
+        by principals. `of_somebody`: the call has a known principal. Without one, the next call of the same client
+        counts as another's, and an instance is started for it now."""
+        self._asking.add(server)
+        spec = self._supervisor.spec(server)
+        if not of_somebody and spec.instances == "shared" and not self._more.get(server) and self._may_start(server):
+            self._start(spec, None, LEASE_IDLE).update_deadline()
+
+    async def request(
+        self, server: str, request: ClientRequest, params: Json, meta: Json, **callbacks: Any
+    ) -> RelayedResult:
+        """Make a request to the instance that it belongs to.
+
+        Args:
+            server: The server.
+            request: The request as its client made it.
+            params, meta: Those that the server is sent.
+            callbacks: `on_notice` and `on_question` of `Supervisor.request`.
+
+        Raises:
+            InstancesTaken: All instances that there may be belong to other sessions.
+            NurseryError: See `Supervisor.request`.
+        """
+        principal = request.principal or object()
+        on_unclear = partial(self.record_question, server, of_somebody=request.principal is not None)
+        asked: Json = {"method": request.method, "params": params, "meta": meta, "on_unclear": on_unclear, **callbacks}
+        if request.method in LISTED:  # of what there is, not of what one has of it
+            return await self._supervisor.request(server, principal=principal, **asked)
+        spec = self._supervisor.spec(server)
+        instance = (
+            self._session_instance(spec, request) if spec.instances == "session" else self._lease(spec, principal)
+        )
+        try:
+            return await instance.request(principal, asked)
+        except LeaseFailed:
+            return await self._main_instance(server).request(principal, asked)
+
+    @asynccontextmanager
+    async def follow(self, server: str, request: ClientRequest) -> AsyncGenerator[Supervisor, None]:
+        """The supervisor whose events of a server are for this client, for as long as the block lasts.
+
+        Raises:
+            NurseryError: As for `request`.
+        """
+        spec = self._supervisor.spec(server)
+        if spec.instances != "session":
+            yield self._supervisor
+            return
+        instance = self._session_instance(spec, request)
+        with instance.use(instance.owner):
+            yield await instance.ready()
+
+    # -- which of them --------------------------------------------------------------------------------------------
+
+    def _session_instance(self, spec: ServerSpec, request: ClientRequest) -> FurtherInstance:
+        """The one of a client's session, or of all that a client without sessions asks for."""
+        owner = owner_of(request)
+        if request.session is not None and request.session.ended:
+            raise instance_ended(spec.name)
+        there = self._more.get(spec.name, [])
+        for each in there:
+            if each.owner == owner and not each.is_ending:
+                return each
+        own, share, most = _instances_of(owner, there), _client_share(spec), spec.max_instances
+        if len(own) >= share:
+            raise InstancesTaken(server=spec.name, most=share, retry_in=_seconds_until_free(own), own=True)
+        if len(there) >= most:
+            raise InstancesTaken(server=spec.name, most=most, retry_in=_seconds_until_free(there))
+        session = request.session
+        return self._start(spec, owner, SESSION_IDLE, None if session is None else session.capabilities)
+
+    def _lease(self, spec: ServerSpec, principal: Hashable) -> Instance:
+        """The instance for a call of this principal: where calls are kept apart, one that works on no others if
+        there is room for it, else the main one."""
+        name = spec.name
+        first = self._main_instance(name)
+        if name not in self._asking or spec.instances == "single":
+            return first
+        if first.given_up:
+            first.forget_given_up()
+        there = self._more.get(name, [])
+        serving = [each for each in (first, *there) if each.serves(principal) and not each.is_ending]
+        for each in serving:
+            if principal in each.users:
+                return each
+        if serving:
+            return serving[0]
+        has_room = len(there) < spec.max_instances and len(_instances_of(principal, there)) < _client_share(spec)
+        if has_room and self._may_start(name):
+            return self._start(spec, None, LEASE_IDLE)
+        return first
+
+    def _may_start(self, server: str) -> bool:
+        """True if another could perhaps be started for a lease."""
+        return trio.current_time() >= self._again_at.get(server, 0)
+
+    def _main_instance(self, server: str) -> Instance:
+        first = self._first.get(server)
+        if first is None:
+            level = self._level(self._supervisor, server, None)
+            first = self._first[server] = Instance(server, self._supervisor, level)
+        return first
+
+    def _level(self, supervisor: Supervisor, server: str, owner: Hashable) -> LogLevel:
+        return LogLevel(supervisor, server, partial(self._audience.wanted_level, server, owner))
+
+    # -- their lives ----------------------------------------------------------------------------------------------
+
+    def _start(
+        self, spec: ServerSpec, owner: Hashable, idle_after: float, capabilities: Mapping[str, Any] | None = None
+    ) -> FurtherInstance:
+        if spec.stop_idle_after is not None:
+            idle_after = spec.stop_idle_after or math.inf
+        callbacks = None if capabilities is None else gateway_callbacks(capabilities)
+        instance = FurtherInstance(spec.name, spec=spec, owner=owner, idle_after=idle_after, callbacks=callbacks)
+        self._more.setdefault(spec.name, []).append(instance)
+        self._nursery.start_soon(self._run, instance)
+        return instance
+
+    async def _run(self, instance: FurtherInstance) -> None:
+        name, owner = instance.server, instance.owner
+        try:
+            with instance.life:
+                async with (
+                    self._supervisor.open_instance(name, callbacks=instance.callbacks) as supervisor,
+                    supervisor.events() as events,
+                ):
+                    if owner is None:
+                        await supervisor.reconnect(name)  # joins the attempt that is under way
+                    instance.supervisor = supervisor
+                    level = instance.level = self._level(supervisor, name, owner)
+                    level.review(self._nursery)
+                    instance.opened.set()
+                    async with run_alongside(partial(self._forward_notices, supervisor, owner)):
+                        await self._follow_changes(events, level, owner)
+        except (ConfigError, ServerDown, SupervisorClosed, UnknownServer) as error:
+            instance.failure = error
+            if owner is None:
+                self._again_at[name] = trio.current_time() + AGAIN
+                logger.warning("%s: another instance could not be started; its questions are refused", clean_name(name))
+        finally:
+            self._more[name].remove(instance)
+            instance.opened.set()
+
+    async def _forward_notices(self, supervisor: Supervisor, owner: Hashable) -> None:
+        async with supervisor.notices() as notices:
+            async for notice in notices:
+                self._audience.publish_notice(notice, owner)
+
+    async def _follow_changes(self, events: EventStream, level: LogLevel, owner: Hashable) -> None:
+        """Follow the changes of an instance's lists. That it has lists at all, once it is connected, is no change of
+        them."""
+        listed_at = math.inf
+        async for event in events:
+            match event:
+                case StateChanged(new=ServerState.CONNECTED):
+                    listed_at = min(listed_at, event.at)
+                    level.review(self._nursery)
+                case ToolsChanged() | PromptsChanged() | ResourcesChanged() if event.at > listed_at:
+                    self._audience.publish_change(event, owner)
+                case _:
+                    pass
+
+    def levels(self, server: str, owner: Hashable = None) -> list[LogLevel]:
+        """The log levels of its instances; with `owner`, of the main instance and of that owner's."""
+        more = (each for each in self._more.get(server, []) if owner in (None, each.owner))
+        return [each.level for each in (self._main_instance(server), *more) if each.level is not None]
+
+    def end(self, of: Callable[[Hashable], bool]) -> None:
+        """End the instances of these sessions and principals; None stands for all that are not authenticated."""
+        for there in self._more.values():
+            for instance in there:
+                whose = instance.owner
+                if whose is not None and of(None if whose is _ANYBODY else whose):
+                    instance.life.cancel()
+
+    def review(self, begun_again: Collection[str] = (), removed: Collection[str] = ()) -> None:
+        """End the instances of servers that were stopped, removed or configured anew.
+
+        Args:
+            begun_again: Those that begin again.
+            removed: Those that were removed: others may have their names by now.
+        """
+        if not self._first and not self._more:
+            return
+        states = {one.name: one.state for one in self._supervisor.status()}
+        for name, there in self._more.items():
+            shut = name in begun_again or states.get(name, ServerState.STOPPED) in SHUT
+            for instance in there:
+                if shut or self._supervisor.spec(name) != instance.spec:
+                    instance.life.cancel()
+        gone = {*removed, *(self._first.keys() - states.keys())}
+        for name in gone:
+            self._first.pop(name, None)
+        for name in {*begun_again, *gone}:
+            self._asking.discard(name)
+            self._again_at.pop(name, None)

@@ -1,0 +1,222 @@
+"""The requests to servers on behalf of clients, and all that may happen to one between client and server.
+
+*The way.* A call of a tool is approved first, by the host's rules or by the client's user. `InstancePool` then chooses
+the instance of the server, and `Supervisor.request` makes the request: it waits for a server that is starting, sends
+the request again only where that is safe, and says of each failure whether the server may have acted. Nothing here
+tries anything a second time.
+
+*The eras.* Before 2026-07-28 a server asks in the middle of a call, by a request of its own. Since then it answers
+with `input_required`, and the client makes the same request again, with the answers. Where client and server speak one
+era, everything is passed on as it came; otherwise the gateway stands between:
+
+| client, server | questions of the server | what the gateway does |
+|----------------|-------------------------|-----------------------|
+| old, old | requests on the client's stream | asks the client while the call waits (`_rounds`) |
+| old, new | `input_required` | asks the client, and makes the request again, `MAX_ROUNDS` times at most (`_rounds`) |
+| new, old | requests | holds the call, and answers the client `input_required` (`held`) |
+| new, new | `input_required` | passes it on: the client comes back by itself |
+
+An approval that the client's user has to give is one more question: for a new client the call is held, whichever
+server it is for. Results are translated by `bridge`.
+
+*Held calls.* Such a call is a task of the gateway, not of the HTTP request or the message that began it. Between two
+requests of its client nobody attends to it; `requestState` is the key by which the client finds it again. It ends with
+its result, when its client has not come back within `hold` seconds, when its client loses its access, or with the
+gateway. A client that comes back with other parameters, or is another, is refused. At another gateway that has a key in
+common a call is made whose approval was all that it waited for; one that a server may have is refused (`HeldCalls`).
+
+*Cancelling.* A client cancels by a notification, by closing the HTTP connection of its request, or by ending its
+session. Each cancels the scope of the task that answers the request; `trio.Cancelled` rises through the functions here
+into `Supervisor.request`, which abandons the slot of its call (`ReplySlot.abandon`). The server's actor reads that in
+its mailbox, and has the connection withdraw the request from its queue, or send `notifications/cancelled` if a part of
+it was written. Of a held call `HeldCall.attend` hands the cancellation on. The server may go on working all the same:
+its instance remembers the principal (`Instance.given_up`), so that a late question of that call reaches nobody else.
+
+*Loss.* When a server's connection is lost, its questions that are still open are withdrawn, and the request fails with
+`ConnectionLost` or is sent again. For a call of a tool the gateway makes that a result that a model can read; for all
+else it is an error of JSON-RPC (`client_request.to_client_error`). A client that is lost has cancelled its requests.
+
+*Whose question.* Over one stream an old server does not say which call a question is about. It goes to the latest call,
+and is refused while calls of several principals are at that instance. From the first such question on
+(`record_question`) calls of other principals go to further instances, which are leased to one principal at a time.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import trio
+
+from mcp_nursery.actors.jsonrpc.relays import ASKED
+from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
+from mcp_nursery.actors.reply import AskPeer, NoticeCallback
+
+from ...calls.input_rounds import MAX_ROUNDS
+from ...supervisor import Supervisor
+from ..auth.principal import Principal
+from ..bridge import Json, bridge_result, build_envelope, is_modern, server_info_of, strip_hop
+from ..client_request import ClientRequest
+from ..sealing import SessionKeys
+from ..views.view import RequestRoute, protocol_of
+from .ask_client import NobodyAsked, Unattended, approve
+from .held import HeldCall, HeldCalls, strip_answers
+from .instance_pool import InstancePool
+
+_MAY_ASK: Final = frozenset(["tools/call", "prompts/get", "resources/read"])
+
+
+class Upstream:
+    """The requests of clients to servers.
+
+    Args:
+        supervisor: The supervisor of the servers.
+        instances: The instances of servers.
+        nursery: The nursery of held calls.
+        hold, unattended, session_keys: See `open_gateway`.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        instances: InstancePool,
+        nursery: trio.Nursery,
+        *,
+        hold: float,
+        unattended: Unattended,
+        session_keys: SessionKeys | None,
+    ) -> None:
+        self._supervisor = supervisor
+        self._instances = instances
+        self._held = HeldCalls(nursery, hold, session_keys)
+        self._hold = hold
+        self._unattended: Unattended = unattended
+
+    def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
+        """End the held calls and the instances of these clients: see `Gateway.end_clients`."""
+
+        def is_one(whose: Hashable) -> bool:
+            return (whose is None or isinstance(whose, Principal)) and of(whose)
+
+        self._held.end(is_one)
+        self._instances.end(is_one)
+
+    async def request(self, request: ClientRequest, route: RequestRoute) -> Json:
+        """Make a request, once it is approved. A client of the handshake era is asked in the middle of it.
+
+        Args:
+            request: The request as the client made it.
+            route: Its server, and its parameters there.
+
+        Returns:
+            The result as the client's era has it.
+
+        Raises:
+            JsonRpcError: The error that the client is sent instead.
+            NurseryError: See `Supervisor.request`.
+        """
+        modern = is_modern(await protocol_of(self._supervisor, route.server))
+        if not request.modern:
+            ask = partial(_ask_in_session, request)
+            await self._approve(request, route, ask)
+            return await self._rounds(request, route.server, route.params, request.forward, ask)
+        if request.method in _MAY_ASK:
+            make = partial(self._request_held, route=route)
+            if isinstance(request.params.get("requestState"), str) and (not modern or self._held.has(request)):
+                return await self._held.resume(request, make)
+            if not modern or await self._needs_question(request, route):
+                return await self._held.begin(HeldCall(request), make)
+        return await self._request(request, route.server, route.params, modern=modern, on_notice=request.forward)
+
+    async def _request_held(self, call: HeldCall, *, route: RequestRoute) -> Json:
+        """Make the request of a held call."""
+        await self._approve(call.request, route, call.ask)
+        call.approved = True
+        return await self._rounds(
+            call.request, route.server, strip_answers(route.params), call.notify, call.ask_for_server
+        )
+
+    async def _rounds(
+        self, request: ClientRequest, server: str, params: Json, on_notice: NoticeCallback, ask: AskPeer
+    ) -> Json:
+        """Make a request, and repeat it with the answers for as long as a newer server asks."""
+        for _ in range(MAX_ROUNDS):
+            modern = is_modern(self._supervisor.protocol_version(server))
+            result = await self._request(request, server, params, modern=modern, on_notice=on_notice, on_question=ask)
+            if result.get("resultType") != "input_required":
+                return result
+            params = strip_answers(params) | {
+                "inputResponses": await _collect_answers(ask, result.get("inputRequests") or {})
+            }
+            if "requestState" in result:
+                params["requestState"] = result["requestState"]
+        raise JsonRpcError(INTERNAL_ERROR, f"the server still asks for input after {MAX_ROUNDS} rounds")
+
+    async def _approve(self, request: ClientRequest, route: RequestRoute, ask: AskPeer | None) -> None:
+        """Have a call of a tool approved.
+
+        Raises:
+            NotApproved: It was not.
+            NobodyAsked: Its client has to be asked, and `ask` is None.
+        """
+        if request.method == "tools/call":
+            asking = partial(approve, request=request, ask=ask, unattended=self._unattended, within=self._hold)
+            arguments = route.params.get("arguments")
+            await self._supervisor.agree(route.server, route.params["name"], arguments, approve=asking)
+
+    async def _needs_question(self, request: ClientRequest, route: RequestRoute) -> bool:
+        """True if its client has to be asked before a call."""
+        try:
+            await self._approve(request, route, None)
+        except NobodyAsked:
+            return True
+        return False
+
+    async def _request(
+        self, request: ClientRequest, server: str, params: Json, *, modern: bool, **callbacks: Any
+    ) -> Json:
+        """One request, and its result as the client's era has it; `modern`: the server has no handshake."""
+        if modern:
+            meta = build_envelope(request.meta, request.capabilities, request.info, request.wanted_level)
+        else:
+            meta = strip_hop(request.meta)
+        relayed = await self._instances.request(server, request, params, meta, **callbacks)
+        from_modern = is_modern(relayed.protocol_version)
+        if from_modern == request.modern or relayed.result.get("resultType") == "input_required":
+            return relayed.result
+        info = server_info_of(self._supervisor.hello(server) or {}) if request.modern else {}  # only these are told
+        return bridge_result(
+            request.method, relayed.result, to_modern=request.modern, from_modern=from_modern, server_info=info
+        )
+
+
+async def _ask_in_session(request: ClientRequest, key: str, method: str, params: Mapping[str, Any] | None) -> Json:
+    """A question of an older server to an older client: a request on the stream of its call."""
+    del key
+    if method in ASKED:  # what the protocol does not know the client answers for itself
+        request.check_can_answer(method)
+    assert request.ask is not None  # or this is not handed on
+    return await request.ask(method, params)
+
+
+async def _collect_answers(ask: AskPeer, questions: Mapping[str, Mapping[str, Any]]) -> Json:
+    """The answers of a client to the questions of a newer server, by their keys.
+
+    Raises:
+        JsonRpcError: It cannot be asked one of them, or fails to.
+    """
+    answers: Json = {}
+    failures: list[JsonRpcError] = []
+
+    async def fetch(key: str, question: Mapping[str, Any]) -> None:
+        try:
+            answers[key] = await ask(key, question["method"], question.get("params"))
+        except JsonRpcError as error:
+            failures.append(error)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for key, question in questions.items():
+            nursery.start_soon(fetch, key, question)
+    if failures:
+        raise failures[0]
+    return answers

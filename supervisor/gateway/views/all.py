@@ -1,0 +1,300 @@
+"""All servers as one: under names that tell them apart, and lists of what all have."""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import trio
+from attrs import define, field
+
+from mcp_nursery.actors.enums import ListKind
+from mcp_nursery.actors.errors import UnknownResource, UnknownTool
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.messages import LISTED
+from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from mcp_nursery.actors.version import VERSION
+
+from ...resources import Prompt, Resource, ResourceTemplate
+from ...security.untrusted_marks import MOST_INSTRUCTIONS
+from ...supervisor import Supervisor
+from ...tools.tool import Tool
+from ..auth.principal import EVERYTHING, Access
+from ..bridge import Json, bridge_result
+from ..client_request import ClientRequest
+from .view import NamedDefinition, RequestRoute, View, dump_definition, dump_definitions
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+PAGES: Final = 16
+"""Lists of each kind that are kept, for clients that may use different parts."""
+MOST_CACHED_BYTES: Final = 16 << 20
+"""Bytes of them; the latest is kept however large it is."""
+
+
+@define(eq=False)
+class Pages:
+    """The lists of one kind. Kept until what they are made of changes; the same definition is written once."""
+
+    _source: Sequence[object] | None = field(default=None, init=False)
+    """The entries that the lists are made of."""
+    _pages: OrderedDict[Hashable, codec.Encoded] = field(factory=OrderedDict[Hashable, codec.Encoded], init=False)
+    _written: dict[int, tuple["BaseModel", str | None, bytes]] = field(
+        factory=dict[int, tuple["BaseModel", str | None, bytes]], init=False
+    )
+    """By the identity of their definitions."""
+    _turn: trio.Lock = field(factory=trio.Lock, init=False)
+
+    async def page(
+        self,
+        key: Hashable,
+        offered: Callable[[], Sequence[Any]],
+        shown: Callable[[Sequence[Any]], Iterable[NamedDefinition]],
+    ) -> codec.Encoded:
+        """A list.
+
+        Args:
+            key: Who sees the same.
+            offered: All that there is now: the same object until it changes.
+            shown: What of it is seen, in order.
+        """
+        async with self._turn:
+            source = offered()
+            if source is not self._source:
+                self._pages.clear()
+            if key not in self._pages:
+                entries = list(shown(source))
+                self._pages[key] = await by_turns(self._write(entries, anew=source is not self._source))
+                self._source = source
+                while len(self._pages) > PAGES or (len(self._pages) > 1 and self._size > MOST_CACHED_BYTES):
+                    self._pages.popitem(last=False)
+            self._pages.move_to_end(key)
+            return self._pages[key]
+
+    @property
+    def _size(self) -> int:
+        return sum(len(page.json) for page in self._pages.values())
+
+    def _write(self, entries: Iterable[NamedDefinition], *, anew: bool) -> Steps[codec.Encoded]:
+        known, written = self._written, {} if anew else self._written
+        parts: list[bytes] = []
+        for definition, name in entries:
+            before = known.get(id(definition))
+            if before is None or before[1] != name:
+                before = definition, name, codec.encode(dump_definition(definition, name))
+                yield
+            written[id(definition)] = before
+            parts.append(before[2])
+        self._written = written
+        yield
+        return codec.Encoded(b"[" + b",".join(parts) + b"]")
+
+
+INSTRUCTIONS: Final = 16_000
+"""Characters of all servers' instructions that a client is told."""
+SETTLE: Final = 5.0
+"""Seconds that a search waits at most for servers that were never connected."""
+
+R = TypeVar("R", Resource, ResourceTemplate)
+T = TypeVar("T")
+P = TypeVar("P", Prompt, Resource, ResourceTemplate)
+
+_INFO: Final = {"name": "mcp-nursery", "version": VERSION}
+_LIST_KINDS: Final = {
+    "tools": ListKind.TOOLS,
+    "prompts": ListKind.PROMPTS,
+    "resources": ListKind.RESOURCES,
+    "resourceTemplates": ListKind.TEMPLATES,
+}
+_OF_SERVERS_IN_ORDER: Final = ("resources", "resourceTemplates")
+"""Lists of what the first configured server has, of several that have the same."""
+
+
+class All(View):
+    """All servers as one.
+
+    Args:
+        supervisor: Has them.
+        access: What the client may use of it.
+        pages: Where lists are kept, by what is listed; None: they are not, and are made of objects.
+    """
+
+    def __init__(
+        self, supervisor: Supervisor, access: Access = EVERYTHING, pages: dict[str, Pages] | None = None
+    ) -> None:
+        super().__init__(supervisor, access)
+        self._pages = pages
+
+    async def hello(self) -> Json:
+        """At once, with the servers that are connected: later tools are announced as a change."""
+        changes = {"listChanged": True}
+        capabilities: Json = {
+            "tools": changes,
+            "prompts": changes,
+            "resources": changes | {"subscribe": True},
+            "completions": {},
+            "logging": {},
+        }
+        instructions = _join_instructions(self.instructions())
+        said = {"instructions": instructions} if instructions else {}
+        return {"serverInfo": _INFO, "capabilities": capabilities} | said
+
+    async def route(self, request: ClientRequest) -> RequestRoute | None:
+        """The server that has the tool, the prompt or the resource."""
+        params = request.params
+        match request.method:
+            case "tools/call":
+                tool = await self._find_tool(params["name"])
+                return RequestRoute(tool.server, params | {"name": tool.tool})
+            case "prompts/get":
+                prompt = await self._find_prompt(params["name"])
+                return RequestRoute(prompt.server, params | {"name": prompt.prompt})
+            case "resources/read":
+                return RequestRoute(await self.server_of(params["uri"]), params)
+            case "completion/complete":
+                return await self._route_completion(params)
+            case _:
+                return None
+
+    async def answer(self, request: ClientRequest) -> Json:
+        """Lists of what all servers have, each sorted."""
+        of = LISTED.get(request.method)
+        if of is None:
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
+        await self.supervisor.refresh_old(_LIST_KINDS[of])
+        offered, shown = self._lists[of]
+        if self._pages is None:
+            listed: Json = {of: await by_turns(dump_definitions(shown(offered())))}
+        else:
+            key = self.access.allow, tuple(self._server_order()) if of in _OF_SERVERS_IN_ORDER else ()
+            listed = {of: await self._pages.setdefault(of, Pages()).page(key, offered, shown)}
+        return bridge_result(
+            request.method, listed, to_modern=request.modern, from_modern=False, server_info=dict(_INFO)
+        )
+
+    @property
+    def _lists(
+        self,
+    ) -> Mapping[str, tuple[Callable[[], Sequence[Any]], Callable[[Sequence[Any]], Iterable[NamedDefinition]]]]:
+        """The lists of each kind: all entries, and those that the client sees."""
+        supervisor = self.supervisor
+        return {
+            "tools": (lambda: supervisor.tools, self._select_tools),
+            "prompts": (lambda: supervisor.prompts, self._select_prompts),
+            "resources": (lambda: supervisor.resources, self._select_resources),
+            "resourceTemplates": (lambda: supervisor.resource_templates, self._select_templates),
+        }
+
+    def _select_tools(self, tools: Iterable[Tool]) -> Iterable[NamedDefinition]:
+        return ((tool.declared, tool.name) for tool in tools if self.access.has_tool(tool.server, tool.tool))
+
+    def _select_prompts(self, prompts: Iterable[Prompt]) -> Iterable[NamedDefinition]:
+        return ((prompt.declared, prompt.name) for prompt in self._filter_permitted(prompts))
+
+    def _select_resources(self, resources: Iterable[Resource]) -> Iterable[NamedDefinition]:
+        return self._first_of_each(resources, attrgetter("uri"))
+
+    def _select_templates(self, templates: Iterable[ResourceTemplate]) -> Iterable[NamedDefinition]:
+        return self._first_of_each(templates, attrgetter("uri_template"))
+
+    def _first_of_each(self, offered: Iterable[R], uri_of: Callable[[R], str]) -> Iterable[NamedDefinition]:
+        """Of several that are the same the one that is read."""
+        first: dict[str, BaseModel] = {}
+        for each in self._in_order(offered):
+            first.setdefault(uri_of(each), each.declared)
+        return ((first[uri], None) for uri in sorted(first))
+
+    def known_tool(self, name: object) -> Tool | None:
+        """By the public name."""
+        try:
+            tool = self.supervisor.tool(str(name))
+        except UnknownTool:
+            return None
+        return tool if self.access.has_tool(tool.server, tool.tool) else None
+
+    async def tool(self, name: str) -> Tool:
+        """By its public name."""
+        if self.access.allow is not None and not self._may_call(name):
+            await self.supervisor.list_tools()
+            if not self._may_call(name):
+                raise UnknownTool(name)  # without the names of others
+        return await self.supervisor.find_tool(name)
+
+    def _may_call(self, name: str) -> bool:
+        return any(tool.name == name and self.access.has_tool(tool.server, tool.tool) for tool in self.supervisor.tools)
+
+    async def wait_settled(self) -> None:
+        """Wait for first attempts, `SETTLE` seconds at most."""
+        with trio.move_on_after(SETTLE):
+            await self.supervisor.list_tools()
+
+    async def _find_tool(self, name: str) -> Tool:
+        try:
+            return self.known_tool(name) or await self.tool(name)
+        except UnknownTool as error:
+            raise JsonRpcError(INVALID_PARAMS, str(error)) from None
+
+    def _filter_permitted(self, offered: Iterable[P]) -> list[P]:
+        return [each for each in offered if self.access.has_server(each.server)]
+
+    async def _find_prompt(self, name: str) -> Prompt:
+        prompt = await _find_or_wait(partial(self._find_known_prompt, name), self.supervisor.list_prompts)
+        if prompt is None:
+            raise JsonRpcError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
+        return prompt
+
+    def _find_known_prompt(self, name: str) -> Prompt | None:
+        return next((prompt for prompt in self._filter_permitted(self.supervisor.prompts) if prompt.name == name), None)
+
+    async def server_of(self, uri: str) -> str:
+        """The first configured server that lists the resource, or else has a template that it may come of."""
+        server = await _find_or_wait(partial(self.known_server_of, uri), self.supervisor.list_resources)
+        if server is None:
+            raise UnknownResource(uri, server=None)
+        return server
+
+    def known_server_of(self, uri: str) -> str | None:
+        """The first configured server that lists the resource, or else has a template that it may come of."""
+        for listed in self._in_order(each for each in self.supervisor.resources if each.uri == uri):
+            return listed.server
+        for matching in self._in_order(each for each in self.supervisor.resource_templates if each.matches(uri)):
+            return matching.server
+        return None
+
+    async def _route_completion(self, params: Json) -> RequestRoute:
+        ref: Json = params["ref"]
+        if ref["type"] == "ref/prompt":
+            prompt = await self._find_prompt(ref["name"])
+            return RequestRoute(prompt.server, params | {"ref": ref | {"name": prompt.prompt}})
+        templates = self.supervisor.resource_templates
+        for template in self._in_order(each for each in templates if each.uri_template == ref["uri"]):
+            return RequestRoute(template.server, params)
+        return RequestRoute(await self.server_of(ref["uri"]), params)
+
+    def _in_order(self, offered: Iterable[R]) -> list[R]:
+        """The definitions that the client may use, in the order in which their servers are configured."""
+        places = self._server_order()
+        return sorted(self._filter_permitted(offered), key=lambda each: places.get(each.server, len(places)))
+
+    def _server_order(self) -> dict[str, int]:
+        """The servers, in the order in which they are configured."""
+        return {status.name: place for place, status in enumerate(self.supervisor.status())}
+
+
+async def _find_or_wait(look: Callable[[], T | None], wait: Callable[[], Awaitable[object]]) -> T | None:
+    """The result of a lookup, now or after a wait for all servers: a known one waits for no other server."""
+    found = look()
+    if found is None:
+        await wait()
+        found = look()
+    return found
+
+
+def _join_instructions(instructions: Mapping[str, str]) -> str:
+    """The instructions of servers for a model, each under its server's name, within bounds."""
+    parts = [f"# {server}\n{said[:MOST_INSTRUCTIONS]}" for server, said in instructions.items()]
+    return "\n\n".join(parts)[:INSTRUCTIONS]

@@ -1,0 +1,103 @@
+"""The marks of the library around the words of servers for a model: for clients whose host has none."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from mcp_nursery.actors.json_depth import with_each
+from mcp_nursery.actors.pieces import Steps
+
+from ...resources import READ
+from ...security.injection import scan_in_pieces
+from ...security.untrusted_marks import harmless, preamble, truncate, wrap
+from ...tools.outcome import outcome_of_result
+from ...tools.tool_result import tool_result
+from ..bridge import Json, as_object
+
+SIGNALS_KEY: Final = "mcp-nursery/signals"
+"""In the `_meta` of a result that is marked: names of the injection signals found in it."""
+
+_HOLDS_TEXT: Final = "text"
+
+
+def add_preamble(hello: Json, instructions: Mapping[str, str]) -> Json:
+    """The introduction to clients with the rule about marks, and marked instructions."""
+    return hello | {"instructions": preamble(instructions)}
+
+
+def mark_result(method: str, result: Json, *, server: str, tool: str, room: int) -> Steps[Json]:
+    """A result as a model may see it. Of prompts nothing is marked: their user has chosen them.
+
+    Args:
+        method: What was asked for.
+        result: What came of it.
+        server: Whose words these are.
+        tool: The server's own name of the tool that was called.
+        room: Characters that a model is shown.
+    """
+    if result.get("resultType") == "input_required":
+        return result
+    match method:
+        case "tools/call":
+            return (yield from _mark_call(result, server=server, tool=tool, room=room))
+        case "resources/read":
+            return (yield from _mark_contents(result, server=server, room=room))
+        case "tools/list":
+            yield
+            return result | {"tools": [_strip_definition(each) for each in _objects(result.get("tools"))]}
+        case _:
+            return result
+
+
+def _mark_call(result: Json, *, server: str, tool: str, room: int) -> Steps[Json]:
+    """All of it as one text, and the images and audio as they came. Structured content is in the text: a host would
+    show it without marks."""
+    from mcp_types import CallToolResult  # loaded long since: a server has answered
+
+    try:
+        typed = CallToolResult.model_validate(result)
+    except ValueError:  # a kind of content that nobody knows yet
+        said = json.dumps(result.get("content"), ensure_ascii=False)
+        typed = CallToolResult.model_validate({"content": [{"type": "text", "text": said}]})
+    yield
+    given = yield from tool_result(typed, server=server, tool=tool, max_chars=room, duration=0.0, incarnation=0)
+    content = [
+        block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in outcome_of_result(given).content
+    ]
+    kept = {key: value for key, value in result.items() if key != "structuredContent"}
+    return _add_signals(kept | {"content": content}, given.signals)
+
+
+def _mark_contents(result: Json, *, server: str, room: int) -> Steps[Json]:
+    """Each text between marks of its own."""
+    contents = _objects(result.get("contents"))
+    texts = [text for each in contents if isinstance(text := each.get(_HOLDS_TEXT), str)]
+    signals = yield from scan_in_pieces("\n".join(texts))
+    shown: list[Json] = []
+    for each in contents:
+        yield
+        text = each.get(_HOLDS_TEXT)
+        body = {_HOLDS_TEXT: wrap(truncate(text, room), server=server, tool=READ)} if isinstance(text, str) else {}
+        shown.append(each | body)
+    return _add_signals(result | {"contents": shown}, signals)
+
+
+def _strip_definition(tool: Json) -> Json:
+    """Without a promise of structured content; nothing in it forges a mark."""
+    return {
+        key: value if key == "name" else with_each(value, _make_harmless)
+        for key, value in tool.items()
+        if key != "outputSchema"
+    }
+
+
+def _make_harmless(value: Any) -> Any:
+    return harmless(value) if isinstance(value, str) else value
+
+
+def _add_signals(result: Json, signals: tuple[str, ...]) -> Json:
+    return result | {"_meta": as_object(result.get("_meta")) | {SIGNALS_KEY: list(signals)}} if signals else result
+
+
+def _objects(values: object) -> list[Json]:
+    return [as_object(each) for each in cast("list[object]", values)] if isinstance(values, list) else []

@@ -1,0 +1,293 @@
+"""The views of clients: one server as it is; all of them as one are in `all`."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from attrs import frozen
+
+from mcp_nursery.actors.enums import ListKind, ServerState
+from mcp_nursery.actors.errors import UnknownServer, UnknownTool
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.messages import LISTED
+from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.protocol import CLIENT_METHODS, INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+
+from ...resources import Prompt, Resource, ResourceTemplate
+from ...status import ServerStatus
+from ...supervisor import Supervisor
+from ...tools.tool import Tool
+from ..auth.principal import EVERYTHING, Access
+from ..bridge import Json, as_object, bridge_result, server_info_of
+from ..client_request import ClientRequest
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+RECONNECT_TIMEOUT: Final = 5.0
+"""Seconds that a client of one server waits at most for further attempts, once one has failed: hosts give up after ten
+and more. An attempt under way is waited for, however long."""
+
+NamedDefinition = tuple["BaseModel", str | None]
+"""A definition as its server declares it, and the name that clients know it by; None: its own."""
+
+Offered = Tool | Prompt | Resource | ResourceTemplate
+
+_AWAY: Final = frozenset([ServerState.CONNECTING, ServerState.WAITING, ServerState.NEEDS_AUTH, ServerState.FAILED])
+"""States in which a server cannot be asked, and what is known of it is shown if it may come back by itself."""
+
+
+@frozen
+class RequestRoute:
+    """The server that a request goes to, and the parameters that it has there."""
+
+    server: str
+    params: Json
+
+
+class View(ABC):
+    """The view of a client on the supervisor."""
+
+    def __init__(self, supervisor: Supervisor, access: Access = EVERYTHING, server: str | None = None) -> None:
+        self.supervisor = supervisor
+        self.access: Final = access
+        """The grant of the client."""
+        self.server: Final = server
+        """The one server; None for all of them."""
+
+    @property
+    def statuses(self) -> list[ServerStatus]:
+        """The statuses of the servers of which the client may use something."""
+        statuses = self.supervisor.status()
+        return [one for one in statuses if self.server in (None, one.name) and self.access.has_server(one.name)]
+
+    def lists(self, method: str, server: str) -> bool:
+        """True if the offers of a server are in the lists that this method asks for."""
+        del method
+        return self.server in (None, server) and self.access.has_server(server)
+
+    def instructions(self) -> dict[str, str]:
+        """The instructions of servers for a model, as they came, by the servers' names, in their order."""
+        said = ((one.name, self.supervisor.hello(one.name)) for one in self.statuses if one.instructions)
+        return {name: hello["instructions"] for name, hello in said if hello}
+
+    @abstractmethod
+    async def hello(self) -> Json:
+        """The introduction of the server to its client: an answer to `initialize` or `server/discover`.
+
+        Raises:
+            ServerDown: Nobody does, and that will not change by itself, or not soon.
+        """
+
+    @abstractmethod
+    async def route(self, request: ClientRequest) -> RequestRoute | None:
+        """The destination of a request; None if it is answered here.
+
+        Raises:
+            JsonRpcError: Nobody has what it wants.
+        """
+
+    @abstractmethod
+    async def answer(self, request: ClientRequest) -> Json:
+        """The answer to what goes to no server.
+
+        Raises:
+            JsonRpcError: There is none.
+        """
+
+    @abstractmethod
+    async def tool(self, name: str) -> Tool:
+        """The tool that the client calls so.
+
+        Raises:
+            NurseryError: There is none, or it cannot be used now.
+        """
+
+    @abstractmethod
+    async def wait_settled(self) -> None:
+        """Wait until what there is to be listed is known, within bounds.
+
+        Raises:
+            NurseryError: There is nothing, and why.
+        """
+
+    @abstractmethod
+    def known_tool(self, name: object) -> Tool | None:
+        """The tool that the client calls so, if it is known by now: nothing is started or waited for."""
+
+    def input_schema(self, name: object) -> Mapping[str, Any] | None:
+        """The input schema of the tool that the client calls so, if it is known."""
+        tool = self.known_tool(name)
+        return None if tool is None else tool.input_schema
+
+    @abstractmethod
+    async def server_of(self, uri: str) -> str:
+        """The server whose resource a client means.
+
+        Raises:
+            UnknownResource: None that it may use.
+        """
+
+    @abstractmethod
+    def known_server_of(self, uri: str) -> str | None:
+        """The server whose resource a client means, if that is known by now: nothing is started or waited for."""
+
+    def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
+        """The result of a server as the client sees it."""
+        del request, server
+        return result
+
+
+class One(View):
+    """One server, with its own names."""
+
+    def __init__(self, supervisor: Supervisor, server: str, access: Access = EVERYTHING) -> None:
+        super().__init__(supervisor, access, server)
+        self._name: Final = server
+
+    async def hello(self) -> Json:
+        """The introduction of the server."""
+        return await introduction_of(self.supervisor, self._name)
+
+    async def route(self, request: ClientRequest) -> RequestRoute | None:
+        """The server itself, for any request. A client that may not use all of it cannot make requests of unknown
+        meaning."""
+        if not self.access.has_all_of(self._name):
+            if request.method not in CLIENT_METHODS:
+                raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
+            if request.method == "tools/call" and not self.access.has_tool(self._name, request.params["name"]):
+                raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {request.params['name']}")
+        if request.method in LISTED and self._answers_from_cache(request):
+            return None
+        if request.method == "tools/list":  # by what is known then it is filtered, and changed definitions are noticed
+            await self.supervisor.refresh_old(ListKind.TOOLS, server=self._name)
+        return RequestRoute(self._name, request.params)
+
+    def _answers_from_cache(self, request: ClientRequest) -> bool:
+        """True if a list is answered without the server: it is not there now, or does not answer calls, and the known
+        list holds until clients are notified."""
+        if "cursor" in request.params:
+            return False
+        status = status_of(self.supervisor, self._name)
+        if status is None or (status.state not in _AWAY and status.breaker is None):
+            return False
+        if status.state is ServerState.CONNECTING or any(map(self._own, self.supervisor.tools)):
+            return True
+        comes_back = status.state is not ServerState.FAILED or status.retry_in is not None
+        return comes_back and self.supervisor.hello(self._name) is not None
+
+    def _own(self, offered: Offered) -> bool:
+        return offered.server == self._name
+
+    async def tool(self, name: str) -> Tool:
+        """By the server's own name."""
+        if self.access.has_all_of(self._name):
+            return await self.supervisor.find_tool(name, server=self._name)
+        if self.access.has_tool(self._name, name):
+            with suppress(UnknownTool):
+                return await self.supervisor.find_tool(name, server=self._name)
+        raise UnknownTool(name, server=self._name)  # without the names of others
+
+    async def wait_settled(self) -> None:
+        """Have the server started, if nothing is known of it."""
+        if not any(tool.server == self._name for tool in self.supervisor.tools):
+            await self.supervisor.request(self._name, "tools/list")
+
+    async def server_of(self, uri: str) -> str:
+        """The server's name, for any URI."""
+        return self.known_server_of(uri)
+
+    def known_server_of(self, uri: str) -> str:
+        """The server's name, for any URI."""
+        del uri
+        return self._name
+
+    def known_tool(self, name: object) -> Tool | None:
+        """By the server's own name."""
+        if isinstance(name, str) and self.access.has_tool(self._name, name):
+            with suppress(UnknownTool, UnknownServer):
+                return self.supervisor.tool(name, server=self._name)
+        return None
+
+    async def answer(self, request: ClientRequest) -> Json:
+        """A list of what is known."""
+        of, supervisor = LISTED[request.method], self.supervisor
+        offered: Mapping[str, Sequence[Offered]] = {
+            "tools": [each for each in supervisor.tools if self.access.has_tool(each.server, each.tool)],
+            "prompts": supervisor.prompts,
+            "resources": supervisor.resources,
+            "resourceTemplates": supervisor.resource_templates,
+        }
+        listed = await by_turns(dump_definitions((each.declared, None) for each in offered[of] if self._own(each)))
+        info = server_info_of(supervisor.hello(self._name) or {})
+        return bridge_result(
+            request.method, {of: listed}, to_modern=request.modern, from_modern=False, server_info=info
+        )
+
+    def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
+        """Without the tools that filters and pins hold back, or that the client may not use."""
+        tools: object = result.get("tools")
+        if request.method != "tools/list" or not isinstance(tools, list):
+            return result
+        listed = cast("list[object]", tools)
+        names = ((tool, _name_of(tool)) for tool in listed)
+        shown = [
+            tool
+            for tool, name in names
+            if self.supervisor.offers(server, name, as_object(tool)) and self.access.has_tool(server, name)
+        ]
+        return result if len(shown) == len(listed) else result | {"tools": shown}
+
+
+async def introduction_of(supervisor: Supervisor, server: str) -> Json:
+    """The introduction of a server, once it was connected.
+
+    Raises:
+        UnknownServer: No server of that name.
+        ServerDown: It never was, and that will not change by itself, or not soon.
+    """
+    await protocol_of(supervisor, server)
+    hello = supervisor.hello(server)
+    assert hello is not None  # it was connected
+    return hello
+
+
+async def protocol_of(supervisor: Supervisor, server: str) -> str:
+    """The version of the protocol that a server speaks, once it was connected.
+
+    Raises:
+        UnknownServer: No server of that name.
+        ServerDown: It never was, and that will not change by itself, or not soon.
+    """
+    version = supervisor.protocol_version(server)
+    if version is None:
+        await supervisor.wait_connected(server, patience=RECONNECT_TIMEOUT)
+        version = supervisor.protocol_version(server)
+    assert version is not None  # it was connected
+    return version
+
+
+def status_of(supervisor: Supervisor, server: str) -> ServerStatus | None:
+    """The status of a server; None if there is none of that name."""
+    return next((status for status in supervisor.status() if status.name == server), None)
+
+
+def _name_of(tool: object) -> str:
+    name: object = cast("Json", tool).get("name") if isinstance(tool, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def dump_definitions(entries: Iterable[NamedDefinition]) -> Steps[list[Json]]:
+    """The definitions as servers declare them, in turns."""
+    listed: list[Json] = []
+    for entry in entries:
+        listed.append(dump_definition(*entry))
+        yield
+    return listed
+
+
+def dump_definition(definition: "BaseModel", name: str | None = None) -> Json:
+    """The definition as its server declares it, under the name that clients know."""
+    said: Json = definition.model_dump(by_alias=True, mode="json", exclude_unset=True)
+    return said if name is None else said | {"name": name}

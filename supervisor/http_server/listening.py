@@ -1,0 +1,163 @@
+"""The socket that an HTTP server listens on, and how another process comes to listen in its place.
+
+Either both bind a socket of their own to one address (`SO_REUSEPORT`), or both have the same socket from who started
+them, as systemd's services do (socket activation). In either case no connection is refused meanwhile.
+"""
+
+import os
+import socket
+import struct
+from array import array
+from collections.abc import MutableMapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import trio
+
+from mcp_nursery.actors.errors import ConfigError
+
+LISTEN_BACKLOG: Final = 128
+"""Connections that may wait to be taken."""
+UNREAD: Final = 30.0
+"""Seconds that a client may take no byte of what it is sent before its connection is reset."""
+
+_FIRST_INHERITED: Final = 3
+"""The descriptor of the first socket that was passed on: `SD_LISTEN_FDS_START` of systemd."""
+_ATTACH_FILTER: Final = 26
+"""Linux's `SO_ATTACH_FILTER`: the packets of one socket."""
+_ATTACH_CHOICE: Final = 51
+"""Linux's `SO_ATTACH_REUSEPORT_CBPF`: which socket of a port a connection is for."""
+_DETACH_CHOICE: Final = 68
+"""Linux's `SO_DETACH_REUSEPORT_BPF`."""
+_SECOND: Final = ((0x06, 0, 0, 1),)
+"""`ret 1`: the second socket. Where there is none, it is for the first."""
+_NO_SYN: Final = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
+"""`ldb [13]; jset #2, 0, 1; ret 0; ret -1`: all packets but those with which a connection begins."""
+
+
+def bind_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+    """Bind a socket, and listen unless the port is shared: that begins with `listen`.
+
+    Args:
+        host: An address of this machine.
+        port: The port; 0: a free one.
+        reuse_port: Another process of the same user may be bound to the same port, if it was bound in this way, too.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if listening.family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        if reuse_port:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listening.bind((host, port))
+        if not reuse_port:
+            listening.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}", field="--http") from None
+    _bound_unread(listening)
+    return listening
+
+
+def inherited_socket(environment: MutableMapping[str, str], host: str, port: int) -> socket.socket | None:
+    """The socket that who started this process has passed on, as systemd does; None if there is none for this process.
+    Its variables are removed: what this process starts has no socket of it.
+
+    Args:
+        environment: The variables `LISTEN_PID` and `LISTEN_FDS`.
+        host: The address that it has to listen on: what is served there was chosen for that.
+        port: The port that it has to listen on.
+
+    Raises:
+        ConfigError: They make no sense, or there is not one socket that listens there.
+    """
+    process, count = environment.pop("LISTEN_PID", None), environment.pop("LISTEN_FDS", None)
+    environment.pop("LISTEN_FDNAMES", None)
+    if process is None:
+        return None
+    if not process.isdecimal():
+        raise ConfigError(f"must be a process id, not {process!r}", field="LISTEN_PID")
+    if int(process) != os.getpid():  # meant for one that has started this
+        return None
+    if count != "1":
+        raise ConfigError(f"must be 1, the one socket that is served, not {count!r}", field="LISTEN_FDS")
+    try:
+        listening = socket.socket(fileno=_FIRST_INHERITED)
+    except OSError as error:
+        problem = f"descriptor {_FIRST_INHERITED} cannot be used: {error.strerror or error}"
+        raise ConfigError(problem, field="LISTEN_FDS") from None
+    try:
+        _check_inherited(listening, host, port)
+    except ConfigError:
+        listening.close()
+        raise
+    listening.set_inheritable(False)
+    _bound_unread(listening)
+    return listening
+
+
+def _check_inherited(listening: socket.socket, host: str, port: int) -> None:
+    listens = listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    if not listens or listening.family not in (socket.AF_INET, socket.AF_INET6):
+        raise ConfigError(f"descriptor {_FIRST_INHERITED} is no socket that listens for TCP", field="LISTEN_FDS")
+    found = listening.getsockname()[:2]
+    if found[0] not in _addresses(host) or found[1] != port:
+        problem = f"the socket that was passed on listens on {found[0]}:{found[1]}, not on {host}:{port}"
+        raise ConfigError(problem, field="--http")
+
+
+def _addresses(host: str) -> set[object]:
+    """The addresses of a name; an address is its own."""
+    try:
+        return {each[4][0] for each in socket.getaddrinfo(host, None)}
+    except OSError:
+        return set()
+
+
+def _bound_unread(listening: socket.socket) -> None:
+    timeout = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it: a machine that is gone says nothing
+    if timeout is not None:
+        listening.setsockopt(socket.IPPROTO_TCP, timeout, int(UNREAD * 1000))
+
+
+def listen(listening: socket.socket) -> None:
+    """Begin to take connections on a socket that shares its port: those of new clients come to each process that does.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    try:
+        listening.listen(LISTEN_BACKLOG)
+    except OSError as error:
+        raise ConfigError(f"cannot listen: {error.strerror or error}", field="--http") from None
+    with suppress(OSError):  # there is none
+        listening.setsockopt(socket.SOL_SOCKET, _DETACH_CHOICE, 0)
+
+
+def leave_to_successor(listening: socket.socket | trio.socket.SocketType) -> bool:
+    """Have connections that come from now on go to the process that has begun to listen on this port after this one:
+    those that wait on a socket that is closed would be reset. Where no other process listens, they are not answered;
+    who connects tries again after a second, and is refused when this socket is closed. False if its port is not shared,
+    or the system cannot do that.
+
+    The sockets of one port are numbered in the order in which they began to listen, and Linux asks a filter which of
+    them a connection is for.
+    """
+    try:
+        _attach(listening, _ATTACH_CHOICE, _SECOND)
+        _attach(listening, _ATTACH_FILTER, _NO_SYN)
+    except OSError:
+        return False
+    return True
+
+
+def _attach(
+    listening: socket.socket | trio.socket.SocketType, option: int, instructions: Sequence[tuple[int, int, int, int]]
+) -> None:
+    program = array("B", b"".join(struct.pack("HBBI", *each) for each in instructions))
+    address, _ = program.buffer_info()
+    listening.setsockopt(socket.SOL_SOCKET, option, struct.pack("HP", len(instructions), address))

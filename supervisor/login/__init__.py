@@ -1,0 +1,5 @@
+"""Authorisation as a user has it: in words, where tokens are kept, and how a person is asked for them."""
+
+from mcp_nursery.actors.oauth.settings import OAuth
+
+__all__ = ["OAuth"]

@@ -1,0 +1,224 @@
+"""The log: what it says of servers, and what servers say in it. Each line is without secrets, and lines come at a
+bounded rate, whatever a server does: it fills no disk.
+
+`TransitionLog` writes how servers change: each line repeats an event, from which secrets have been removed already.
+
+`ServerLog` writes what a server sends as `notifications/message`, where the host has no callback for it: by a logger of
+Python's for each server, `mcp_nursery.server.<name>`. Whether anybody hears is Python's to say. A server that is asked
+for its log is asked for what somebody hears, and no server is asked on behalf of a program that has not set up logging
+at all.
+"""
+
+import json
+import logging
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+from attrs import define, field
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import one_line
+
+from .decisions.state_machine import Snapshot
+from .events import BreakerChanged, StateChanged
+from .security.untrusted_marks import clean_name, visible
+
+if TYPE_CHECKING:
+    from mcp_types import LoggingLevel, LoggingMessageNotificationParams
+
+logger: Final = logging.getLogger("mcp_nursery.supervisor.transition_log")
+
+WITHIN: Final = 60.0
+"""Seconds over which lines are counted."""
+
+LINES_PER_MINUTE = 20
+"""Lines about one server within a minute: a ladder of the default kind takes ten."""
+
+_LONGEST_VERSION: Final = 40
+"""Characters of a server's version that a line has."""
+
+FAILED_ATTRIBUTE: Final = "failed"
+"""Attribute of a record: whether it says that a server is lost, or was not reached or not trusted, also on the way to a
+connection."""
+
+_LOST_STATES = frozenset({ServerState.WAITING, ServerState.FAILED, ServerState.NEEDS_AUTH})
+"""The states of a connected server that nobody has asked to end."""
+_UNDER_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
+"""The states in which its last failure is a matter of the past."""
+
+LOGGING_LEVELS: dict["LoggingLevel", int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "notice": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+    "alert": logging.CRITICAL,
+    "emergency": logging.CRITICAL,
+}
+"""The protocol's levels, the least severe first, and Python's."""
+
+MESSAGES_PER_MINUTE: Final = 100
+"""Messages of one server within a minute."""
+MOST_MESSAGE_CHARACTERS: Final = 2_000
+"""Of one message."""
+_LOOKED_AT: Final = 12_000
+"""Characters of one message in which secrets are looked for."""
+_HIDDEN_MARGIN: Final = 10_000
+"""Of those, where there are more, characters that are not shown: a secret may be cut apart at their end."""
+
+
+@define(eq=False)
+class LineLimit:
+    """The limit of log lines about one subject: lets so many pass within a minute, and counts the others."""
+
+    most: int
+    """The number of lines."""
+    _passed: list[float] = field(factory=list[float], init=False)
+    """The times of the last lines that passed, the oldest first. A list: an empty deque is ten times as large."""
+    _left_out: int = field(default=0, init=False)
+
+    def passes(self, now: float) -> bool:
+        """True if there is room for one more line at this time."""
+        if len(self._passed) == self.most:
+            if now - self._passed[0] < WITHIN:
+                self._left_out += 1
+                return False
+            del self._passed[0]
+        self._passed.append(now)
+        return True
+
+    def take_left_out(self) -> int:
+        """The number of lines that did not pass since the last call of this."""
+        left_out, self._left_out = self._left_out, 0
+        return left_out
+
+
+@define(eq=False)
+class TransitionLog:
+    """Writes a line for each change of a server's state: INFO, and WARNING where it was lost or has given up; and for
+    those of its circuit breaker: WARNING where that opens."""
+
+    _limits: dict[str, LineLimit] = field(factory=dict[str, LineLimit], init=False)
+    """The limit of each server."""
+    _began: dict[str, float] = field(factory=dict[str, float], init=False)
+    """The time at which the last attempt of each server began, on Trio's clock."""
+
+    def record_transition(self, event: StateChanged, offer: str = "") -> None:
+        """Write a line for the change, unless it is another step of the same state.
+
+        Args:
+            event: The change.
+            offer: The offer of a server that is connected now: see `offer_of`.
+        """
+        if event.old is event.new:
+            return
+        lost = event.old is ServerState.CONNECTED and event.new in _LOST_STATES
+        level = logging.WARNING if lost or event.new is ServerState.FAILED else logging.INFO
+        line = _line(event)
+        if event.new is ServerState.CONNECTED:
+            line += f": {offer}, in {round(event.at - self._began.get(event.server, event.at), 2):g} s"
+        self._write(level, event, line)
+        self.record_attempt(event)
+
+    def record_attempt(self, event: StateChanged) -> None:
+        """Record when an attempt begins; that of a server that was just configured gets no line."""
+        if event.new is ServerState.CONNECTING:
+            self._began[event.server] = event.at
+
+    def record_breaker(self, event: BreakerChanged) -> None:
+        """Write that the circuit breaker of a server has opened or closed."""
+        if event.retry_in is None:
+            self._write(logging.INFO, event, "its circuit breaker is closed")
+        elif event.state == "open" and event.retry_in:  # a probe that says nothing leaves it as it was
+            said = f"{event.failures} calls in a row failed; its circuit breaker is open for {event.retry_in:g} s"
+            self._write(logging.WARNING, event, said)
+
+    def _write(self, level: int, event: StateChanged | BreakerChanged, line: str) -> None:
+        limit = self._limits.setdefault(event.server, LineLimit(LINES_PER_MINUTE))
+        if limit.passes(event.at):
+            left_out = limit.take_left_out()
+            more = f" ({left_out} changes before it are left out)" if left_out else ""
+            failed = isinstance(event, StateChanged) and event.new in (*_LOST_STATES, ServerState.BLOCKED)
+            logger.log(level, "%s: %s%s", clean_name(event.server), line, more, extra={FAILED_ATTRIBUTE: failed})
+
+    def forget(self, server: str) -> None:
+        """Forget a server that is not configured any more."""
+        self._limits.pop(server, None)
+        self._began.pop(server, None)
+
+
+def offer_of(snapshot: Snapshot, tools: int) -> str:
+    """The offer of a connected server, for the log: its version, if it names one, and the number of its tools."""
+    info = None if snapshot.introduction is None else snapshot.introduction.server_info
+    version = clean_name(str((info or {}).get("version", ""))[:_LONGEST_VERSION])
+    return f"{f'version {version}, ' if version else ''}{tools} tool{'' if tools == 1 else 's'}"
+
+
+def _line(event: StateChanged) -> str:
+    line = str(event.new) if event.old is None else f"{event.old} -> {event.new}"
+    if event.error and event.new not in _UNDER_WAY:
+        line += f": {event.error}"
+    if event.retry_in is not None:
+        line += f"; start {event.attempt} of {event.max_attempts} in {round(event.retry_in, 1):g} s"
+    return line
+
+
+@define(eq=False)
+class ServerLog:
+    """Writes the log messages of one server, each as a line without secrets, at a bounded rate."""
+
+    _server: str
+    """The server's name. In the logger's name each character of it but letters, digits and `-` becomes `_`, dots
+    too."""
+    _redact: Callable[[str], str]
+    """Takes the server's secrets out of a text."""
+    _limit: LineLimit | None = field(default=None, init=False)
+    """Made for the first message: most servers never send any."""
+
+    @property
+    def _logger(self) -> logging.Logger:
+        return logging.getLogger(f"mcp_nursery.server.{clean_name(self._server).replace('.', '_')}")
+
+    @property
+    def level(self) -> "LoggingLevel | None":
+        """The least severe messages that somebody hears now; None if nobody hears any."""
+        logger = self._logger
+        if logger.hasHandlers():
+            for name, level in LOGGING_LEVELS.items():
+                if logger.isEnabledFor(level):
+                    return name
+        return None
+
+    async def take(self, params: "LoggingMessageNotificationParams") -> None:
+        """A message has come."""
+        logger, level = self._logger, LOGGING_LEVELS[params.level]
+        if not (logger.isEnabledFor(level) and logger.hasHandlers()):
+            return
+        limit = self._limit = self._limit or LineLimit(MESSAGES_PER_MINUTE)
+        if limit.passes(trio.current_time()):
+            left_out = limit.take_left_out()
+            more = f" ({left_out} messages before it are left out)" if left_out else ""
+            logger.log(level, "%s%s", self._line(params), more)
+
+    def _line(self, params: "LoggingMessageNotificationParams") -> str:
+        text = _text_of(params.data)
+        if params.logger is not None:
+            text = f"{params.logger}: {text}"
+        shown = self._redact(text[:_LOOKED_AT])
+        return one_line(
+            visible(shown if len(text) <= _LOOKED_AT else f"{shown[:-_HIDDEN_MARGIN]}…"), MOST_MESSAGE_CHARACTERS
+        )
+
+
+def _text_of(data: Any) -> str:
+    """The text of a message, or at least its beginning."""
+    if isinstance(data, str):
+        return data
+    encoder = json.JSONEncoder(ensure_ascii=False, default=str)
+    try:
+        return "".join(islice(encoder.iterencode(data), _LOOKED_AT + 1))
+    except (TypeError, ValueError, RecursionError):
+        return "<what has no JSON form>"

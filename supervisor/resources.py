@@ -1,0 +1,314 @@
+"""Resources, templates for them, and prompts, as the host sees them: definitions with their server, and what servers
+answer to a request for one. Pure."""
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+
+from attrs import field, frozen
+
+from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.session.lazy_definitions import as_sdk_type
+
+from .security.injection import scan, scan_in_pieces
+from .security.untrusted_marks import truncate, wrap
+from .tools.tool_result import NO_OUTPUT, render
+
+if TYPE_CHECKING:
+    from mcp_types import Annotations, PromptArgument
+    from mcp_types import Prompt as PromptDefinition
+    from mcp_types import Resource as ResourceDefinition
+    from mcp_types import ResourceTemplate as TemplateDefinition
+
+    AnyDefinition = ResourceDefinition | TemplateDefinition | PromptDefinition
+
+__all__ = ["Completion", "Prompt", "PromptResult", "Resource", "ResourceResult", "ResourceTemplate"]
+
+D_co = TypeVar("D_co", bound="AnyDefinition", covariant=True)
+
+
+class _Defined(Protocol[D_co]):
+    @property
+    def declared(self) -> D_co: ...
+
+
+class Declared:
+    """The fields that every definition has."""
+
+    __slots__ = ()
+
+    @property
+    def definition(self: _Defined[D_co]) -> D_co:
+        """As the server declared it: the SDK's type."""
+        return as_sdk_type(self.declared)
+
+    @property
+    def title(self: "_Defined[AnyDefinition]") -> str | None:
+        """The name for people."""
+        return self.declared.title
+
+    @property
+    def description(self: "_Defined[AnyDefinition]") -> str | None:
+        """The description, in the server's words."""
+        return self.declared.description
+
+    @property
+    def meta(self: "_Defined[AnyDefinition]") -> dict[str, Any] | None:
+        """The definition's `_meta`."""
+        return None if self.declared.meta is None else dict(self.declared.meta)
+
+
+class _Readable(Declared):
+    """The fields that a resource and a template share."""
+
+    __slots__ = ()
+
+    @property
+    def name(self: "_Defined[ResourceDefinition | TemplateDefinition]") -> str:
+        """The server's name for it."""
+        return self.declared.name
+
+    @property
+    def mime_type(self: "_Defined[ResourceDefinition | TemplateDefinition]") -> str | None:
+        """The MIME type, if the server states it; of a template, that of all that it stands for, if it is the same."""
+        return self.declared.mime_type
+
+    @property
+    def annotations(self: "_Defined[ResourceDefinition | TemplateDefinition]") -> "Annotations | None":
+        """For whom it is, how important, when changed: as the server declares it."""
+        return self.declared.annotations
+
+
+@frozen
+class Resource(_Readable):
+    """One resource that a server lists. A value, true when the catalogue was made."""
+
+    server: str
+    """The server's name."""
+    uri: str
+    """As the server writes it. Two servers may list the same."""
+    declared: "ResourceDefinition" = field(repr=False, alias="definition")
+    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
+    available: bool
+    """True if its server was connected."""
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of it, before any encoding, if the server states it."""
+        return self.declared.size
+
+
+@frozen
+class ResourceTemplate(_Readable):
+    """One template of URIs that a server can read. A value, as `Resource` is."""
+
+    server: str
+    """The server's name."""
+    uri_template: str
+    """By RFC 6570, as the server writes it."""
+    declared: "TemplateDefinition" = field(repr=False, alias="definition")
+    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
+    available: bool
+    """True if its server was connected."""
+
+    def matches(self, uri: str) -> bool:
+        """True if the URI may be an expansion of the template."""
+        return matches(self.uri_template, uri)
+
+
+@frozen
+class Prompt(Declared):
+    """One prompt of the catalogue. A value, true when the catalogue was made."""
+
+    name: str
+    """The public name, made as that of a tool. A tool may have the same: they are called in different ways."""
+    server: str
+    """The server's name."""
+    prompt: str
+    """The server's own name of it."""
+    declared: "PromptDefinition" = field(repr=False, alias="definition")
+    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
+    available: bool
+    """True if its server was connected."""
+
+    @property
+    def arguments(self) -> "Sequence[PromptArgument]":
+        """The arguments that it takes: `name`, `description` and `required` of each."""
+        return tuple(self.declared.arguments or ())
+
+
+_EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
+
+
+def matches(template: str, uri: str) -> bool:
+    """True if a URI may be an expansion of a template.
+
+    A plain `{name}` stands for some characters without `/`, `?` and `#`; an expression with an operator, such as
+    `{+path}` or `{?page}`, for any, also none. Whatever is between two expressions is looked for from the left, once:
+    a server's template must not take long with a long URI.
+    """
+    head, *rest = _EXPRESSION.split(template)
+    if not rest:
+        return template == uri
+    if not uri.startswith(head):
+        return False
+    at, last = len(head), len(rest) - 2
+    for index in range(0, len(rest), 2):
+        expression, literal = rest[index], rest[index + 1]
+        plain = expression[:1].isalnum() or expression[:1] in ("_", "%")
+        start = at + plain  # a plain one stands for something
+        if index == last:
+            end = len(uri) - len(literal)
+            found = end if end >= start and uri.endswith(literal) else -1
+        else:
+            found = uri.find(literal, start)
+        if found < start or (plain and any(mark in uri[at:found] for mark in "/?#")):
+            return False
+        at = found + len(literal)
+    return True
+
+
+# -- the answers to a read, to the request for a prompt, and to that for a completion ---------------------------------
+
+if TYPE_CHECKING:
+    from mcp_types import BlobResourceContents, GetPromptResult, PromptMessage, ReadResourceResult, TextResourceContents
+
+    Contents = TextResourceContents | BlobResourceContents
+
+READ = "resources/read"
+"""The method that the marks around a resource name in a tool's place."""
+
+
+@frozen(slots=False)
+class ResourceResult:
+    """The contents of a resource. They may be several: those of a folder, say."""
+
+    full_text: str = field(repr=lambda text: f"<{len(text)} characters>")
+    """The contents as text, whole and without marks, one after the other; what is binary is described. For people and
+    programs, never for a model."""
+    contents: "Sequence[Contents]" = field(repr=False)
+    """The contents, whole: each with `uri`, `mime_type`, and `text` or `blob` (base64)."""
+    uri: str
+    """The resource that was read."""
+    server: str
+    """The server's name."""
+    duration: float
+    """Seconds from the request to the answer, waiting for the server included."""
+    incarnation: int
+    """The incarnation of the server that answered, from 1."""
+    max_result_chars: int = field(repr=False)
+    """Characters of it that a model is shown."""
+    signals: tuple[str, ...] = ()
+    """Names of the injection signals found in the whole text: it may try to instruct the model."""
+    meta: dict[str, Any] | None = field(default=None, repr=False)
+    """The result's `_meta`."""
+    fresh_for: float = 0.0
+    """Seconds from the answer on for which it stays true by the server's `ttlMs`; 0: the server states none."""
+    cache_scope: Literal["public", "private"] = "private"
+    """The server's word (`cacheScope`) on who may be given it as well: others, or only who was authorised as this host
+    is."""
+
+    @property
+    def truncated(self) -> bool:
+        """True if `text` is cut."""
+        return len(self.full_text) > self.max_result_chars
+
+    @cached_property
+    def text(self) -> str:
+        """The text for a model: the contents, cut at the server's `max_result_chars`, between marks that say whose
+        words these are and that they are untrusted."""
+        return wrap(truncate(self.full_text, self.max_result_chars) or NO_OUTPUT, server=self.server, tool=READ)
+
+
+def resource_result(
+    result: "ReadResourceResult",
+    *,
+    uri: str,
+    server: str,
+    duration: float,
+    incarnation: int,
+    max_chars: int,
+    asked: bool = False,
+    small: bool = False,
+) -> Steps[ResourceResult]:
+    """The caller's result of a validated read; `asked`: it depends on what the host was asked meanwhile, and is not to
+    be kept; `small`: its message is handled in one go."""
+    rendered = "\n".join(_show(contents) for contents in result.contents)
+    signals = scan(rendered) if small else (yield from scan_in_pieces(rendered))
+    return ResourceResult(
+        full_text=rendered,
+        contents=result.contents,
+        uri=uri,
+        server=server,
+        duration=duration,
+        incarnation=incarnation,
+        max_result_chars=max_chars,
+        signals=signals,
+        meta=None if result.meta is None else dict(result.meta),
+        fresh_for=0.0 if asked else result.ttl_ms / 1000,
+        cache_scope=result.cache_scope,
+    )
+
+
+def _show(contents: "Contents") -> str:
+    text: object = getattr(contents, "text", None)
+    if isinstance(text, str):
+        return text
+    blob: object = getattr(contents, "blob", "")
+    kind = contents.mime_type or "binary"
+    return f"<{contents.uri}: {kind}, {len(blob) if isinstance(blob, str) else 0} characters of base64>"
+
+
+@frozen
+class PromptResult:
+    """A prompt, filled in."""
+
+    messages: "Sequence[PromptMessage]" = field(repr=False)
+    """The messages for a model, in this order: each with `role` and `content`. The server's words: show them to the
+    user, who chose the prompt, before a model gets them."""
+    description: str | None
+    """The purpose of the prompt, in the server's words."""
+    server: str
+    """The server's name."""
+    prompt: str
+    """The server's own name of it."""
+    duration: float
+    """Seconds from the request to the answer, waiting for the server included."""
+    incarnation: int
+    """The incarnation of the server that answered, from 1."""
+    signals: tuple[str, ...] = ()
+    """Names of the injection signals found in the texts of its messages."""
+    meta: dict[str, Any] | None = field(default=None, repr=False)
+    """The result's `_meta`."""
+
+
+def prompt_result(
+    result: "GetPromptResult", *, server: str, prompt: str, duration: float, incarnation: int, small: bool = False
+) -> Steps[PromptResult]:
+    """The caller's result of a validated prompt; `small`: its message is handled in one go."""
+    said = yield from render([message.content for message in result.messages], None, small=small)
+    return PromptResult(
+        messages=result.messages,
+        description=result.description,
+        server=server,
+        prompt=prompt,
+        duration=duration,
+        incarnation=incarnation,
+        signals=scan(said) if small else (yield from scan_in_pieces(said)),
+        meta=None if result.meta is None else dict(result.meta),
+    )
+
+
+@frozen
+class Completion:
+    """The completions of an argument's value."""
+
+    values: tuple[str, ...]
+    """Whole values, the likeliest first; a server sends at most 100."""
+    total: int | None
+    """The number of all completions, if the server states it."""
+    has_more: bool
+    """True if there are more than these."""
+    server: str
+    """The server's name."""

@@ -1,0 +1,181 @@
+"""The rows of stores that more is to be known of: eras, pins, those of the definition cache, and those of processes."""
+
+import json
+import math
+import sqlite3
+import time
+from typing import Any, Final
+
+from attrs import define
+
+from mcp_nursery.actors.enums import Era
+from mcp_nursery.actors.process.orphans import HostProcess, Orphan
+from mcp_nursery.actors.process.table import ProcessId
+
+from ..tools.pins import DefinitionChange, UnusablePins, check_pinned
+from .state_file import whole
+from .store import DOUBT, EraNote
+
+# -- eras and pins: each is checked like the words of a server --------------------------------------------------------
+
+_ERA_MEMORY: Final = 30 * 24 * 3600.0
+"""Seconds after which an era is asked for again."""
+
+
+def era_in(era: Any, answered: Any, at: Any) -> EraNote | None:
+    """The era in a row; None if no version of ours can have written it."""
+    if era not in set(Era) or answered not in (0, 1) or not isinstance(at, float):
+        return None
+    age = time.time() - at
+    seconds = math.inf if answered else min(DOUBT - age, DOUBT)  # a clock that was wrong is believed no longer
+    return EraNote(Era(era), seconds) if age < _ERA_MEMORY and seconds > 0 else None
+
+
+def pinned_change(
+    server: object, spec: object, tool: object, text: object, differs: object
+) -> tuple[str, DefinitionChange]:
+    """The change in a row of pins, with the digest of its server's spec.
+
+    Raises:
+        UnusablePins: No version of ours can have written it.
+    """
+    return _text(spec), DefinitionChange(_text(server), _name_in(tool), check_pinned(text), check_pinned(differs))
+
+
+def _text(column: object) -> str:
+    if isinstance(column, str):
+        return column
+    raise UnusablePins
+
+
+def _name_in(column: object) -> str:
+    try:
+        if isinstance(column, str) and isinstance(name := json.loads(column), str):
+            return name
+    except ValueError:
+        pass
+    raise UnusablePins
+
+
+# -- definitions: several hosts write them, and what was declared last stays -------------------------------------------
+
+ROW_FORMAT: Final = 1
+"""Of what is in `declared`; rows of another are another version's, and are left alone as long as they last."""
+LASTS: Final = 30 * 24 * 3600.0
+"""Seconds for which cached definitions are offered since a server gave them."""
+MOST_CACHED: Final = 64 * 2**20
+"""Bytes of all cached definitions together; beyond that the oldest go."""
+
+_SELECT = """
+SELECT declared FROM definitions
+WHERE server = ? AND spec = ? AND format = ? AND length(declared) <= ? AND typeof(at) = 'real' AND at > ?
+"""
+_WRITE = """
+INSERT INTO definitions (server, spec, format, at, declared) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (server, spec, format) DO UPDATE SET at = excluded.at, declared = excluded.declared
+WHERE excluded.at >= definitions.at OR definitions.at > ?
+"""
+"""A row of the future was written by a clock that went wrong: anything is newer."""
+_EXPIRE = "DELETE FROM definitions WHERE at <= ?"
+_MAKE_ROOM = """
+DELETE FROM definitions WHERE rowid IN (
+    SELECT rowid FROM (
+        SELECT rowid, sum(length(declared)) OVER (ORDER BY at > ?, at DESC, rowid) AS total FROM definitions
+    )
+    WHERE total > ?
+)
+"""
+"""Rows from the future go first, however many there are, so that a new row always finds room."""
+_SWEPT_EVERY = 3600.0
+"""Seconds between two sweeps at most, where anything is written."""
+_SWEEP_SHARE = 64
+"""A sweep follows when this part of what may be cached was written."""
+
+
+def cached_definitions(db: sqlite3.Connection, server: str, spec: str, most: int) -> bytes:
+    """See `Store.definitions`."""
+    most = min(most, MOST_CACHED)  # as much as SQLite can count, too
+    row: Any = db.execute(_SELECT, (server, spec, ROW_FORMAT, most, time.time() - LASTS)).fetchone()
+    return row[0] if row is not None and isinstance(row[0], bytes) else b""
+
+
+@define
+class Sweeps:
+    """The times at which one host throws out what is too old or too much. To look for that, all rows are looked at:
+    with each write, a thousand servers that start would take seconds."""
+
+    _swept_at: float = -math.inf
+    _written: int = 0
+    """Bytes, since then."""
+
+    def due(self, size: int) -> bool:
+        """True if rows are to be swept when so many bytes are written now."""
+        self._written += size
+        return self._written * _SWEEP_SHARE > MOST_CACHED or not 0 <= time.time() - self._swept_at < _SWEPT_EVERY
+
+    def done(self) -> None:
+        """All rows were swept now."""
+        self._swept_at, self._written = time.time(), 0
+
+
+def write_definitions(
+    db: sqlite3.Connection, sweeps: Sweeps, server: str, spec: str, declared: bytes, *, at: float
+) -> None:
+    """See `Store.remember_definitions`."""
+    now = time.time()
+    with whole(db):
+        db.execute(_WRITE, (server, spec, ROW_FORMAT, at, declared, now))
+        if sweeps.due(len(declared)):
+            db.execute(_EXPIRE, (now - LASTS,))
+            db.execute(_MAKE_ROOM, (now, MOST_CACHED))
+            sweeps.done()
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+#
+# Rows are acted on by signals, so that each is checked like the words of a server: one that none of us can have written
+# is as good as lost, and stays what it is.
+
+_PROCESS_MEMORY: Final = 30 * 24 * 3600.0
+"""Seconds after which the processes of other machines are forgotten."""
+_GREATEST_PID: Final = 2**31 - 1
+"""The greatest number that a process can have anywhere."""
+
+_FORGET = "DELETE FROM processes WHERE machine != ? AND at < ?"
+_HOSTS = "SELECT DISTINCT host, host_started FROM processes WHERE machine = ?"
+_ROWS = """
+SELECT marker, pid, started, host_started FROM processes
+WHERE machine = ? AND host = ? AND host_started = ? AND marker IS NOT ?
+"""
+_ADOPT = "UPDATE processes SET host = ?, host_started = ? WHERE marker = ?"
+
+
+def adopt_orphans(db: sqlite3.Connection, host: HostProcess, but: str | None) -> list[Orphan]:
+    """See `Store.adopt_orphans`."""
+    db.execute(_FORGET, (host.machine, time.time() - _PROCESS_MEMORY))
+    if not _orphans(db, host, but):
+        return []
+    with whole(db):
+        orphans = _orphans(db, host, but)  # looked at again: another host may have been quicker
+        db.executemany(_ADOPT, [(host.pid, host.started, orphan.marker) for orphan in orphans])
+    return orphans
+
+
+def _orphans(db: sqlite3.Connection, host: HostProcess, but: str | None) -> list[Orphan]:
+    hosts = [each for each in db.execute(_HOSTS, (host.machine,)).fetchall() if _is_process(*each)]
+    dead = [each for each in hosts if not HostProcess(host.machine, *each).alive]
+    rows = [row for one in dead for row in db.execute(_ROWS, (host.machine, *one, but)).fetchall()]
+    return [orphan for row in rows if (orphan := _orphan(*row)) is not None]
+
+
+def _orphan(marker: Any, pid: Any, started: Any, since: int) -> Orphan | None:
+    # Of what has no mark, the mark is empty: that of nobody's tree.
+    if not isinstance(marker, str) or not marker:
+        return None
+    if (pid, started) == (None, None):
+        return Orphan(marker, since, None)
+    return Orphan(marker, since, ProcessId(pid, started)) if _is_process(pid, started) else None
+
+
+def _is_process(pid: Any, started: Any) -> bool:
+    return isinstance(pid, int) and isinstance(started, int) and 0 < pid <= _GREATEST_PID and started > 0

@@ -1,0 +1,121 @@
+"""The examples of balancers in `deploy/`, with the programs themselves: replicas are replaced while clients call."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import httpx2
+import pytest
+import trio
+
+from ..lab.gateways import served_over_http
+from ..lab.handover import calling
+from ..lab.processes import LAB
+from ..lab.raw_clients import NEW
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = Path(__file__).parents[2] / "deploy"
+COMMAND = ["--", sys.executable, "-I", "-S", str(LAB)]
+ALONE = """
+daemon off;
+pid {folder}/pid;
+error_log stderr;
+events {{}}
+http {{
+    access_log off;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    include {example};
+}}
+"""
+"""The rest of a configuration of nginx, for whoever may write in a folder alone."""
+
+
+def free_ports(count):
+    """Ports that nobody has."""
+    taken = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in taken]
+    for each in taken:
+        each.close()
+    return ports
+
+
+def command_of(program, folder, example):
+    if program == "haproxy":
+        return ["haproxy", "-db", "-f", str(example)]
+    whole = folder / "whole.conf"
+    whole.write_text(ALONE.format(folder=folder, example=example))
+    return ["nginx", "-p", str(folder), "-e", "stderr", "-c", str(whole)]
+
+
+@asynccontextmanager
+async def balancing(program, folder, own, replicas):
+    """The program with its example, in front of replicas on these ports: its URL."""
+    [example] = EXAMPLES.glob(f"{program}.c*")
+    text = example.read_text()
+    addresses = {"127.0.0.1:8000": own, "10.0.0.11:8000": replicas[0], "10.0.0.12:8000": replicas[1]}
+    for address, port in addresses.items():
+        assert text.count(address) == 1
+        text = text.replace(address, f"127.0.0.1:{port}")
+    written = folder / example.name
+    written.write_text(text)
+    run = partial(trio.run_process, command_of(program, folder, written), check=False, stderr=subprocess.PIPE)
+    async with trio.open_nursery() as nursery:
+        process = await nursery.start(run)
+        try:
+            async with httpx2.AsyncClient() as http:
+                await answering(http, f"http://127.0.0.1:{own}/readyz", process)
+            yield f"http://127.0.0.1:{own}/mcp"
+        finally:
+            process.terminate()
+
+
+async def answering(http, url, process):
+    """Wait until it is ready, and one of its replicas is."""
+    with trio.fail_after(60):
+        while True:
+            assert process.returncode is None
+            try:
+                if (await http.get(url)).status_code == 200:
+                    return
+            except httpx2.TransportError:
+                await trio.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("program", "options"),
+    [("haproxy", ["--lame-duck", "2"]), ("nginx", ["--lame-duck", "2", "--reuse-port"])],
+)
+async def test_replicas_are_replaced_behind_a_balancer_and_no_client_notices(tmp_path, program, options):
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    own, *ports = free_ports(3)
+    first, second = (partial(served_over_http, "--http", f"127.0.0.1:{port}", *options, *COMMAND) for port in ports)
+    with trio.fail_after(180):
+        async with (
+            first() as (process, _),
+            second() as (other, _),
+            balancing(program, tmp_path, own, ports) as url,
+            calling(url, modes=(NEW, "legacy"), each=1) as callers,
+        ):
+            await callers.each(lambda answers: len(answers) == 2)
+            process.send_signal(signal.SIGTERM)
+            await process.wait()
+            async with first():
+                await callers.each(lambda answers: len(answers) == 3)
+                other.send_signal(signal.SIGTERM)
+                await other.wait()
+                seen = {name: sum(answers.values()) for name, answers in callers.answers.items()}
+                await callers.more_than(seen)
+                await callers.stop()
+    assert callers.failures == []
+    assert (process.returncode, other.returncode) == (0, 0)

@@ -1,0 +1,100 @@
+"""What is handed on between the eras of the protocol, and what is not."""
+
+import pytest
+
+from mcp_nursery.supervisor.gateway.bridge import bridge_result, build_envelope, discover_result, initialize_result
+
+INFO, CAN, LEVEL, VERSION, SERVER = (
+    f"io.modelcontextprotocol/{key}"
+    for key in ("clientInfo", "clientCapabilities", "logLevel", "protocolVersion", "serverInfo")
+)
+US, OWN = {"name": "us"}, {"name": "its own"}
+VERSIONS = ("2024-11-05", "2025-06-18", "2025-11-25")
+OLD_HELLO = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": OWN,
+    "instructions": "be nice",
+    "vendor": 1,
+}
+NEW_HELLO = {
+    "resultType": "complete",
+    "ttlMs": 5,
+    "cacheScope": "public",
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "_meta": {SERVER: OWN, "vendor": 2},
+    "vendor": 1,
+}
+
+
+def test_the_envelope_of_a_request_is_of_one_hop():
+    meta = {INFO: "x", CAN: "x", LEVEL: "x", VERSION: "x", "progressToken": 7, "vendor": 1}
+    kept = {"progressToken": 7, "vendor": 1}
+    assert build_envelope(meta, {"roots": {}}, US, "info") == kept | {CAN: {"roots": {}}, INFO: US, LEVEL: "info"}
+    assert build_envelope(meta, {}, None, None) == kept | {CAN: {}}
+
+
+@pytest.mark.parametrize("modern", [True, False])
+def test_within_one_era_nothing_of_a_result_is_touched(modern):
+    result = {"tools": [], "ttlMs": 1, "_meta": {}}
+    assert bridge_result("tools/list", result, to_modern=modern, from_modern=modern, server_info=US) is result
+
+
+@pytest.mark.parametrize(
+    ("method", "cached"),
+    [("tools/list", True), ("resources/read", True), ("tools/call", False), ("prompts/get", False)],
+)
+def test_a_result_for_a_newer_client(method, cached):
+    hints = {"ttlMs": 0, "cacheScope": "private"} if cached else {}
+    said = bridge_result(
+        method, {"vendor": 1, "_meta": {"vendor": 2}}, to_modern=True, from_modern=False, server_info=US
+    )
+    assert said == {"resultType": "complete", "vendor": 1, "_meta": {"vendor": 2, SERVER: US}} | hints
+    own = {"resultType": "vendor", "_meta": {SERVER: OWN}}
+    assert bridge_result(method, own, to_modern=True, from_modern=False, server_info=US) == hints | own
+
+
+def test_a_result_for_an_older_client():
+    said = {"resultType": "complete", "ttlMs": 5, "cacheScope": "public", "vendor": 1, "_meta": {SERVER: OWN}}
+    assert bridge_result("tools/list", said, to_modern=False, from_modern=True, server_info=US) == {"vendor": 1}
+    said["_meta"]["vendor"] = 2
+    kept = {"vendor": 1, "_meta": {"vendor": 2}}
+    assert bridge_result("tools/list", said, to_modern=False, from_modern=True, server_info=US) == kept
+
+
+@pytest.mark.parametrize(
+    ("wanted", "own", "agreed"),
+    [
+        ("2025-11-25", "2025-06-18", "2025-06-18"),
+        ("2024-11-05", "2025-06-18", "2024-11-05"),
+        ("2030-01-01", "2025-11-25", "2025-11-25"),
+        (None, "2025-06-18", "2025-06-18"),
+        ("2030-01-01", "2031-01-01", "2025-11-25"),
+        ("2025-06-18", "2030-01-01", "2025-06-18"),
+    ],
+)
+def test_an_older_client_and_an_older_server_agree_on_a_version(wanted, own, agreed):
+    said = initialize_result(OLD_HELLO | {"protocolVersion": own}, wanted, VERSIONS)
+    assert said == OLD_HELLO | {"protocolVersion": agreed}
+
+
+def test_an_older_client_meets_a_newer_server():
+    said = initialize_result(NEW_HELLO, "2025-06-18", VERSIONS)
+    kept = {"capabilities": {"tools": {}}, "_meta": {"vendor": 2}, "vendor": 1}
+    assert said == {"protocolVersion": "2025-06-18", "serverInfo": OWN} | kept
+
+
+def test_a_newer_client_meets_an_older_server():
+    said = discover_result(OLD_HELLO)
+    assert said["supportedVersions"] == ["2026-07-28"]
+    assert said["_meta"] == {SERVER: OWN}
+    assert said["resultType"] == "complete"
+    assert {key: said[key] for key in ("capabilities", "instructions", "vendor")} == {
+        key: OLD_HELLO[key] for key in ("capabilities", "instructions", "vendor")
+    }
+    assert not {"protocolVersion", "serverInfo"} & said.keys()
+
+
+def test_a_newer_client_meets_a_newer_server():
+    assert discover_result(NEW_HELLO) == NEW_HELLO

@@ -1,0 +1,240 @@
+"""All servers as one, for who may use all of them and for who may use one. In memory, virtual time."""
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
+
+from mcp_nursery.actors.protocol import JsonRpcError
+from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor.calls.search_tools import NOTHING
+from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest
+from mcp_nursery.supervisor.gateway.clients import ClientSession
+from mcp_nursery.supervisor.gateway.views.all import INSTRUCTIONS, _join_instructions
+from mcp_nursery.supervisor.testing import Life, ScriptedServer
+
+from ....lab.gateway_clients import as_read
+from ....lab.specs import spec
+
+OLD, NEW = "2025-11-25", "2026-07-28"
+SOME = Access(["b/*"])
+ONE_TOOL = Access(["b/look", "b/drap"])
+
+
+def says(who):
+    async def say(arguments):
+        await trio.lowlevel.checkpoint()
+        return f"{who}: {arguments.get('topic') or arguments.get('uri') or 'look'}"
+
+    return say
+
+
+def script(name):
+    """Both have `note://both`, and templates that it may come of."""
+    say = says(name)
+    more = {"file://own": say} if name == "a" else {}
+    return ScriptedServer(
+        tools={"look": say, "drop": say},
+        resources={"note://both": say, f"note://{name}": say, "file://{path}": say, f"{name}://{{path}}": say} | more,
+        prompts={"hint": say},
+        completions={"topic": [f"{name} one", f"{name} two"]},
+    )
+
+
+async def unheard(method, params):
+    raise AssertionError
+
+
+@asynccontextmanager
+async def served(*, servers=None, **how):
+    """`ask(method, access=…, **params)` of a client, without a session by default."""
+    servers = servers or {"b": script("b"), "a": script("a")}
+    specs = [spec(server, name=name) for name, server in servers.items()]
+    options = {"gate": 10, "template": "{server}_{tool}", "callbacks": gateway_callbacks()}
+    async with (
+        open_supervisor(specs, **options) as supervisor,
+        open_gateway(supervisor, **how) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+
+        async def ask(method, *, access=None, server=None, modern=True, **params):
+            view = gateway.view(server, access or Access())
+            session = None if modern else ClientSession(print, nursery, server)
+            meta = {"io.modelcontextprotocol/protocolVersion": NEW} if modern else {}
+            meta |= {"io.modelcontextprotocol/clientCapabilities": {}} if modern else {}
+            incoming = ClientRequest(1, method, params, meta, unheard, principal="ann", session=session)
+            return as_read(await gateway.answer(incoming, view, NEW if modern else OLD))
+
+        for name in servers:
+            if servers[name].lives[0].refuses is None:
+                await supervisor.wait_connected(name)
+        yield supervisor, ask
+
+
+async def refusal(ask, *args, **params):
+    with pytest.raises(JsonRpcError) as refused:
+        await ask(*args, **params)
+    return refused.value.code, refused.value.message
+
+
+async def test_lists_are_of_all_and_sorted(autojump_clock):
+    async with served() as (_, ask):
+
+        async def names(kind, key="name", **how):
+            result = await ask(f"{kind}/list", **how)
+            return [each[key] for each in next(value for name, value in result.items() if isinstance(value, list))]
+
+        assert await names("tools") == ["a_drop", "a_look", "b_drop", "b_look"]
+        assert await names("prompts") == ["a_hint", "b_hint"]
+        assert await names("resources", "uri") == ["file://own", "note://a", "note://b", "note://both"]
+        templates = ["a://{path}", "b://{path}", "file://{path}"]
+        assert await names("resources/templates", "uriTemplate") == templates
+        assert await names("tools", access=ONE_TOOL) == ["b_look"]
+        assert await names("prompts", access=ONE_TOOL) == ["b_hint"]
+        assert await names("resources", "uri", access=ONE_TOOL) == ["note://b", "note://both"]
+        assert len(await names("resources/templates", "uriTemplate", access=ONE_TOOL)) == 2
+        assert await names("tools", access=ONE_TOOL, server="b") == ["look"]
+        listed = await ask("tools/list")
+        assert (listed["resultType"], listed["ttlMs"], listed["cacheScope"]) == ("complete", 0, "private")
+        assert "resultType" not in await ask("tools/list", modern=False)
+
+
+async def test_each_request_goes_to_who_has_what_it_names(autojump_clock):
+    """Of what several have, to the first that is configured, and to who lists it before who has a template."""
+    scripts = {"b": script("b"), "a": script("a")}
+    async with served(servers=scripts) as (_, ask):
+
+        async def text(method, key, **params):
+            result = await ask(method, **params)
+            found = result[key][0]
+            return found.get("text") or found["content"]["text"]
+
+        assert await text("tools/call", "content", name="a_look", arguments={}) == "a: look"
+        assert await text("prompts/get", "messages", name="a_hint", arguments={"topic": "x"}) == "a: x"
+        read = partial(text, "resources/read", "contents")
+        assert await read(uri="note://a") == "a: note://a"
+        assert await read(uri="note://both") == "b: note://both"
+        assert await read(uri="file://x") == "b: file://x"
+        assert await read(uri="file://own") == "a: file://own"
+        assert await read(uri="a://x") == "a: a://x"
+        about = {"argument": {"name": "topic", "value": ""}}
+        for ref in ({"type": "ref/prompt", "name": "a_hint"}, {"type": "ref/resource", "uri": "a://{path}"}):
+            said = await ask("completion/complete", ref=ref, **about)
+            assert said["completion"]["values"] == ["a one", "a two"]
+        refs = [params["ref"] for _, method, params in scripts["a"].requests if method == "completion/complete"]
+        assert refs == [{"type": "ref/prompt", "name": "hint"}, {"type": "ref/resource", "uri": "a://{path}"}]
+        shared = await ask("completion/complete", ref={"type": "ref/resource", "uri": "file://{path}"}, **about)
+        assert shared["completion"]["values"] == ["b one", "b two"]
+
+
+async def test_a_template_is_completed_by_who_has_that_one(autojump_clock):
+    """Not by one that has another which it could come of."""
+    greedy = ScriptedServer(resources={"{+any}": says("c")}, completions={"topic": ["c one"]})
+    async with served(servers={"c": greedy, "a": script("a")}) as (_, ask):
+        about = {"argument": {"name": "topic", "value": ""}}
+        for uri, first in (("a://{path}", "a one"), ("z://x", "c one")):
+            said = await ask("completion/complete", ref={"type": "ref/resource", "uri": uri}, **about)
+            assert said["completion"]["values"][0] == first
+
+
+async def test_what_nobody_has_is_refused(autojump_clock):
+    async with served() as (_, ask):
+        code, said = await refusal(ask, "tools/call", name="c_look")
+        assert (code, said.startswith("no tool named 'c_look'")) == (INVALID_PARAMS, True)
+        code, said = await refusal(ask, "prompts/get", name="hint")
+        assert (code, said) == (INVALID_PARAMS, "no server offers a prompt named 'hint'")
+        code, said = await refusal(ask, "resources/read", uri="other://x")
+        assert (code, "other://x" in said) == (INVALID_PARAMS, True)
+        assert (await refusal(ask, "vendor/method"))[0] == METHOD_NOT_FOUND
+
+
+async def test_what_somebody_may_not_use_does_not_exist_for_him(autojump_clock):
+    scripts = {"b": script("b"), "a": script("a")}
+    async with served(servers=scripts) as (_, ask):
+        mine = partial(ask, access=ONE_TOOL)
+        for name in ("a_look", "b_drop", "b_drap"):
+            code, said = await refusal(mine, "tools/call", name=name)
+            assert (code, said) == (INVALID_PARAMS, f"no tool named {name!r}")  # without the names of others
+        assert (await mine("tools/call", name="b_look", arguments={}))["content"][0]["text"] == "b: look"
+        assert (await refusal(mine, "prompts/get", name="a_hint"))[0] == INVALID_PARAMS
+        for uri in ("note://a", "a://x"):
+            assert (await refusal(mine, "resources/read", uri=uri))[0] == INVALID_PARAMS
+        own = partial(mine, server="b")
+        for name in ("drop", "nothing"):
+            assert (await refusal(own, "tools/call", name=name))[0] == INVALID_PARAMS
+        with pytest.raises(JsonRpcError) as refused:
+            await own("vendor/method")
+        assert (refused.value.code, refused.value.data) == (
+            METHOD_NOT_FOUND,
+            "vendor/method",
+        )  # the gateway's word
+        assert [tool for one in scripts.values() for _, tool, _ in one.calls] == ["look"]
+
+
+async def test_search_finds_what_there_is_for_somebody(autojump_clock):
+    """And says what may be found later, but not what nobody can have."""
+    down = ScriptedServer(Life(refuses="no such luck"))
+    servers = {"b": script("b"), "a": script("a"), "down": down}
+    async with served(servers=servers, search=True) as (_, ask):
+
+        async def find(query="look", **how):
+            found = await ask("tools/call", name="find_tools", arguments={"query": query}, **how)
+            return {
+                line.split('"')[3] if line.startswith("{") else line for line in found["content"][0]["text"].split("\n")
+            }
+
+        assert {"a_look", "b_look"} <= await find()
+        assert [line for line in await find() if line.startswith("not connected: down (")]
+        assert await find(server="b") >= {"look"}
+        assert (await ask("tools/list", server="b"))["tools"][1]["description"].endswith("The servers: b")
+        found = await ask("tools/call", server="b", name="find_tools", arguments={"query": "look"})
+        assert found["content"][0]["text"].count('"look"') == 1
+        assert await find(access=ONE_TOOL) == {"b_look"}
+        assert await find(access=ONE_TOOL, query="drop") == {NOTHING}
+        assert {each["name"] for each in (await ask("tools/list", access=ONE_TOOL))["tools"]} == {
+            "find_tools",
+            "call_tool",
+        }
+        for server, name in ((None, "b_drop"), (None, "a_look"), ("b", "drop"), ("b", "drap")):
+            finder = (await ask("tools/list", access=ONE_TOOL, server=server))["tools"][1]
+            assert finder["description"].endswith("The servers: b")
+            arguments = {"name": name}
+            refused = await ask("tools/call", access=ONE_TOOL, server=server, name="call_tool", arguments=arguments)
+            assert refused["isError"]
+            assert "did you mean" not in refused["content"][0]["text"]
+        assert [one.calls for one in servers.values()] == [[]] * 3
+        assert (await refusal(ask, "resources/read", uri="other://x"))[0] == INVALID_PARAMS
+        assert (await ask("prompts/list", access=ONE_TOOL))["prompts"][0]["name"] == "b_hint"
+
+
+async def test_a_client_of_all_is_told_what_all_of_them_want_a_model_to_know(autojump_clock):
+    async with served() as (supervisor, ask):
+        names = [one.name for one in supervisor.status()]
+        said = {name: f"Ask {name}." for name in names}
+        assert _join_instructions(said) == "# b\nAsk b.\n\n# a\nAsk a."
+        said = {f"{name}{number}": name * 40_000 for number in range(5) for name in names}
+        assert len(_join_instructions(said)) == INSTRUCTIONS
+        assert "# a0" in _join_instructions(said)  # one that talks without end leaves room for others
+        about = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}, "protocolVersion": OLD}
+        said = await ask("initialize", modern=False, **about)
+        assert "instructions" not in said
+        assert said["capabilities"]["resources"] == {"listChanged": True, "subscribe": True}
+        assert said["capabilities"].keys() == {"tools", "prompts", "resources", "completions", "logging"}
+
+
+async def test_who_names_what_a_slow_server_has_waits_for_that(autojump_clock):
+    slow = script("a")
+    slow = ScriptedServer(Life(connects_after=3), tools=slow.tools, resources=slow.resources, prompts=slow.prompts)
+    one = {"name": "a_look", "arguments": {}, "access": Access(["a/look"])}
+    async with served(servers={"b": script("b")}) as (supervisor, ask):
+        for method, params in (
+            ("prompts/get", {"name": "a_hint"}),
+            ("resources/read", {"uri": "note://a"}),
+            ("tools/call", one),
+        ):
+            await supervisor.add_server(spec(slow, name="a"))
+            assert await ask(method, **params)
+            await supervisor.remove_server("a")
