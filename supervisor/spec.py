@@ -1,11 +1,14 @@
 """The spec of one server of the configuration, unresolved. Secrets in it are shown nowhere."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, cast
 
-from attrs import Factory, converters, field, frozen
+from attrs import Factory, asdict, converters, field, frozen, has
 from attrs.validators import optional
 
 from mcp_nursery.actors.argument_checks import (
@@ -231,3 +234,39 @@ class ServerSpec:
     def label(self) -> str:
         """`mcp:<name> via <origin>`."""
         return f"mcp:{self.name} via {self.origin}"
+
+
+_KEPT_NAMES = {"DeferredTransport": "Unresolved"}
+"""The names by which state files know a class: under another name everything known of its servers would be
+forgotten."""
+
+
+def spec_digest(spec: ServerSpec) -> str | None:
+    """SHA-256 of how a server is reached, unresolved; None if that is an object in memory and has no lasting value."""
+    transport: Any = spec.transport
+    try:
+        fields = asdict(transport, filter=_lasts)
+        if callable(fields.get("headers")):  # computed anew at each connect
+            fields["headers"] = None
+        name = type(transport).__name__
+        value = [_KEPT_NAMES.get(name, name), fields]
+        return sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()
+    except (TypeError, ValueError, RecursionError):  # no JSON, or no attrs class
+        return None
+
+
+def _lasts(attribute: Any, value: object) -> bool:
+    """True for an attribute that belongs in the digest. Authorisation is no part of how a server is reached, unless
+    words say it. An attribute without words has no name in it either, so digests that were written before there were
+    words still hold."""
+    if attribute.name == "inherit_env":
+        return value is True
+    if attribute.name == "require_pkce":
+        return False  # nothing of how it is reached
+    return attribute.name not in ("auth", "headers_helper") or has(type(value)) or isinstance(value, str)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError

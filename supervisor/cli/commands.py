@@ -51,7 +51,7 @@ _CALL: Final = option("-y --yes", "Call without a question.")
 def _until(_context: click.Context, _parameter: click.Parameter, text: str) -> str | int:
     if text in ("all", "first"):
         return text
-    if text.isdecimal() and int(text) > 0:
+    if text.isdecimal() and len(text) < 10 and int(text) > 0:
         return int(text)
     raise click.BadParameter("must be 'all', 'first' or a number of successes, 1 or more", param_hint="--until")
 

@@ -233,8 +233,8 @@ def _installed(option: str) -> Generator[None, None, None]:
 def _address(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.strip("[]")
-    if not (colon and host and port.isdecimal() and int(port) < 1 << 16):
-        raise ConfigError(f"must be HOST:PORT, such as 127.0.0.1:8000, not {address!r}", field="--http")
+    if not (colon and host and port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16):
+        raise ConfigError(f"must be HOST:PORT, such as 127.0.0.1:8000, not {address!r:.80}", field="--http")
     return host, int(port)
 
 

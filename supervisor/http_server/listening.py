@@ -23,6 +23,8 @@ UNREAD: Final = 30.0
 
 _FIRST_INHERITED: Final = 3
 """The descriptor of the first socket that was passed on: `SD_LISTEN_FDS_START` of systemd."""
+_LONGEST_ID: Final = 20
+"""Digits of a process id: what is longer is none, and Python reads no number of more than 4,300."""
 _ATTACH_FILTER: Final = 26
 """Linux's `SO_ATTACH_FILTER`: the packets of one socket."""
 _ATTACH_CHOICE: Final = 51
@@ -79,8 +81,8 @@ def inherited_socket(environment: MutableMapping[str, str], host: str, port: int
     environment.pop("LISTEN_FDNAMES", None)
     if process is None:
         return None
-    if not process.isdecimal():
-        raise ConfigError(f"must be a process id, not {process!r}", field="LISTEN_PID")
+    if not (process.isdecimal() and len(process) < _LONGEST_ID):
+        raise ConfigError(f"must be a process id, not {process!r:.80}", field="LISTEN_PID")
     if int(process) != os.getpid():  # meant for one that has started this
         return None
     if count != "1":

@@ -20,9 +20,8 @@ from ..decisions.restart_policy import Lazy, RestartPolicy
 from ..login.vault import ServerVault, words_of
 from ..security.redaction import Redactor
 from ..security.trust import Trust, TrustGate
-from ..spec import ServerSpec
+from ..spec import ServerSpec, spec_digest
 from ..storage.server_memory import DefinitionCache, EraMemory, PinMode, ToolPins
-from ..storage.store import spec_digest
 from ..storage.worker import StoreWorker
 from ..transports import LOCAL_KINDS, REMOTE_KINDS
 

@@ -3,15 +3,12 @@
 All of it is synchronous; the owner of a store decides in which thread.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from hashlib import sha256
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from attrs import asdict, define, field, frozen, has
+from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.errors import NurseryError
@@ -19,7 +16,6 @@ from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 
 from ..security.trust import TrustRequest
-from ..spec import ServerSpec
 from ..tools.pins import DefinitionChange, Pin, Room, pins_after, recorded_changes
 
 DOUBT = 24 * 3600.0
@@ -247,39 +243,3 @@ class _Pins:
     def put(self, tool: str, pin: Pin) -> None:
         self.taken = self.taken.after(self.known.get(tool), pin)
         self.known[tool] = pin
-
-
-_KEPT_NAMES = {"DeferredTransport": "Unresolved"}
-"""The names by which state files know a class: under another name everything known of its servers would be
-forgotten."""
-
-
-def spec_digest(spec: ServerSpec) -> str | None:
-    """SHA-256 of how a server is reached, unresolved; None if that is an object in memory and has no lasting value."""
-    transport: Any = spec.transport
-    try:
-        fields = asdict(transport, filter=_lasts)
-        if callable(fields.get("headers")):  # computed anew at each connect
-            fields["headers"] = None
-        name = type(transport).__name__
-        value = [_KEPT_NAMES.get(name, name), fields]
-        return sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()
-    except (TypeError, ValueError, RecursionError):  # no JSON, or no attrs class
-        return None
-
-
-def _lasts(attribute: Any, value: object) -> bool:
-    """True for an attribute that belongs in the digest. Authorisation is no part of how a server is reached, unless
-    words say it. An attribute without words has no name in it either, so digests that were written before there were
-    words still hold."""
-    if attribute.name == "inherit_env":
-        return value is True
-    if attribute.name == "require_pkce":
-        return False  # nothing of how it is reached
-    return attribute.name not in ("auth", "headers_helper") or has(type(value)) or isinstance(value, str)
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, Path):
-        return str(value)
-    raise TypeError

@@ -19,9 +19,10 @@ from mcp_nursery.actors.process.inherited_marks import VARIABLE
 from mcp_nursery.actors.process.orphans import HostProcess, this_host
 from mcp_nursery.actors.process.table import read_table
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
+from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.state_file import _COLUMNS, _TABLES
-from mcp_nursery.supervisor.storage.store import DOUBT, EraNote, StoreUnreadable, spec_digest
+from mcp_nursery.supervisor.storage.store import DOUBT, EraNote, StoreUnreadable
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ..lab.specs import SERVERS, Named, nothing

@@ -17,7 +17,7 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.events import DefinitionsChanged, StateChanged, ToolsChanged
-from mcp_nursery.supervisor.storage.store import spec_digest
+from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from ..lab.specs import SERVERS, Named, nothing, status

@@ -4,8 +4,8 @@ The server asks by a request in the middle of the call, and goes on waiting. The
 comes again with the answers. So such a call is a task of the gateway, which outlives the request that began it.
 
 A balancer may bring the client to another gateway, which does not hold the call. Where both have a key in common, the
-`requestState` says what can be done there: it is sealed, bound to the client and to the request. A call that waits for
-an approval alone was not sent, and is made there, once. One that its server has is not made again.
+`requestState` says what can be done there: it is sealed, bound to the client, the request and the server. A call that
+waits for an approval alone was not sent, and is made there, once. One that its server has is not made again.
 """
 
 import secrets
@@ -63,11 +63,13 @@ class HeldCall:
 
     request: ClientRequest
     """The request that attends to it now; the first one began it, and the others repeat that."""
+    server: str = ""
+    """The server that it is for."""
     scope: trio.CancelScope = field(factory=trio.CancelScope)
     approved: bool = False
     """True once its server may have it."""
     adopted: Json = field(factory=dict[str, Any])
-    """The answers to questions that another gateway has asked about it."""
+    """The answers to questions that another gateway has asked about it, before a server had it."""
     _said: BoundedQueue[tuple[str, Mapping[str, Any]]] = field(
         factory=partial(
             BoundedQueue[tuple[str, Mapping[str, Any]]], _UNATTENDED, BACKLOG_BYTES, when_full=WhenFull.LOSE_OLDEST
@@ -103,7 +105,7 @@ class HeldCall:
             JsonRpcError: The client cannot be asked that.
         """
         self.request.check_can_answer(method)
-        if key in self.adopted and _is_answer(method, self.adopted[key]):
+        if not self.approved and key in self.adopted and _is_answer(method, self.adopted[key]):
             return as_object(self.adopted.pop(key))
         while key in self._used:  # another incarnation counts anew, and an answer to the one is none to the other
             key = f"{key}-{len(self._used)}"
@@ -198,39 +200,52 @@ class HeldCalls:
         nursery: The nursery of the calls.
         hold: Seconds that one waits for its client.
         keys: The keys that seal its state; None: no other gateway knows it.
+        reached: How a server is reached: in a chain of gateways with one key each reaches it in another way.
     """
 
-    def __init__(self, nursery: trio.Nursery, hold: float, keys: SessionKeys | None = None) -> None:
+    def __init__(
+        self,
+        nursery: trio.Nursery,
+        hold: float,
+        keys: SessionKeys | None = None,
+        reached: Callable[[str], str | None] = str,
+    ) -> None:
         self._nursery = nursery
         self._hold = hold
         self._keys = keys
+        self._reached = reached
         self._held: dict[str, tuple[HeldCall, trio.CancelScope]] = {}
         self._adopted: OrderedDict[str, float] = OrderedDict()
         """The calls of other gateways that were made here, and the Unix times from which on their states are too old
         anyway."""
 
-    def has(self, request: ClientRequest) -> bool:
-        """True if the client brings a state of ours, of this gateway or of another one: it comes back to a call."""
+    def has(self, request: ClientRequest, server: str) -> bool:
+        """True if the client comes back to a call that is held here, or that another gateway with our keys has held."""
         state = request.params.get("requestState")
-        return isinstance(state, str) and (state in self._held or self._open(state, request) is not None)
+        if not isinstance(state, str) or self._keys is None or state in self._held:
+            return isinstance(state, str) and state in self._held
+        said = self._open(state, request, server)
+        return said is not None and said.replica != self._keys.replica
 
     async def begin(self, call: HeldCall, make: Callable[[HeldCall], Awaitable[Json]]) -> Json:
         """Begin a call. Returns its result, or the questions that come before it."""
         self._nursery.start_soon(call.run, make)
         return await self._attend(call, call.request)
 
-    async def resume(self, request: ClientRequest, make: Callable[[HeldCall], Awaitable[Json]]) -> Json:
+    async def resume(
+        self, request: ClientRequest, make: Callable[[HeldCall], Awaitable[Json]], server: str = ""
+    ) -> Json:
         """Go on with a call whose client has come back. One of another gateway that no server has is made here.
 
         Raises:
-            JsonRpcError: There is none, or it is another client's, or another request, or another gateway holds it.
+            JsonRpcError: There is none, or it is another client's, request or server's, or another gateway holds it.
         """
         state, answers = request.params["requestState"], as_object(request.params.get("inputResponses"))
         held = self._held.get(state)
         if held is None:
-            self._adopt(state, request)
-            return await self.begin(HeldCall(request, adopted=answers), make)
-        if _identity(held[0].request) != _identity(request):
+            self._adopt(state, request, server)
+            return await self.begin(HeldCall(request, server, adopted=answers), make)
+        if held[0].server != server or _identity(held[0].request) != _identity(request):
             raise _unknown_state()
         call, scope = held
         call.answer(answers)
@@ -270,25 +285,25 @@ class HeldCalls:
     def _seal(self, call: HeldCall) -> str:
         """Make the state of a call."""
         key = secrets.token_urlsafe(24)
-        bound = None if self._keys is None else _bind(call.request)
+        bound = None if self._keys is None else self._bind(call.request, call.server)
         if self._keys is None or bound is None:
             return key
         plain = orjson.dumps((key, self._keys.replica, round(time.time()), call.approved))
         return self._keys.seal(plain, bound) or key
 
-    def _open(self, state: str, request: ClientRequest) -> _State | None:
+    def _open(self, state: str, request: ClientRequest, server: str) -> _State | None:
         """Read a state that is bound to this request of this client. None: no gateway with our keys has made it."""
-        bound = None if self._keys is None else _bind(request)
+        bound = None if self._keys is None else self._bind(request, server)
         plain = None if self._keys is None or bound is None else self._keys.open(state, bound)
         return None if plain is None else _State(*orjson.loads(plain))
 
-    def _adopt(self, state: str, request: ClientRequest) -> None:
+    def _adopt(self, state: str, request: ClientRequest, server: str) -> None:
         """Take over a call that another gateway holds, and that no server has.
 
         Raises:
             JsonRpcError: It cannot be made here.
         """
-        said, now, adopted = self._open(state, request), time.time(), self._adopted
+        said, now, adopted = self._open(state, request, server), time.time(), self._adopted
         if self._keys is None or said is None or said.replica == self._keys.replica or said.since + self._hold < now:
             raise _unknown_state()
         while adopted and next(iter(adopted.values())) < now:
@@ -300,18 +315,17 @@ class HeldCalls:
             raise JsonRpcError(INTERNAL_ERROR, words, {"delivery": "unknown"})
         adopted[said.key] = now + self._hold
 
+    def _bind(self, request: ClientRequest, server: str) -> bytes | None:
+        """The associated data of the state of a call: its client, request and server. None if it is too large."""
+        method, params, principal = _identity(request)
+        if not (principal is None or isinstance(principal, Principal)) or own_weight(params) > MOST_BOUND:
+            return None
+        text = dumps([server, self._reached(server), method, params], sort_keys=True)
+        return bind(_FORMAT, principal, blake2b(text.encode()).hexdigest())
+
 
 def _unknown_state() -> JsonRpcError:
     return JsonRpcError(INVALID_PARAMS, "unknown or expired requestState, or not that of this request")
-
-
-def _bind(request: ClientRequest) -> bytes | None:
-    """The associated data of the state of a call: its client and its request. None if it is too large for that."""
-    method, params, principal = _identity(request)
-    if not (principal is None or isinstance(principal, Principal)) or own_weight(params) > MOST_BOUND:
-        return None
-    text = dumps([method, params], sort_keys=True)
-    return bind(_FORMAT, principal, blake2b(text.encode()).hexdigest())
 
 
 def _is_answer(method: str, response: Any) -> bool:

@@ -52,6 +52,7 @@ from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback
 
 from ...calls.input_rounds import MAX_ROUNDS
+from ...spec import spec_digest
 from ...supervisor import Supervisor
 from ..auth.principal import Principal
 from ..bridge import Json, bridge_result, build_envelope, is_modern, server_info_of, strip_hop
@@ -87,7 +88,7 @@ class Upstream:
     ) -> None:
         self._supervisor = supervisor
         self._instances = instances
-        self._held = HeldCalls(nursery, hold, session_keys)
+        self._held = HeldCalls(nursery, hold, session_keys, lambda server: spec_digest(supervisor.spec(server)))
         self._hold = hold
         self._unattended: Unattended = unattended
 
@@ -121,10 +122,12 @@ class Upstream:
             return await self._rounds(request, route.server, route.params, request.forward, ask)
         if request.method in _MAY_ASK:
             make = partial(self._request_held, route=route)
-            if isinstance(request.params.get("requestState"), str) and (not modern or self._held.has(request)):
-                return await self._held.resume(request, make)
+            if isinstance(request.params.get("requestState"), str) and (
+                not modern or self._held.has(request, route.server)
+            ):
+                return await self._held.resume(request, make, route.server)
             if not modern or await self._needs_question(request, route):
-                return await self._held.begin(HeldCall(request), make)
+                return await self._held.begin(HeldCall(request, route.server), make)
         return await self._request(request, route.server, route.params, modern=modern, on_notice=request.forward)
 
     async def _request_held(self, call: HeldCall, *, route: RequestRoute) -> Json:

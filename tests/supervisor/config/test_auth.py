@@ -12,7 +12,7 @@ from mcp_nursery.supervisor.config.deferred import DeferredTransport, Resolver
 from mcp_nursery.supervisor.config.dialects import opencode, renamed_keys
 from mcp_nursery.supervisor.config.discovery import EntryOrigin
 from mcp_nursery.supervisor.config.entry import read_entry
-from mcp_nursery.supervisor.storage.store import spec_digest
+from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.transports import HttpTransport, UnusableTransport
 
 URL = "https://far.example/mcp"

@@ -173,6 +173,7 @@ def test_what_was_meant_for_another_process_is_no_ones(environment):
     ("environment", "problem"),
     [
         ({"LISTEN_PID": "x", "LISTEN_FDS": "1"}, "field 'LISTEN_PID': must be a process id, not 'x'"),
+        ({"LISTEN_PID": "9" * 5000, "LISTEN_FDS": "1"}, "field 'LISTEN_PID': must be a process id, not '999"),
         (OWN | {"LISTEN_FDS": "2"}, "field 'LISTEN_FDS': must be 1, the one socket that is served, not '2'"),
         (OWN | {"LISTEN_FDS": "-1"}, "field 'LISTEN_FDS': must be 1, the one socket that is served, not '-1'"),
         ({"LISTEN_PID": str(os.getpid())}, "field 'LISTEN_FDS': must be 1, the one socket that is served, not None"),

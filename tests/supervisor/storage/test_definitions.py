@@ -14,11 +14,11 @@ from mcp_nursery.actors.session.lazy_definitions import cached_definitions_steps
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.security.redaction import Redactor
+from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.storage import rows as stored_rows
 from mcp_nursery.supervisor.storage import server_memory
 from mcp_nursery.supervisor.storage.server_memory import DefinitionCache
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
-from mcp_nursery.supervisor.storage.store import spec_digest
 from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 

@@ -25,7 +25,8 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.errors import UnknownServer
 from mcp_nursery.supervisor.events import DefinitionsChanged, ToolsChanged
-from mcp_nursery.supervisor.storage.store import StoreUnreadable, spec_digest
+from mcp_nursery.supervisor.spec import spec_digest
+from mcp_nursery.supervisor.storage.store import StoreUnreadable
 from mcp_nursery.supervisor.storage.worker import STORE_TIMEOUT
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.tools.pins import pinning_steps

@@ -21,9 +21,10 @@ from mcp_nursery.actors.process.table import ProcessId, identify
 from mcp_nursery.supervisor import HttpTransport, InProcessTransport, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.config import load_config
 from mcp_nursery.supervisor.events import DefinitionChange
+from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.storage import sqlite
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
-from mcp_nursery.supervisor.storage.store import DOUBT, EraNote, StoreUnreadable, spec_digest
+from mcp_nursery.supervisor.storage.store import DOUBT, EraNote, StoreUnreadable
 from mcp_nursery.supervisor.testing import ScriptedServer
 from mcp_nursery.supervisor.tools.pins import MOST_PINS, pinned_text
 

@@ -11,9 +11,10 @@ import trio.testing
 from mcp_nursery.actors.enums import Era, ServerState
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.security.trust import TrustGate
+from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.storage import worker as worker_module
 from mcp_nursery.supervisor.storage.server_memory import EraMemory
-from mcp_nursery.supervisor.storage.store import DOUBT, StoreUnreadable, spec_digest
+from mcp_nursery.supervisor.storage.store import DOUBT, StoreUnreadable
 from mcp_nursery.supervisor.storage.worker import BATCH, STORE_TIMEOUT, StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 

@@ -7,11 +7,14 @@ import pytest
 import trio
 
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
-from mcp_nursery.supervisor.gateway import Access, Principal, SessionKeys
-from mcp_nursery.supervisor.gateway.upstream import held
+from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor.approval import ApprovalRules
+from mcp_nursery.supervisor.gateway import Access, Principal, SessionKeys, gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.upstream import held, requests
 from mcp_nursery.supervisor.gateway.upstream.held import HOLD, HeldCall, HeldCalls
 
-from .test_ask_client import NEW, OLD, YES, eras, newer, opened
+from ....lab.specs import spec
+from .test_ask_client import NEW, OLD, YES, Opened, eras, newer, opened, server
 
 ANN = Principal("Ann", key="1" * 64)
 KEY = b"k" * 32
@@ -100,6 +103,66 @@ async def test_it_goes_on_for_the_same_request_of_the_same_client_alone(autojump
         assert await other.text(push(**back)) == (False, '{"to": "main"}')
 
 
+async def test_it_goes_on_for_the_same_server_alone(autojump_clock):
+    """The approval of a call of one server is none for another that has a tool of that name."""
+    scripts = [server(OLD) for _ in range(4)]
+
+    @asynccontextmanager
+    async def both(*of):
+        specs = [spec(script, name=name) for script, name in zip(of, ("test", "live"), strict=True)]
+        rules = ApprovalRules(always_ask=["*/push"])
+        async with (
+            open_supervisor(specs, gate=10, approval_rules=rules, callbacks=gateway_callbacks()) as supervisor,
+            open_gateway(supervisor, session_keys=SessionKeys([KEY])) as gateway,
+        ):
+            yield Opened(scripts[0], supervisor, gateway)
+
+    async with both(*scripts[:2]) as one, both(*scripts[2:]) as other:
+        first = await one.answer(push(), "test")
+        back = {"requestState": first["requestState"], "inputResponses": {"approval": YES}}
+        for lab in (one, other):
+            with pytest.raises(JsonRpcError, match=UNKNOWN):
+                await lab.answer(push(**back), "live")
+        assert [script.calls for script in scripts] == [[], [], [], []]
+        assert await other.text(push(**back), "test") == (False, '{"to": "main"}')
+
+
+@eras
+async def test_the_state_of_a_gateway_behind_this_one_is_not_taken_for_a_replicas(autojump_clock, life, monkeypatch):
+    """Both have the key of their user; but each reaches the server in a way of its own."""
+    reached = iter(["by its command", "over HTTP", "over HTTP"])
+    monkeypatch.setattr(requests, "spec_digest", lambda _: next(reached))
+    async with two(life) as (behind, front):
+        back = push(**await asked_at(behind))
+        if life is OLD:
+            with pytest.raises(JsonRpcError, match=UNKNOWN):
+                await front.answer(back)
+        else:
+            again = await front.answer(back)
+            assert again["inputRequests"].keys() == {"approval"}, "asked about like a call of its own"
+        assert front.calls == []
+
+
+async def test_what_was_answered_elsewhere_is_no_answer_to_a_question_of_the_server(autojump_clock):
+    """Before a server had the call nothing but the approval was asked."""
+
+    async def make(call):
+        call.approved = True
+        return {"said": await call.ask_for_server("approval", "elicitation/create", {"message": "delete all?"})}
+
+    async with trio.open_nursery() as nursery:
+        one, other = (HeldCalls(nursery, HOLD, SessionKeys([KEY])) for _ in range(2))
+
+        async def first(call):
+            return {"said": await call.ask("approval", "elicitation/create", {"message": "may it be called?"})}
+
+        asked = await one.begin(HeldCall(push()), first)
+        back = push(requestState=asked["requestState"], inputResponses={"approval": YES})
+        again = await other.resume(back, make)
+        assert again["inputRequests"]["approval"]["params"] == {"message": "delete all?"}
+        nursery.cancel_scope.cancel()
+
+
 @pytest.mark.parametrize("key", [None, b"o" * 32], ids=["no key", "another key"])
 async def test_without_the_key_nothing_goes_on(autojump_clock, key):
     async with two(OLD, (KEY, key)) as (one, other):
@@ -130,7 +193,7 @@ async def test_a_call_that_a_server_may_have_is_not_made_again(autojump_clock):
         one, other = (HeldCalls(nursery, HOLD, SessionKeys([KEY])) for _ in range(2))
         asked = await one.begin(HeldCall(push()), make)
         back = push(requestState=asked["requestState"], inputResponses={"0": YES})
-        assert other.has(back)
+        assert other.has(back, "")
         for _ in range(2):
             with pytest.raises(JsonRpcError, match=r"at another gateway.*it may have acted") as refused:
                 await other.resume(back, make)
