@@ -3,6 +3,7 @@
 A command is built when it is run or explained; until then this is a table.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -51,7 +52,7 @@ _CALL: Final = option("-y --yes", "Call without a question.")
 def _until(_context: click.Context, _parameter: click.Parameter, text: str) -> str | int:
     if text in ("all", "first"):
         return text
-    if text.isdecimal() and len(text) < 10 and int(text) > 0:
+    if re.fullmatch("[1-9][0-9]{0,8}", text):
         return int(text)
     raise click.BadParameter("must be 'all', 'first' or a number of successes, 1 or more", param_hint="--until")
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -233,7 +234,7 @@ def _installed(option: str) -> Generator[None, None, None]:
 def _address(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     host = host.strip("[]")
-    if not (colon and host and port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16):
+    if not (colon and host and re.fullmatch("[0-9]{1,5}", port) and int(port) < 1 << 16):
         raise ConfigError(f"must be HOST:PORT, such as 127.0.0.1:8000, not {address!r:.80}", field="--http")
     return host, int(port)
 

@@ -83,6 +83,8 @@ def test_version(cli, monkeypatch):
         (["fan-out", "x", "--until", "0"], "--until"),
         (["fan-out", "x", "--until", "last"], "--until"),
         (["fan-out", "x", "--until", "²"], "--until"),
+        (["fan-out", "x", "--until", "9" * 5000], "--until"),
+        (["serve", "--http", "127.0.0.1:" + "9" * 5000, "--", "true"], "--http"),
         (["status", "--colour"], "--colour"),
         (["dance"], "dance"),
         (["check", "--config"], "--config"),
