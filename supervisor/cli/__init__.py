@@ -13,9 +13,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         argv: The arguments; those of the process by default.
     """
     import gc
+    import os
     import sys
 
     if argv is None:
+        if os.getpid() == 1:
+            from .init_process import run_in_child
+
+            run_in_child()
         gc.disable()  # no module that is loaded is garbage: see `runtime.collect_later`
         argv = sys.argv[1:]
         if argv[:1] == ["serve"]:
