@@ -33,6 +33,7 @@ from .resources import Completion, Prompt, PromptResult, Resource, ResourceResul
 from .servers.commands import Reconnect, Start, Stop
 from .servers.servers import Servers
 from .servers.view import ServerView
+from .session_notes import SessionNotes
 from .spec import ServerSpec
 from .status import ServerStatus, server_down
 from .stderr import StderrLines
@@ -632,6 +633,11 @@ class Supervisor:
             UnknownServer: No server of that name.
         """
         return self._servers.snapshot(server).value.spec
+
+    @property
+    def session_notes(self) -> SessionNotes:
+        """The notes of a gateway about its sessions, which outlive it as the state does."""
+        return self._servers.settings.store_worker
 
     def open_instance(
         self, server: str, *, callbacks: Callbacks | None = None

@@ -121,6 +121,8 @@ class Gateway:
         """The supervisor whose servers it offers."""
         self.session_keys: Final = session_keys
         """The keys by which sessions and held calls outlive it."""
+        self.session_notes: Final = supervisor.session_notes
+        """The notes about sessions that outlive it."""
         self._mark = mark
         self.news: Final = ClientNotifications(supervisor, nursery, search=search)
         """The notifications of changes to its clients."""

@@ -38,7 +38,7 @@ _CHANGES: Final = {
 }
 _TOLD_OF: Final = {"tools/list": _TOOLS_CHANGED, "prompts/list": "notifications/prompts/list_changed"}
 """The notification of a change of these lists, and of no other."""
-_UPDATED: Final = "notifications/resources/updated"
+UPDATED: Final = "notifications/resources/updated"
 _THERE: Final = {ServerState.CONNECTED, ServerState.IDLE, ServerState.DISABLED, ServerState.BLOCKED}
 """States of servers whose resources are known, or that have none to come."""
 
@@ -118,10 +118,17 @@ class ClientNotifications:
 
     # -- resources ------------------------------------------------------------------------------------------------
 
-    async def subscribe(self, request: ClientRequest, session: ClientSession, view: View) -> None:
-        """Notify a session of updates of a resource, until it unsubscribes or ends."""
+    async def subscribe(
+        self, request: ClientRequest, session: ClientSession, view: View, *, patient: bool = False
+    ) -> None:
+        """Notify a session of updates of a resource, until it unsubscribes or ends; `patient`: its server may be away.
+
+        Raises:
+            NurseryError: No server has the resource, or its server is away.
+            JsonRpcError: The session has too many.
+        """
         if request.params["uri"] not in session.subscribed:
-            await session.nursery.start(self._notify_updates, request, session, view)
+            await session.nursery.start(partial(self._notify_updates, request, session, view, patient=patient))
 
     async def _notify_updates(
         self,
@@ -129,17 +136,19 @@ class ClientNotifications:
         session: ClientSession,
         view: View,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        *,
+        patient: bool,
     ) -> None:
         uri = request.params["uri"]
 
         def notify(params: Json) -> None:
-            session.notify(Notification(_UPDATED, params))
+            session.notify(Notification(UPDATED, params))
 
         with trio.CancelScope() as scope:
             session.subscribed[uri] = scope
             try:
                 _check_number(len(session.subscribed))
-                await self._follow_resource(request, view, uri, notify, task_status)
+                await self._follow_resource(request, view, uri, notify, task_status, patient=patient)
             finally:
                 if session.subscribed.get(uri) is scope:  # and not that of another subscription since
                     del session.subscribed[uri]
@@ -194,7 +203,7 @@ class ClientNotifications:
         uris: list[str] = wanted.pop("resourceSubscriptions", [])
         _check_number(len(uris))
         listener = ClientListener(view.server, frozenset(wanted), access=view.access, owner=owner_of(request))
-        notify = partial(listener.notify, _UPDATED)
+        notify = partial(listener.notify, UPDATED)
         tagged = {"_meta": {SUBSCRIPTION: request.id}}
         async with trio.open_nursery() as nursery:
             followed: list[str] = []

@@ -70,6 +70,14 @@ MIGRATIONS: Final[tuple[tuple[int, tuple[str, ...]], ...]] = (
             " at double precision NOT NULL)",
         ),
     ),
+    (
+        1,
+        (
+            "CREATE TABLE mcp_nursery.sessions (session text PRIMARY KEY, at double precision NOT NULL,"
+            " until double precision NOT NULL, ended boolean NOT NULL, version bigint NOT NULL, said text NOT NULL)",
+            "CREATE INDEX sessions_at ON mcp_nursery.sessions (at)",
+        ),
+    ),
 )
 """The statements of each migration, in order, with the oldest number that a program must know to use what it makes.
 

@@ -19,11 +19,12 @@ from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 
 from ..security.trust import TrustRequest
+from ..session_notes import NoteChange, SessionNote
 from ..tools.pins import DefinitionChange, Pin, Room, check_pinned, means_the_same, pins_after
 from . import rows
 from .database import StateDatabase, lock_key
-from .rows import Sweeps, era_in, pinned_change
-from .store import EraNote, Store, StoreUnreadable
+from .rows import SWEPT_NOTES, Sweeps, era_in, note_columns, note_in, pinned_change
+from .store import MOST_NOTES, EraNote, Store, StoreUnreadable, next_note
 
 if TYPE_CHECKING:
     from .database import Connection
@@ -94,6 +95,7 @@ class PostgresStore(Store):
         self.database: Final = StateDatabase(url)
         """The database."""
         self._sweeps = Sweeps()
+        self._noted = 0
         self._lost = False
 
     def __repr__(self) -> str:
@@ -173,6 +175,24 @@ class PostgresStore(Store):
         return self.database.run(_open_changes)
 
     @override
+    def session_note(self, session: str) -> SessionNote:
+        return self._try(lambda db: _note_of(db, session), SessionNote())
+
+    @override
+    def note_session(self, session: str, until: float, change: NoteChange) -> SessionNote | None:
+        note = self._try(lambda db: _note(db, session, until, change), None)
+        if note is not None:
+            if self._noted % SWEPT_NOTES == 0:
+                self._try(_sweep_notes, None)
+            self._noted += 1
+        return note
+
+    @override
+    def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
+        found: Any = self._try(lambda db: db.execute(_CHANGED_NOTES.encode(), (seconds,)).fetchall(), [])
+        return {session: note_in(*row) for session, *row in found}
+
+    @override
     def close(self) -> None:
         self.database.close()
 
@@ -199,6 +219,44 @@ def _sweep(db: "Connection") -> bool:
             db.execute(_EXPIRE, (now - rows.LASTS,))
             db.execute(_MAKE_ROOM, (now, rows.MOST_CACHED))
     return True
+
+
+# -- notes about sessions: times of changes are the database's, since clocks of replicas differ -----------------------
+
+_NOW = "extract(epoch FROM clock_timestamp())"
+_NOTE = "SELECT ended, version, said FROM mcp_nursery.sessions WHERE session = %s AND until > %s"
+_WRITE_NOTE = f"""
+INSERT INTO mcp_nursery.sessions (session, at, until, ended, version, said) VALUES (%s, {_NOW}, %s, %s, %s, %s)
+ON CONFLICT (session) DO UPDATE SET
+    at = excluded.at, until = excluded.until, ended = excluded.ended, version = excluded.version, said = excluded.said
+"""  # noqa: S608 - a function of the database
+_CHANGED_NOTES = f"SELECT session, ended, version, said FROM mcp_nursery.sessions WHERE at > {_NOW} - %s"  # noqa: S608
+_FORGET_NOTES = """
+DELETE FROM mcp_nursery.sessions
+WHERE session IN (SELECT session FROM mcp_nursery.sessions ORDER BY at DESC, session OFFSET %s)
+"""
+
+
+def _note_of(db: "Connection", session: str) -> SessionNote:
+    row: Any = db.execute(_NOTE, (session, time.time())).fetchone()
+    return SessionNote() if row is None else note_in(*row)
+
+
+def _note(db: "Connection", session: str, until: float, change: NoteChange) -> SessionNote:
+    with db.transaction():
+        db.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key("session", session),))
+        note = next_note(_note_of(db, session), change)
+        db.execute(_WRITE_NOTE.encode(), (session, until, *note_columns(note)))
+    return note
+
+
+def _sweep_notes(db: "Connection") -> None:
+    """Throw out what is not needed any more, and what is too much, unless another host is at it."""
+    with db.transaction():
+        row: Any = db.execute("SELECT pg_try_advisory_xact_lock(%s)", (lock_key("sweep notes"),)).fetchone()
+        if row[0]:
+            db.execute("DELETE FROM mcp_nursery.sessions WHERE until <= %s", (time.time(),))
+            db.execute(_FORGET_NOTES, (MOST_NOTES,))
 
 
 # -- pins -------------------------------------------------------------------------------------------------------------

@@ -4,14 +4,16 @@ import json
 import math
 import sqlite3
 import time
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from attrs import define
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
+from mcp_nursery.actors.protocol import LEVELS
 
+from ..session_notes import SessionNote
 from ..tools.pins import DefinitionChange, UnusablePins, check_pinned
 from .state_file import whole
 from .store import DOUBT, EraNote
@@ -55,6 +57,30 @@ def _name_in(column: object) -> str:
     except ValueError:
         pass
     raise UnusablePins
+
+
+# -- notes about sessions ----------------------------------------------------------------------------------------------
+
+SWEPT_NOTES: Final = 256
+"""Changes of notes by one host between two looks for those that are not needed any more."""
+
+
+def note_columns(note: SessionNote) -> tuple[bool, int, str]:
+    """The columns of a note: `ended`, `version`, `said`."""
+    return note.ended, note.version, json.dumps([note.level, sorted(note.subscribed)])
+
+
+def note_in(ended: object, version: object, said: object) -> SessionNote:
+    """The note in a row; one without a change if no version of ours can have written it."""
+    try:
+        level, subscribed = cast("list[Any]", json.loads(_text(said)))
+        uris = frozenset(cast("list[Any]", subscribed))
+    except (ValueError, TypeError, UnusablePins):
+        return SessionNote()
+    fits = isinstance(version, int) and ended in (0, 1) and (level is None or level in LEVELS)
+    if fits and all(isinstance(uri, str) for uri in uris):
+        return SessionNote(bool(ended), level, uris, cast("int", version))
+    return SessionNote()
 
 
 # -- definitions: several hosts write them, and what was declared last stays -------------------------------------------

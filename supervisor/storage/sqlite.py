@@ -15,8 +15,19 @@ from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 
 from ..security.trust import TrustRequest
+from ..session_notes import NoteChange, SessionNote
 from ..tools.pins import DefinitionChange, Pin, Room, check_pinned, means_the_same, pins_after
-from .rows import Sweeps, adopt_orphans, cached_definitions, era_in, pinned_change, write_definitions
+from .rows import (
+    SWEPT_NOTES,
+    Sweeps,
+    adopt_orphans,
+    cached_definitions,
+    era_in,
+    note_columns,
+    note_in,
+    pinned_change,
+    write_definitions,
+)
 from .state_file import (
     ADVICE,
     BUSY,
@@ -28,7 +39,7 @@ from .state_file import (
     pin_rows,
     whole,
 )
-from .store import EraNote, Store, StoreUnreadable
+from .store import MOST_NOTES, EraNote, Store, StoreUnreadable, next_note
 
 logger: Final = logging.getLogger(__name__)
 
@@ -55,6 +66,7 @@ class SqliteStore(Store):
         self._unopened: str | None = None
         """The reason why it could not be opened just now."""
         self._sweeps = Sweeps()
+        self._noted = 0
 
     @property
     def path(self) -> Path:
@@ -159,6 +171,33 @@ class SqliteStore(Store):
             return []
         return self._run(_open_changes)
 
+    def session_note(self, session: str) -> SessionNote:
+        return self._try(lambda db: _note_of(db, session), SessionNote())
+
+    def note_session(self, session: str, until: float, change: NoteChange) -> SessionNote | None:
+        return self._try(lambda db: self._note(db, session, until, change), None)
+
+    def _note(self, db: sqlite3.Connection, session: str, until: float, change: NoteChange) -> SessionNote:
+        now = time.time()
+        with whole(db):
+            note = next_note(_note_of(db, session), change)
+            row = (session, now, until, *note_columns(note))
+            query = (
+                "INSERT OR REPLACE INTO sessions (session, at, until, ended, version, said) VALUES (?, ?, ?, ?, ?, ?)"
+            )
+            db.execute(query, row)
+            if self._noted % SWEPT_NOTES == 0:
+                db.execute("DELETE FROM sessions WHERE until <= ?", (now,))
+                db.execute(_FORGET_NOTES, (MOST_NOTES,))
+        self._noted += 1
+        return note
+
+    def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
+        query = "SELECT session, ended, version, said FROM sessions WHERE at > ?"
+        since = time.time() - seconds
+        found: Any = self._try(lambda db: db.execute(query, (since,)).fetchall(), [])
+        return {session: note_in(*row) for session, *row in found}
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -200,6 +239,17 @@ class SqliteStore(Store):
     def _is_there(self) -> bool:
         """True if there is a file to be read."""
         return self._connection is not None or any(map(os.path.lexists, (self.path, self._former)))
+
+
+_FORGET_NOTES = """
+DELETE FROM sessions WHERE rowid IN (SELECT rowid FROM sessions ORDER BY at DESC LIMIT -1 OFFSET ?)
+"""
+
+
+def _note_of(db: sqlite3.Connection, session: str) -> SessionNote:
+    query = "SELECT ended, version, said FROM sessions WHERE session = ? AND until > ?"
+    row = db.execute(query, (session, time.time())).fetchone()
+    return SessionNote() if row is None else note_in(*row)
 
 
 class UnusableRow(ValueError):

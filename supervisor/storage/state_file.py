@@ -42,6 +42,11 @@ _TABLES: Final[Mapping[str, str]] = {
     "definitions": "server TEXT NOT NULL, spec TEXT NOT NULL, format INTEGER NOT NULL, at REAL NOT NULL,"
     " declared BLOB NOT NULL, PRIMARY KEY (server, spec, format)",
 }
+_SESSIONS: Final = """
+CREATE TABLE IF NOT EXISTS sessions (session TEXT PRIMARY KEY, at REAL NOT NULL, until REAL NOT NULL,
+    ended INTEGER NOT NULL, version INTEGER NOT NULL, said TEXT NOT NULL)
+"""
+"""The notes about sessions came later, and versions of the same format that do not know them do no harm to them."""
 _COLUMNS: Final = {
     "eras": ("server", "spec", "era", "at", "answered"),
     "processes": ("marker", "pid", "started", "machine", "host", "host_started", "at"),
@@ -129,6 +134,8 @@ def open_state_file(path: Path, former: Path | None = None) -> sqlite3.Connectio
         db.execute("PRAGMA synchronous = NORMAL")
         if not found:
             _begin(db, former)
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'sessions'").fetchone():
+            db.execute(_SESSIONS)
     except BaseException:
         db.close()
         raise

@@ -4,11 +4,13 @@ All of it is synchronous; the owner of a store decides in which thread.
 """
 
 import math
+import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.errors import NurseryError
@@ -16,10 +18,14 @@ from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 
 from ..security.trust import TrustRequest
+from ..session_notes import NoteChange, SessionNote
 from ..tools.pins import DefinitionChange, Pin, Room, pins_after, recorded_changes
 
 DOUBT = 24 * 3600.0
 """Seconds for which an era is believed that follows from a server's silence."""
+
+MOST_NOTES = 65_536
+"""Notes about sessions; beyond it the oldest are forgotten."""
 
 
 @frozen
@@ -150,12 +156,30 @@ class Store(Protocol):
         """
         ...
 
+    def session_note(self, session: str) -> SessionNote:
+        """The note about a session; one without a change if there is none, or if it is not needed any more."""
+        ...
+
+    def note_session(self, session: str, until: float, change: NoteChange) -> SessionNote | None:
+        """Change the note about a session, as `SessionNotes` has it; None if it could not be written."""
+        ...
+
+    def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
+        """The notes that have changed in the last so many seconds, by session."""
+        ...
+
     def close(self) -> None:
         """Let go of everything."""
         ...
 
 
 _NO_ROOM_TAKEN = Room(0, 0, 0)
+_NO_NOTE = SessionNote(), -math.inf, -math.inf
+
+
+def next_note(note: SessionNote, change: NoteChange) -> SessionNote:
+    """The note after a change. Of a session that was ended nothing else is known any more."""
+    return evolve(note if note.ended else change(note), version=note.version + 1)
 
 
 @define(eq=False)
@@ -174,6 +198,10 @@ class MemoryStore(Store):
     )
     _agreements: set[str] = field(factory=set[str], init=False)
     _pins: dict[tuple[str, str], "_Pins"] = field(factory=dict[tuple[str, str], "_Pins"], init=False)
+    _notes: OrderedDict[str, tuple[SessionNote, float, float]] = field(
+        factory=OrderedDict[str, tuple[SessionNote, float, float]], init=False
+    )
+    """Each with the times until which it is needed, and at which it was changed."""
 
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -227,6 +255,22 @@ class MemoryStore(Store):
             for (server, spec), pins in self._pins.items()
             for change in recorded_changes(server, pins.known)
         ]
+
+    def session_note(self, session: str) -> SessionNote:
+        note, until, _ = self._notes.get(session, _NO_NOTE)
+        return note if until > time.time() else SessionNote()
+
+    def note_session(self, session: str, until: float, change: NoteChange) -> SessionNote | None:
+        note = next_note(self.session_note(session), change)
+        self._notes.pop(session, None)
+        self._notes[session] = note, until, time.time()
+        if len(self._notes) > MOST_NOTES:
+            self._notes.popitem(last=False)
+        return note
+
+    def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
+        since = time.time() - seconds
+        return {session: note for session, (note, _, at) in self._notes.items() if at > since}
 
     def close(self) -> None:
         pass

@@ -6,7 +6,7 @@ of a busy loop. Jobs are short, and each caller has one or two in line, so that 
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
@@ -20,6 +20,7 @@ from mcp_nursery.actors.process.table import ProcessId
 
 from ..decisions.statistics import StoreStatistics
 from ..security.trust import TrustRequest
+from ..session_notes import NoteChange, SessionNote
 from .store import Store, StoreUnreadable
 
 logger: Final = logging.getLogger(__name__)
@@ -102,6 +103,31 @@ class StoreWorker:
     async def agree(self, request: TrustRequest) -> None:
         """Write down that the user has agreed to this."""
         await self.ask(lambda store: store.agree(request))
+
+    # -- sessions: `SessionNotes` ----------------------------------------------------------------------------------
+
+    @property
+    def others_write(self) -> bool:
+        """True if several machines share the store."""
+        return self._store.shared
+
+    async def session_note(self, session: str) -> SessionNote:
+        """The note about a session; one without a change if it cannot be read."""
+        with suppress(StoreUnreadable):
+            return await self.ask(lambda store: store.session_note(session))
+        return SessionNote()
+
+    async def note_session(self, session: str, until: float, change: NoteChange) -> SessionNote | None:
+        """Change the note about a session; None if it could not be written."""
+        with suppress(StoreUnreadable):
+            return await self.ask(lambda store: store.note_session(session, until, change))
+        return None
+
+    async def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
+        """The notes that have changed in the last so many seconds; none if they cannot be read."""
+        with suppress(StoreUnreadable):
+            return await self.ask(lambda store: store.changed_notes(seconds))
+        return {}
 
     # -- processes: a `Ledger` ------------------------------------------------------------------------------------
 

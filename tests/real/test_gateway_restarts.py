@@ -1,10 +1,12 @@
 """Sessions of clients of the MCP SDK that go on when their gateway is killed and started again, and at another replica:
 real processes and sockets."""
 
+import json
 import signal
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import count
 from urllib.parse import urlsplit
 
 import httpx2
@@ -16,8 +18,10 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_nursery.supervisor.gateway.auth.token_file import add_token
 
+from ..lab import PROGRAMS
 from ..lab.gateways import served_over_http
 from ..lab.processes import LAB
+from ..lab.raw_clients import OLD, http_client, opened, request
 
 pytestmark = pytest.mark.slow
 
@@ -129,3 +133,69 @@ async def test_a_session_is_at_every_replica_and_outlives_the_one_where_it_began
                     balancer.behind.remove(urlsplit(one).port)
                     for number in range(3):
                         assert await echoed(client, str(number)) == str(number)
+
+
+@pytest.mark.parametrize("how", ["restart", "replica"])
+async def test_subscriptions_go_on_where_a_session_does(tmp_path, monkeypatch, database, how):
+    """At the gateway that is started again with its state file, and at a replica with the same database."""
+    note = tmp_path / "note"
+    note.write_text("one")
+    key = tmp_path / "key"
+    key.write_text("a key that is long enough for ids")
+    key.chmod(0o600)
+    library = [sys.executable, str(PROGRAMS / "nursery_library.py"), "stdio"]
+    state = ["--state", str(tmp_path / "state.sqlite3") if how == "restart" else database]
+    options = [*state, "--replica-key", str(key), "--env", f"NOTE={note}", "--", *library]
+    with trio.fail_after(120):
+        async with AsyncExitStack() as stack:
+            process, url = await stack.enter_async_context(served_over_http(*options))
+            client = await opened(await stack.enter_async_context(http_client(url, OLD)), OLD)
+            for number, uri in enumerate(("note://file", "note://today"), 2):
+                (said,) = await client.ask(request(OLD, number, "resources/subscribe", uri=uri))
+                assert "result" in json.loads(said)
+            await client.ask(request(OLD, 4, "resources/unsubscribe", uri="note://today"))
+            if how == "restart":
+                await kill(process)
+                await stack.enter_async_context(served_over_http(*at(url), *options))
+            else:
+                monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
+                _, there = await stack.enter_async_context(served_over_http(*options))
+                await kill(process)
+                session, client = client.session, await stack.enter_async_context(http_client(there, OLD))
+                client.session = session
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            await nursery.start(client.listen)
+            await client.until(updated)  # it may have changed meanwhile
+            client.unasked.clear()
+            for number in count(5):  # until the server has begun to listen
+                await client.ask(request(OLD, number, "tools/call", name="write", arguments={"text": "two"}))
+                with trio.move_on_after(0.2):
+                    await client.until(updated)
+                    break
+            nursery.cancel_scope.cancel()
+
+
+def updated(message):
+    return message.get("method") == "notifications/resources/updated" and message["params"] == {"uri": "note://file"}
+
+
+async def test_a_session_that_was_ended_at_one_replica_goes_on_at_no_other(tmp_path, database):
+    key = tmp_path / "key"
+    key.write_text("a key that is long enough for ids")
+    key.chmod(0o600)
+    options = ["--state", database, "--replica-key", str(key), *LAB_COMMAND]
+    with trio.fail_after(120):
+        async with (
+            served_over_http(*options) as (_, one),
+            served_over_http(*options) as (_, two),
+            http_client(one, OLD) as client,
+            http_client(two, OLD) as there,
+        ):
+            await opened(client, OLD)
+            there.session = client.session
+            await there.ask(request(OLD, 2, "ping"))
+            async with trio.open_nursery() as nursery:  # its stream there ends
+                await nursery.start(there.listen)
+                await client.end()
+            with pytest.raises(AssertionError):
+                await there.send('{"jsonrpc":"2.0","method":"notifications/initialized"}')

@@ -46,7 +46,7 @@ from ..gateway import LISTEN, Gateway
 from ..views.view import View
 from .admission import UNCOUNTED_BYTES, BytesUnderWay, HttpLimits
 from .exchange import Attendance, HttpExchange, expiry_refusal
-from .sessions import HttpSession, HttpSessions
+from .sessions import NOTED, HttpSession, HttpSessions
 
 SESSION: Final = "mcp-session-id"
 _NOT_ONE: Final = "the body must be one JSON-RPC message"
@@ -121,7 +121,7 @@ class HttpMessages:
         if session is None:
             return
         if exchange.method == "DELETE":
-            self._sessions.end(session)
+            await self._sessions.end_everywhere(session)
             await exchange.end(HTTPStatus.OK)
         elif not exchange.accepts("text/event-stream"):
             await exchange.end(HTTPStatus.NOT_ACCEPTABLE, "text/event-stream must be accepted")
@@ -327,6 +327,8 @@ class HttpMessages:
                 result = await self._gateway.answer(request, exchange.view, version)
                 if session is not None and request.method == "initialize":
                     self._introduce(session, request, result)
+                elif session is not None and request.method in NOTED:
+                    await self._sessions.note(session, request)
                 answer = codec.result(request.id, result), HTTPStatus.OK, INTERNAL_ERROR
                 del result  # what waits for a client is kept once
             except Exception as error:  # which may be large, and is not kept either

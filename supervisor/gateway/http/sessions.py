@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.errors import NurseryError
@@ -23,11 +23,13 @@ from mcp_nursery.actors.jsonrpc.pending import outcome_of
 from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.protocol import JsonRpcError
 
+from ...session_notes import NoteChange, SessionNote
 from ..auth.principal import RETRY_AFTER, Principal, Refused
 from ..bridge import Json, as_object
-from ..client_request import offered_version
+from ..client_request import ClientRequest, offered_version
 from ..clients import Backlog, ClientSession, Notification
 from ..gateway import Gateway
+from ..notifications import UPDATED
 from ..sealing import SessionKeys
 from ..views.view import View
 from .admission import GatewayFigures, HttpLimits
@@ -38,8 +40,16 @@ logger: Final = logging.getLogger(__name__)
 
 MOST_REVOKED: Final = 65_536
 """Ids of sessions that were ended before their age, and do not open again; beyond it the oldest are forgotten."""
+NOTES_EVERY: Final = 2.0
+"""Seconds between looks at what other gateways have noted about sessions."""
+NOTES_OVERLAP: Final = 10.0
+"""Seconds of changes that each look reads: a change is seen some time after it was made."""
+MOST_NOTED: Final = 64 << 10
+"""Characters of the URIs that are noted of one session; subscriptions beyond that do not outlive their gateway."""
 LOGGED_EVERY: Final = 60.0
 """Seconds between two lines of the log about ids that do not open."""
+NOTED: Final = frozenset(["logging/setLevel", "resources/subscribe", "resources/unsubscribe"])
+"""The requests that change what is noted of a session."""
 _LISTS: Final = ("tools", "prompts", "resources")
 
 
@@ -61,8 +71,16 @@ class HttpSession:
     scope: trio.CancelScope
     """The scope of its life; the deadline is that of an idle one."""
     idle_after: float
+    view: View
+    """What its client sees."""
     client: ClientSession | None = None
     version: str = ""
+    digest: str = ""
+    """The name of it in the notes; empty: it does not outlive this gateway."""
+    noted: SessionNote = field(factory=SessionNote)
+    """The last note about it that holds here."""
+    noting: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock)
+    """Held by who changes that."""
     streaming: bool = False
     """True if its client listens to notifications about no request."""
     begun: trio.Event = field(factory=trio.Event)
@@ -176,10 +194,13 @@ class HttpSessions:
         self._limits = limits
         self._account = account
         self._keys = gateway.session_keys
+        self._notes = gateway.session_notes
         self._open: dict[str, HttpSession] = {}
-        self._revoked: OrderedDict[bytes, float] = OrderedDict()
+        self._revoked: OrderedDict[str, float] = OrderedDict()
         """The Unix times from which on ids are too old anyway, by their digests."""
         self._refusals = _RefusalLog()
+        if self._keys is not None and self._notes.others_write:
+            nursery.start_soon(self._follow_notes)
 
     async def find(self, session_id: str, owner: Principal | None, view: View) -> HttpSession | None:
         """The session of this id, if it is this owner's, with this server: one that is open, or one that goes on here.
@@ -189,7 +210,7 @@ class HttpSessions:
         """
         session = self._open.get(session_id)
         if session is None or (session.owner, session.server) != (owner, view.server):
-            session = None if self._keys is None else self._take_up(self._keys, session_id, owner, view)
+            session = None if self._keys is None else await self._take_up(self._keys, session_id, owner, view)
         if session is not None and not session.begun.is_set():
             await session.begun.wait()
         return session
@@ -226,10 +247,16 @@ class HttpSessions:
         if session_id is not None:
             del self._open[session.id]
             session.id = session_id
+            session.digest = "" if replica else _digest(session_id)
             self._open[session_id] = session
 
     def _begin(
-        self, session_id: str, owner: Principal | None, view: View, start: SessionStart | None = None
+        self,
+        session_id: str,
+        owner: Principal | None,
+        view: View,
+        start: SessionStart | None = None,
+        note: SessionNote | None = None,
     ) -> HttpSession:
         """Begin a session.
 
@@ -238,6 +265,7 @@ class HttpSessions:
             owner: Its client.
             view: What its client sees.
             start: Its beginning elsewhere; None: it begins here.
+            note: The note about what became of it there.
 
         Raises:
             Refused: There are too many.
@@ -249,13 +277,14 @@ class HttpSessions:
         if owner is not None and own >= limits.sessions_of_client:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, f"too many sessions of yours: {own} are open", RETRY_AFTER)
         scope = trio.CancelScope(deadline=trio.current_time() + limits.idle)
-        session = HttpSession(session_id, owner, view.server, scope, limits.idle)
+        session = HttpSession(session_id, owner, view.server, scope, limits.idle, view)
         session.backlog = Backlog(self._account)
         self._open[session_id] = session
-        self._nursery.start_soon(self._run, session, view, start)
+        self._nursery.start_soon(self._run, session, start, note)
         return session
 
-    async def _run(self, session: HttpSession, view: View, start: SessionStart | None) -> None:
+    async def _run(self, session: HttpSession, start: SessionStart | None, note: SessionNote | None) -> None:
+        view = session.view
         self._figures.sessions(1)
         try:
             with session.scope:
@@ -265,9 +294,12 @@ class HttpSessions:
                     )
                     if start is not None:
                         session.client.capabilities, session.client.info = start.capabilities, start.info
-                        session.version = start.version
+                        session.version, session.digest = start.version, _digest(session.id)
                         self.welcome(session)
                         nursery.start_soon(_announce_lists, session, view)
+                    if note is not None:
+                        session.client.level = note.level  # before it is sent any log message
+                        nursery.start_soon(self._follow, session, note)
                     session.begun.set()
                     await trio.sleep_forever()
         finally:
@@ -289,15 +321,23 @@ class HttpSessions:
         if self._keys is not None:
             self._revoke(session.id, self._keys.max_age)
 
+    async def end_everywhere(self, session: HttpSession) -> None:
+        """End a session here, and at all gateways that have its note."""
+        self.end(session)
+        await self._note(session, _ended)
+
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
         """End the sessions of these clients."""
         for session in list(self._open.values()):
             if of(session.owner):
                 self.end(session)
+                self._nursery.start_soon(self._note, session, _ended)
 
     # -- sessions that began elsewhere -----------------------------------------------------------------------------
 
-    def _take_up(self, keys: SessionKeys, session_id: str, owner: Principal | None, view: View) -> HttpSession | None:
+    async def _take_up(
+        self, keys: SessionKeys, session_id: str, owner: Principal | None, view: View
+    ) -> HttpSession | None:
         """Go on with a session that began elsewhere, or before this gateway was started, or that was idle for long.
 
         Raises:
@@ -314,8 +354,13 @@ class HttpSessions:
             self._refusals.add(f"its session had instances of its own, at {start.replica}")
             raise Refused(HTTPStatus.NOT_FOUND, "this session had servers of its own, which are gone: begin a new one")
         else:
-            logger.info("a session goes on here")
-            return self._begin(session_id, owner, view, start)
+            note = await self._notes.session_note(_digest(session_id))
+            if session_id in self._open:  # another request of it was quicker
+                return self._open[session_id]
+            if not note.ended:
+                logger.info("a session goes on here")
+                return self._begin(session_id, owner, view, start, note)
+            self._refusals.add("its session was ended")
         return None
 
     def _revoke(self, session_id: str, seconds: float) -> None:
@@ -324,6 +369,83 @@ class HttpSessions:
         revoked[_digest(session_id)] = now + seconds
         while len(revoked) > MOST_REVOKED or next(iter(revoked.values())) < now:
             revoked.popitem(last=False)
+
+    # -- notes: what gateways where a session goes on have to know ---------------------------------------------------
+
+    async def note(self, session: HttpSession, request: ClientRequest) -> None:
+        """Note what a request has changed in a session: one of `NOTED`, which was answered."""
+        if request.method == "logging/setLevel":
+            await self._note(session, lambda note: evolve(note, level=request.params["level"]))
+            return
+        uri = request.params["uri"]
+        if request.method == "resources/subscribe":
+            await self._note(session, lambda note: _with_subscription(note, uri))
+        else:
+            await self._note(session, lambda note: evolve(note, subscribed=note.subscribed - {uri}))
+
+    async def _note(self, session: HttpSession, change: NoteChange) -> None:
+        if self._keys is None or not session.digest:
+            return
+        async with session.noting:
+            note = await self._notes.note_session(session.digest, time.time() + self._keys.max_age, change)
+            if note is not None and not session.ended.is_set():
+                await self._apply(session, note)
+
+    async def _follow_notes(self) -> None:
+        """Follow what other gateways note about sessions that are open here, until cancelled."""
+        while True:
+            await trio.sleep(NOTES_EVERY)
+            noted = {session.digest: session for session in self._open.values() if session.digest}
+            if noted:
+                for digest, note in (await self._notes.changed_notes(NOTES_OVERLAP)).items():
+                    if digest in noted:
+                        await self._follow(noted[digest], note)
+
+    async def _follow(self, session: HttpSession, note: SessionNote) -> None:
+        async with session.noting:
+            if not session.ended.is_set():
+                await self._apply(session, note)
+
+    async def _apply(self, session: HttpSession, note: SessionNote) -> None:
+        """Do in a session what is new in the note about it. What its client does here meanwhile is in no note yet."""
+        before, client = session.noted, session.client
+        if note.version <= before.version or client is None:
+            return
+        session.noted = note
+        if note.ended:
+            self.end(session)
+            return
+        if note.level is not None and note.level != before.level:
+            with suppress(NurseryError):
+                await self._gateway.news.set_level(client, note.level)
+        for uri in before.subscribed - note.subscribed:
+            client.subscribed.pop(uri, trio.CancelScope()).cancel()
+        for uri in note.subscribed - before.subscribed - client.subscribed.keys():
+            client.nursery.start_soon(self._subscribe, session, client, uri)
+
+    async def _subscribe(self, session: HttpSession, client: ClientSession, uri: str) -> None:
+        """Subscribe to a resource again, which may have changed meanwhile."""
+        request = ClientRequest(
+            "subscribed", "resources/subscribe", {"uri": uri}, {}, _pass_on_nothing, principal=client, session=client
+        )
+        async with client.turn(uri):
+            with suppress(NurseryError, JsonRpcError):  # it is gone, or not for this client any more
+                await self._gateway.news.subscribe(request, client, session.view, patient=True)
+                session.notify(Notification(UPDATED, {"uri": uri}))
+
+
+async def _pass_on_nothing(method: str, params: Mapping[str, Any] | None) -> None:
+    """Nobody waits for the request of a subscription that goes on."""
+
+
+def _ended(note: SessionNote) -> SessionNote:
+    return evolve(note, ended=True)
+
+
+def _with_subscription(note: SessionNote, uri: Any) -> SessionNote:
+    """The note with one more subscription, if there is room for it."""
+    subscribed = note.subscribed | {uri}
+    return evolve(note, subscribed=subscribed) if sum(map(len, subscribed)) <= MOST_NOTED else note
 
 
 async def _announce_lists(session: HttpSession, view: View) -> None:
@@ -346,8 +468,8 @@ def _own_name() -> str:
     return f"{socket.gethostname()[:64]}/{os.getpid()}"
 
 
-def _digest(session_id: str) -> bytes:
-    return blake2b(session_id.encode(), digest_size=16).digest()
+def _digest(session_id: str) -> str:
+    return blake2b(session_id.encode(), digest_size=16).hexdigest()
 
 
 @define(eq=False)

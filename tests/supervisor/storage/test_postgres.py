@@ -138,7 +138,7 @@ def test_replicas_are_upgraded_one_by_one(database, monkeypatch):
         monkeypatch.setattr(module, "MIGRATIONS", known)
         with closing(PostgresStore(database)) as again:
             assert again.agreed("digest")
-        monkeypatch.setattr(module, "MIGRATIONS", (*newer, (3, ("DROP TABLE mcp_nursery.more",))))
+        monkeypatch.setattr(module, "MIGRATIONS", (*newer, (len(newer), ("DROP TABLE mcp_nursery.more",))))
         with closing(PostgresStore(database)) as store:
             assert store.agreed("digest")
         monkeypatch.setattr(module, "MIGRATIONS", known)

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from collections import UserDict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
+from attrs import evolve
 from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.enums import Era
@@ -21,8 +23,10 @@ from mcp_nursery.actors.process.table import ProcessId, identify
 from mcp_nursery.supervisor import HttpTransport, InProcessTransport, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.config import load_config
 from mcp_nursery.supervisor.events import DefinitionChange
+from mcp_nursery.supervisor.session_notes import SessionNote
 from mcp_nursery.supervisor.spec import spec_digest
-from mcp_nursery.supervisor.storage import sqlite
+from mcp_nursery.supervisor.storage import postgres, sqlite
+from mcp_nursery.supervisor.storage import store as store_module
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.store import DOUBT, EraNote, StoreUnreadable
 from mcp_nursery.supervisor.testing import ScriptedServer
@@ -118,6 +122,70 @@ def test_a_server_that_renames_its_tools_for_ever(any_store):
     assert any_store.pin("s", "d", many) == dict(list(many.items())[: -len(DECLARED)])
     assert any_store.pin("s", "d", {**CHANGED, "new": "{}"}) == DECLARED
     assert any_store.open_changes() == [("d", CHANGE)]
+
+
+def ended(note):
+    return evolve(note, ended=True)
+
+
+def subscribed(*uris):
+    return lambda note: evolve(note, subscribed=note.subscribed | {*uris})
+
+
+def test_notes_about_sessions(any_store):
+    until = time.time() + 1000
+    assert any_store.session_note("one") == SessionNote()
+    assert any_store.note_session("one", until, subscribed("a://\0\ud800")).version == 1
+    noted = any_store.note_session("one", until, lambda note: evolve(note, level="error"))
+    assert noted == SessionNote(level="error", subscribed=frozenset(["a://\0\ud800"]), version=2)
+    any_store.note_session("two", until, ended)
+    assert any_store.session_note("one") == noted
+    assert any_store.changed_notes(60) == {"one": noted, "two": SessionNote(ended=True, version=1)}
+    assert any_store.changed_notes(0) == {}
+
+
+def test_of_a_session_that_was_ended_nothing_more_is_noted(any_store):
+    for change in (ended, subscribed("a://b")):
+        any_store.note_session("one", time.time() + 1000, change)
+    assert any_store.session_note("one") == SessionNote(ended=True, version=2)
+
+
+def test_a_note_is_forgotten_when_it_is_not_needed_any_more(any_store):
+    any_store.note_session("one", time.time() - 1, ended)
+    assert any_store.session_note("one") == SessionNote()
+    assert any_store.note_session("one", time.time() + 1000, subscribed("a://b")).version == 1
+
+
+def test_the_oldest_of_too_many_notes_are_forgotten(any_store, monkeypatch):
+    for module in (store_module, sqlite, postgres):
+        monkeypatch.setattr(module, "MOST_NOTES", 2)
+    for module in (sqlite, postgres):
+        monkeypatch.setattr(module, "SWEPT_NOTES", 1)
+    for name in ("one", "two", "three"):
+        any_store.note_session(name, time.time() + 1000, ended)
+    assert any_store.changed_notes(60).keys() == {"two", "three"}
+
+
+def test_notes_outlast_a_run_and_two_hosts_change_one_together(place):
+    until = time.time() + 1000
+
+    def change(name):
+        with closing(place.open()) as store:
+            return [store.note_session("one", until, subscribed(f"a://{name}{number}")) for number in range(10)]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(map(all, pool.map(change, ("one", "other"))))
+    with closing(place.open()) as store:
+        note = store.session_note("one")
+    assert (note.version, len(note.subscribed)) == (20, 20)
+
+
+@pytest.mark.parametrize("said", ["", "{", "5", '["loud", []]', "[null]"])
+def test_a_note_that_is_damaged_is_none(lasting, place, said):
+    lasting.note_session("one", time.time() + 1000, ended)
+    place.do("UPDATE sessions SET said = ?", said)
+    assert lasting.session_note("one") == SessionNote()
+    assert lasting.note_session("one", time.time() + 1000, subscribed("a://b")).subscribed == {"a://b"}
 
 
 def test_pins_outlast_a_run(lasting, place):
@@ -242,10 +310,11 @@ CREATE TABLE eras (
 INSERT INTO eras SELECT server, spec, era, at FROM newer;
 DROP TABLE newer;
 DROP TABLE definitions;
+DROP TABLE sessions;
 PRAGMA user_version = 3;
 """
 """Makes a file one of the third format."""
-FOURTH = "DROP TABLE definitions; PRAGMA user_version = 4;"
+FOURTH = "DROP TABLE definitions; DROP TABLE sessions; PRAGMA user_version = 4;"
 """Makes a file one of the fourth."""
 
 
@@ -290,6 +359,7 @@ def test_a_file_of_the_fourth_format_keeps_all_and_gets_a_cache(store, file):
 
 
 FIFTH = """
+DROP TABLE sessions;
 DROP TABLE definitions;
 CREATE TABLE definitions (
     server TEXT NOT NULL, spec TEXT NOT NULL, format INTEGER NOT NULL, at REAL NOT NULL, declared BLOB NOT NULL,

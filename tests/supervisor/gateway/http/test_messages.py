@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from mcp_nursery.actors.limits import MOST_VALUES
-from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.gateway import HttpLimits, gateway_callbacks, open_gateway, open_http
 from mcp_nursery.supervisor.gateway.auth.principal import Principal
 from mcp_nursery.supervisor.testing import Refusal, ScriptedServer
@@ -99,13 +99,19 @@ async def fails():
 
 
 @asynccontextmanager
-async def served(*, authenticate=by_name, keys=None, of_server=None, capabilities=None, **limits):
+async def served(
+    *, authenticate=by_name, keys=None, of_server=None, capabilities=None, state=None, of_script=None, **limits
+):
     """A server with tools, and who speaks to the gateway in front of it."""
     marked = {"inputSchema": {"type": "object", "properties": {"a": {"type": "string", "x-mcp-header": "A"}}}}
-    server = ScriptedServer(tools={"echo": echo, "sleep": sleep, "refuse": refuse}, declared={"echo": marked})
+    server = ScriptedServer(
+        tools={"echo": echo, "sleep": sleep, "refuse": refuse}, declared={"echo": marked}, **(of_script or {})
+    )
     server.capabilities.update(capabilities or {})
     async with (
-        open_supervisor([spec(server, **(of_server or {}))], gate=10, callbacks=gateway_callbacks()) as supervisor,
+        open_supervisor(
+            [spec(server, **(of_server or {}))], gate=10, callbacks=gateway_callbacks(), state=state or MemoryStore()
+        ) as supervisor,
         open_gateway(supervisor, session_keys=keys) as gateway,
         open_http(gateway, authenticate=authenticate, limits=HttpLimits(**limits)) as application,
         trio.open_nursery() as nursery,

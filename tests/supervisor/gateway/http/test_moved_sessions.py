@@ -7,10 +7,13 @@ import pytest
 import trio
 import trio.testing
 
+from mcp_nursery.supervisor import MemoryStore
 from mcp_nursery.supervisor.gateway import Access, Principal, SessionKeys
 from mcp_nursery.supervisor.gateway.http import sessions
 from mcp_nursery.supervisor.gateway.http.session_ids import SessionStart, seal_session
 from mcp_nursery.supervisor.gateway.sealing import LONGEST_SEALED
+from mcp_nursery.supervisor.storage import store as store_module
+from mcp_nursery.supervisor.storage.store import StoreUnreadable
 
 from ....lab.gateway_clients import CAN, OLD
 from .test_messages import ANN, HELLO, LIST, PING, SLEEP, modern, served
@@ -210,6 +213,7 @@ async def test_a_session_that_was_ended_for_its_client_does_not_go_on(autojump_c
 
 async def test_ids_of_ended_sessions_are_kept_within_a_bound_and_until_their_age(autojump_clock, monkeypatch):
     monkeypatch.setattr(sessions, "MOST_REVOKED", 3)
+    monkeypatch.setattr(store_module, "MOST_NOTES", 3)
     async with served(keys=keys()) as (_, web):
         each = [await web.opened() for _ in range(4)]
         for session in each:
@@ -280,7 +284,7 @@ async def test_what_does_not_open_is_logged_once_a_minute(autojump_clock, caplog
         assert "forged" not in caplog.text
 
 
-async def test_what_is_subscribed_to_and_the_log_level_stay_behind(autojump_clock):
+async def test_what_is_subscribed_to_and_the_log_level_stay_behind_where_no_state_is_shared(autojump_clock):
     """Its client is told in no other way than by the changes of its lists."""
     async with two() as (first, second):
         session = await first.opened(path="/mcp")
@@ -288,6 +292,151 @@ async def test_what_is_subscribed_to_and_the_log_level_stay_behind(autojump_cloc
         assert await second.status(PING, **session) == 200
         levels = [next(iter(web.application._sessions._open.values())).client.level for web in (first, second)]
         assert levels == ["error", None]
+
+
+# -- what gateways with one state know of a session -------------------------------------------------------------------
+
+URI, OTHER = "note://a", "note://b"
+
+
+def shared_store():
+    """A store of several machines."""
+    store = MemoryStore()
+    store.shared = True
+    return store
+
+
+async def text(arguments):
+    await trio.lowlevel.checkpoint()
+    return "text"
+
+
+def about(method, uri=URI):
+    return {"id": 7, "method": f"resources/{method}", "params": {"uri": uri}}
+
+
+@asynccontextmanager
+async def sharing(store=None, **options):
+    """The servers of two gateways with one key and one state, and who speaks to them."""
+    script = {"resources": {URI: text, OTHER: text}}
+    each = {"state": store or shared_store(), "of_script": script, "capabilities": {"resources": {"subscribe": True}}}
+    async with replicas(*[each | {"keys": keys()} | options] * 2) as gateways:
+        yield gateways
+
+
+def updates(web):
+    return [said["params"]["uri"] for said in web.heard if said.get("method") == "notifications/resources/updated"]
+
+
+async def update(server, uri=URI):
+    await server.notify("notifications/resources/updated", {"uri": uri})
+
+
+def open_at(web):
+    (session,) = web.application._sessions._open.values()
+    return session
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_session_that_its_client_has_ended_goes_on_nowhere(autojump_clock, known):
+    """Where it is open already it ends within two seconds."""
+    async with sharing() as ((_, first), (_, second)):
+        session = await first.opened()
+        stream = None
+        if known:
+            stream = second.begin(b"", verb="GET", **session)
+            assert await second.status(PING, **session) == 200
+        assert await first.status(b"", **DELETED, **session) == 200
+        await trio.sleep(sessions.NOTES_EVERY + 0.1 if known else 0)
+        assert await second.status(PING, **session) == 404
+        assert stream is None or stream.ended.is_set()
+
+
+async def test_a_session_that_was_ended_for_its_client_goes_on_nowhere(autojump_clock):
+    async with sharing() as ((_, first), (_, second)):
+        session = await first.opened(**ANN)
+        first.application.end_clients(lambda client: client.name == "Ann")
+        await trio.testing.wait_all_tasks_blocked()
+        assert await second.status(PING, **session) == 404
+
+
+async def test_its_subscriptions_and_log_level_go_on_where_it_does(autojump_clock):
+    """What may have changed meanwhile is announced once."""
+    async with sharing() as ((_, first), (server, second)):
+        session = await first.opened()
+        for message in (LEVEL, about("subscribe"), about("subscribe", OTHER), about("unsubscribe", OTHER)):
+            assert await first.status(message, **session) == 200
+        second.begin(b"", verb="GET", **session)
+        await trio.sleep(1)
+        assert (open_at(second).client.level, updates(second)) == ("error", [URI])
+        await update(server)
+        await update(server, OTHER)
+        await trio.sleep(1)
+        assert updates(second) == [URI, URI]
+
+
+async def test_where_it_is_open_at_both_each_does_what_the_other_was_asked(autojump_clock):
+    """Its one stream may be at either."""
+    async with sharing() as ((_, first), (server, second)):
+        session = await first.opened()
+        second.begin(b"", verb="GET", **session)
+        assert await first.status(about("subscribe"), **session) == 200
+        assert await second.status(about("subscribe", OTHER), **session) == 200
+        await trio.sleep(sessions.NOTES_EVERY + 0.1)
+        await update(server)
+        await trio.sleep(0.1)
+        assert updates(second)[-1:] == [URI]
+        assert open_at(first).client.subscribed.keys() == open_at(second).client.subscribed.keys() == {URI, OTHER}
+        assert await first.status(about("unsubscribe"), **session) == 200
+        await trio.sleep(sessions.NOTES_EVERY + 0.1)
+        heard = updates(second)
+        await update(server)
+        await trio.sleep(sessions.NOTES_OVERLAP + 1)
+        assert updates(second) == heard
+        assert open_at(first).client.subscribed.keys() == open_at(second).client.subscribed.keys() == {OTHER}
+
+
+async def test_more_uris_than_are_noted_stay_behind(autojump_clock, monkeypatch):
+    monkeypatch.setattr(sessions, "MOST_NOTED", len(URI))
+    async with sharing() as ((_, first), (_, second)):
+        session = await first.opened()
+        for uri in (URI, OTHER):
+            assert await first.status(about("subscribe", uri), **session) == 200
+        assert await second.status(PING, **session) == 200
+        await trio.sleep(1)
+        assert open_at(second).client.subscribed.keys() == {URI}
+
+
+@pytest.mark.parametrize("options", [{"keys": None}, {"of_server": {"instances": "session"}}], ids=["key", "instance"])
+async def test_nothing_is_noted_of_a_session_that_cannot_move(autojump_clock, options):
+    store = shared_store()
+    async with sharing(store, **options) as ((_, first), _):
+        session = await first.opened()
+        for message in (LEVEL, about("subscribe")):
+            assert await first.status(message, **session) == 200
+        assert await first.status(b"", **DELETED, **session) == 200
+        assert store.changed_notes(3600) == {}
+
+
+async def test_without_its_state_a_session_goes_on_all_the_same(autojump_clock):
+    class Broken(MemoryStore):
+        def session_note(self, session):
+            raise StoreUnreadable("it is away")
+
+        def note_session(self, session, until, change):
+            raise StoreUnreadable("it is away")
+
+        changed_notes = session_note
+
+    store = Broken()
+    store.shared = True
+    async with sharing(store) as ((_, first), (_, second)):
+        session = await first.opened()
+        assert await first.status(about("subscribe"), **session) == 200
+        assert await second.status(LEVEL, **session) == 200
+        await trio.sleep(sessions.NOTES_EVERY + 1)
+        assert [await web.status(PING, **session) for web in (first, second)] == [200, 200]
+        assert await first.status(b"", **DELETED, **session) == 200
 
 
 async def test_a_client_without_a_session_is_asked_for_none(autojump_clock):

@@ -24,7 +24,7 @@ CHANGED = "notifications/tools/list_changed"
 
 
 def session():
-    return HttpSession("id", None, None, trio.CancelScope(), 60.0)
+    return HttpSession("id", None, None, trio.CancelScope(), 60.0, view=None)
 
 
 def response(send):

@@ -1,0 +1,54 @@
+"""Notes about the sessions that a gateway has with clients. They outlive the gateway, and others read them."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
+
+from attrs import frozen
+
+
+@frozen
+class SessionNote:
+    """The facts about a session that its id does not hold."""
+
+    ended: bool = False
+    """True once its client has ended it, or the rights of its client."""
+    level: str | None = None
+    """The least severe log messages that its client wants; None if it has not said."""
+    subscribed: frozenset[str] = frozenset()
+    """The URIs of the resources that its client subscribes to."""
+    version: int = 0
+    """The number of changes so far; 0: nothing was noted."""
+
+
+NoteChange: TypeAlias = Callable[[SessionNote], SessionNote]
+"""A change of a note. It may be made more than once before it holds."""
+
+
+class SessionNotes(Protocol):
+    """The notes about sessions. Those that cannot be read or written are as good as lost."""
+
+    @property
+    def others_write(self) -> bool:
+        """True if other gateways may change them at the same time."""
+        ...
+
+    async def session_note(self, session: str) -> SessionNote:
+        """The note about a session."""
+        ...
+
+    async def note_session(self, session: str, until: float, change: NoteChange) -> SessionNote | None:
+        """Change the note about a session, in one step whoever else changes it.
+
+        Args:
+            session: The session.
+            until: The Unix time from which on the note is not needed any more.
+            change: The change.
+
+        Returns:
+            The note as it is then; None if it could not be written.
+        """
+        ...
+
+    async def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
+        """The notes that have changed in the last so many seconds, by session."""
+        ...
