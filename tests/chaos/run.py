@@ -5,7 +5,7 @@ import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,11 +16,13 @@ from attrs import evolve
 
 from .clients import CLIENTS, Crowd, make_http
 from .fleet import Broken, Fleet, Replica, open_fleet
-from .judge import RECOVERY, Deed, Report
+from .judge import RECOVERY, Deed, Outcome, Report
 from .plan import Move, drawn
 
 STAYING = [sys.executable, "-c", "import time; time.sleep(60)"]
 """A process that is left, which names the folder of the fleet."""
+TOLD = 300.0
+"""Seconds between two lines that say how far it is."""
 TICK = 0.05
 """Seconds between two looks at how late this process is."""
 
@@ -133,6 +135,13 @@ class Chaos:
                 memory, files = replica.seen()
                 self.memory, self.files = max(self.memory, memory), max(self.files, files)
 
+    async def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Say now and then what there was so far."""
+        while True:
+            await trio.sleep(TOLD)
+            kinds = Counter(outcome.said for outcome in outcomes).most_common()
+            self._say(f"so far {len(outcomes)} requests: " + ", ".join(f"{count} {kind}" for kind, count in kinds))
+
     async def end(self) -> None:
         """Have all replicas end at once."""
 
@@ -160,6 +169,7 @@ async def _directed(fleet: Fleet, crowd: Crowd, chaos: Chaos, moves: Iterator[Mo
     began = trio.current_time()
     async with trio.open_nursery() as watching:
         watching.start_soon(chaos.watch)
+        watching.start_soon(chaos.tell, crowd.outcomes)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(crowd.run)
             await crowd.until(CLIENTS)
