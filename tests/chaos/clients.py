@@ -68,7 +68,7 @@ class Client:
         said = await self._ask("initialize", **ABOUT)
         if said == "result":
             await self._send("POST", INITIALIZED, "notifications/initialized")
-        return said == "result"
+        return self.has_session
 
     async def leave(self) -> None:
         """End the session."""
@@ -93,8 +93,9 @@ class Client:
                 async with self._http.stream("GET", self._url, headers=headers) as said:
                     if said.status_code == 404 and session == self._raw.session:
                         self._note(Outcome(self.name, "", "GET", "", "lost", await _text(said), began, 0.0))
-                    async for _ in said.aiter_raw():
-                        pass
+                    else:
+                        async for _ in said.aiter_raw():
+                            pass
             except httpx2.TransportError:
                 pass  # it went with its replica, and is opened again
             await trio.sleep(0.5)

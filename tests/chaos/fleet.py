@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import count
@@ -75,8 +76,12 @@ class Replica:
             Broken: It does not.
         """
         command = [PROGRAM, "serve", "--http", f"127.0.0.1:{self.port}", "--config", str(self.folder / "servers.json")]
-        command += ["--replica-key", str(self._fleet.key), "--state", self._fleet.database.url()]
-        command += ["--lame-duck", str(LAME_DUCK), "--drain", str(DRAIN), "--timeout", str(CALL)]
+        plants, seconds = self._fleet.plants, {"--lame-duck": LAME_DUCK, "--drain": DRAIN, "--timeout": CALL}
+        if "hasty" in plants:
+            seconds |= {"--lame-duck": 0, "--drain": 0}
+        command += ["--no-resume"] if "forget" in plants else ["--replica-key", str(self._fleet.key)]
+        command += ["--state", self._fleet.database.url()]
+        command += [word for option, value in seconds.items() for word in (option, str(value))]
         env = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
         env |= {f"XDG_{kind}_HOME": str(self.folder / kind.lower()) for kind in ("STATE", "CONFIG", "CACHE")}
         env |= {"XDG_RUNTIME_DIR": str(self.folder / "run"), "TMPDIR": str(self.folder / "tmp")}
@@ -134,7 +139,7 @@ def _named(word: str) -> Iterator[str]:
 class Fleet:
     """All of it, in one folder that no other process names."""
 
-    def __init__(self, folder: Path, http: httpx2.AsyncClient, nursery: trio.Nursery, *, twice: bool) -> None:
+    def __init__(self, folder: Path, http: httpx2.AsyncClient, nursery: trio.Nursery, plants: AbstractSet[str]) -> None:
         self.folder, self.http, self.nursery = folder, http, nursery
         self.key, self.ledger = folder / "replica.key", folder / "ledger"
         self.key.write_text(base64.b64encode(secrets.token_bytes(32)).decode())
@@ -144,7 +149,7 @@ class Fleet:
         self.database: DatabaseServer
         self.balancing, self.balanced = trio.CancelScope(), trio.Event()
         self.replicas = [Replica(number, self) for number in range(REPLICAS)]
-        self._twice = twice
+        self.plants = plants
 
     @property
     def url(self) -> str:
@@ -157,7 +162,7 @@ class Fleet:
         flags = {"name": name, "ledger": self.ledger, "era": ("old", "new")[number % 2]}
         if how := FAILING.get(name):
             flags |= {"fails": how} | ({"slow": 2} if how == "crash" else {})
-        if self._twice and name == "good1":
+        if "twice" in self.plants and name == "good1":
             flags["twice"] = 5
         args = ["-I", "-S", str(SERVER), *(f"{flag}={value}" for flag, value in flags.items())]
         breaker = {"failures": 3, "openSeconds": 2}
@@ -240,12 +245,12 @@ class Fleet:
 
 
 @asynccontextmanager
-async def open_fleet(folder: Path, *, twice: bool = False) -> AsyncGenerator[Fleet, None]:
+async def open_fleet(folder: Path, plants: AbstractSet[str] = frozenset()) -> AsyncGenerator[Fleet, None]:
     """A fleet of which everything is ready. It is ended with the block, whatever state it is in."""
     database = await trio.to_thread.run_sync(new_server)
     try:
         async with httpx2.AsyncClient(timeout=5) as http, trio.open_nursery() as nursery:
-            fleet = Fleet(folder, http, nursery, twice=twice)
+            fleet = Fleet(folder, http, nursery, plants)
             fleet.database = database
             for replica in fleet.replicas:
                 replica.configure()

@@ -157,7 +157,7 @@ class Chaos:
 async def run(seed: int, seconds: float, say: Callable[[str], None], plants: AbstractSet[str] = frozenset()) -> Report:
     """Do it to a fleet of its own."""
     with tempfile.TemporaryDirectory(prefix="chaos", ignore_cleanup_errors=True) as name:
-        async with open_fleet(Path(name), twice="twice" in plants) as fleet, make_http() as http:
+        async with open_fleet(Path(name), plants) as fleet, make_http() as http:
             report = await _directed(fleet, Crowd(http, fleet.url), Chaos(fleet, say), drawn(seed), seconds)
             if "process" in plants:
                 fleet.nursery.start_soon(trio.run_process, [*STAYING, fleet.folder])
