@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import field, frozen
 
+from ..attack.figures import p99
 from .plan import FAILING, UNNOTICED
 
 CALL = 5.0
@@ -146,6 +147,12 @@ class Report:
         return any(deed.explains(outcome) for deed in self.deeds)
 
     @property
+    def _undisturbed(self) -> list[float]:
+        """Seconds of calls that no fault can have made longer. Some take 0.3 s by themselves."""
+        calls = [outcome for outcome in self.outcomes if outcome.key and outcome.server not in FAILING]
+        return [outcome.took for outcome in calls if not self._explained(outcome)]
+
+    @property
     def longest(self) -> float:
         """Seconds that a request took at most."""
         return max((outcome.took for outcome in self.outcomes), default=0.0)
@@ -163,6 +170,7 @@ class Report:
                 f"{failed} of {len(good)} failed whose server does not fail by itself",
                 f"{sum(self.ledger.values())} executions; {self.alive} of {self.sessions} sessions went on",
                 "done: " + ", ".join(f"{count} x {name}" for name, count in deeds),
+                f"p99 of calls beside moves that nobody may notice, or none: {p99(self._undisturbed) * 1e3:.0f} ms",
                 f"longest request {self.longest:.1f} s, a replica at most {self.memory >> 20} MiB "
                 f"and {self.files} files; the clients were late by {worst:.1f} s at most",
             ]

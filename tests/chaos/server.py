@@ -13,6 +13,7 @@ Arguments:
 import json
 import os
 import sys
+import threading
 import time
 
 FLAGS = dict(argument.split("=", 1) for argument in sys.argv[1:])
@@ -31,13 +32,15 @@ TOOLS = [
 ]
 CACHING = {"ttlMs": 0, "cacheScope": "private"}
 NOTICE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "still here"}}
+WRITING = threading.Lock()
 calls = 0
 
 
 def write_all(fd, data):
     view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+    with WRITING:
+        while view:
+            view = view[os.write(fd, view) :]
 
 
 def execute(key):
@@ -56,7 +59,6 @@ def call(params):
     execute(key)
     if calls % int(FLAGS.get("twice", 1 << 60)) == 0:
         execute(key)
-    time.sleep(params["arguments"].get("takes", 0))
     if fails == "crash":
         os._exit(9)
     if fails == "hang":
@@ -97,7 +99,11 @@ def answer(message):
             return
         modern = "io.modelcontextprotocol/protocolVersion" in params.get("_meta", ())
         reply = {"result": {"resultType": "complete", **result} if modern else result}
-    write_all(1, json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}).encode() + b"\n")
+    line = json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}).encode() + b"\n"
+    if takes := params.get("arguments", {}).get("takes"):
+        threading.Timer(takes, write_all, [1, line]).start()  # others do not wait for it
+    else:
+        write_all(1, line)
 
 
 if __name__ == "__main__":
