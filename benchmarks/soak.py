@@ -7,6 +7,7 @@ are more tasks, files, processes or much more memory than there were.
 """
 
 import argparse
+import faulthandler
 import gc
 import json
 import logging
@@ -62,6 +63,8 @@ TAKES = (0.0, 0.0, 0.0, 0.1, 60.0)
 THINK = (0.02, 0.2)
 FROZEN = (0.5, 3.0)
 FAULTS = ("kill", "kill", "freeze", "freeze", "reconnect", "stop", "reload")
+SAMPLES = 400
+"""Looks at what there is, if that is less than one a second and more than two a minute."""
 CALM = 10.0
 """Seconds without faults and calls before anything is compared."""
 WELL = 60.0
@@ -77,6 +80,8 @@ WARM = 0.2
 """Part of the run that is left out of it: caches fill, and an allocator keeps what it has had once."""
 DATABASE = 16 << 20
 """Bytes of the state file, with its log, which SQLite lets grow to 4 MiB."""
+STUCK = 120.0
+"""Seconds after which a loop that stands still is ended, with a traceback and exit code 1."""
 LATE = 0.5
 """Seconds after its deadline at which a call is over, at most."""
 BLOCKS, WIDTH = "▁▂▃▄▅▆▇█", 48
@@ -296,13 +301,15 @@ async def soak(seconds: float, seed: int, folder: Path) -> tuple[list[Sample], S
 
             async def sample() -> None:
                 while True:
-                    await trio.sleep(max(1.0, seconds / 400))
+                    faulthandler.dump_traceback_later(STUCK, exit=True)
+                    await trio.sleep(min(STUCK / 4, max(1.0, seconds / SAMPLES)))
                     sampled(running.overshoot)
 
             async with trio.open_nursery() as sampling:
                 sampling.start_soon(sample)
                 await running.use(seconds)
                 sampling.cancel_scope.cancel()
+            faulthandler.cancel_dump_traceback_later()
             await running.calm()
             after = sampled()
         gc.collect()
