@@ -4,8 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 
+import httpx2
 import pytest
+
+from ..lab.raw_clients import NEW, HttpClient, request
 
 MAIN = "from mcp_nursery.supervisor.cli import main; main()"
 UNNEEDED = (
@@ -155,3 +159,36 @@ def test_a_call_loads_the_types_of_results_and_no_more(era, program, tmp_path):
     loaded = modules_in(ran.stderr)
     assert "mcp_types._types" in loaded
     assert not heavy_in(loaded, UNNEEDED)
+
+
+def ready_url(log):
+    """The URL of a gateway over HTTP that writes this log, once it says that it is ready."""
+    for _ in range(1200):
+        for line in log.read_text().splitlines():
+            if line.startswith("serving on "):
+                url = line.removeprefix("serving on ")
+                if httpx2.get(url.replace("/mcp", "/readyz"), timeout=60).status_code == 200:
+                    return url
+        time.sleep(0.05)  # another process sets no event of ours
+    raise AssertionError(log.read_text()[-1000:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("era", ["modern", "handshake"])
+def test_a_replica_that_is_ready_has_loaded_what_a_call_needs(era, program, tmp_path):
+    """Its first clients have listed elsewhere: their calls would wait for a second."""
+    log = tmp_path / "log"
+    command = watched("serve", "--http", "127.0.0.1:0", "--", sys.executable, str(program), era)
+    with log.open("wb") as file, subprocess.Popen(command, stderr=file) as process:
+        try:
+            url = ready_url(log)
+            before = modules_in(log.read_text())
+            frame = request(NEW, 1, "tools/call", name="greet", arguments={})
+            headers = HttpClient(None, url, NEW).headers(frame)
+            said = httpx2.post(url, content=frame, headers=headers, timeout=60).json()
+            assert said["result"]["content"][0]["text"] == "hello"
+            after = modules_in(log.read_text())
+        finally:
+            process.terminate()
+    assert "mcp_types" in before
+    assert heavy_in(after) == heavy_in(before)

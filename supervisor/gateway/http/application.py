@@ -17,6 +17,7 @@ from mcp_nursery.actors.errors import UnknownServer
 from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
 
 from ...http_server.server import HttpServer, Tls
+from ...preload import ALL_MODULES
 from ..auth.jwt import WELL_KNOWN, OAuthResource
 from ..auth.principal import EVERYTHING, RETRY_AFTER, Authenticate, Principal, Refused, path_of
 from ..gateway import Gateway
@@ -104,8 +105,7 @@ class HttpApplication:
     async def _route(self, exchange: HttpExchange, scope: Message) -> None:
         first, _, rest = exchange.path.strip("/").partition("/")
         if first in ("healthz", "readyz") and not rest:
-            leaves = self._leaving or self._gateway.draining
-            ready = first == "healthz" or (not leaves and self._gateway.is_settled)
+            ready = first == "healthz" or await self._is_ready()
             status = HTTPStatus.OK if ready else HTTPStatus.SERVICE_UNAVAILABLE
             await exchange.end(status, "ok" if ready else "no")
             return
@@ -131,6 +131,12 @@ class HttpApplication:
             await serve(exchange)
         if exchange.scope.cancelled_caught and not exchange.ended:
             await self._messages.explain_end(exchange)
+
+    async def _is_ready(self) -> bool:
+        if self._gateway.is_settled:
+            # A balancer asks: the first request may be a call, which would wait until what calls need is loaded.
+            await ALL_MODULES.ensure_loaded()
+        return self._gateway.is_settled and not (self._leaving or self._gateway.draining)
 
     async def _describe(self, exchange: HttpExchange, oauth: OAuthResource, kind: str, about: str = "mcp") -> None:
         if f".well-known/{kind}" != WELL_KNOWN or about.partition("/")[0] != "mcp":
@@ -161,7 +167,8 @@ async def open_http(
     """The gateway as an ASGI application, for as long as the block lasts. To be run on Trio.
 
     `/mcp` is all servers as one, and `/mcp/{server}` one of them; with `server`, `/mcp` is that one. `/healthz` answers
-    while it runs, `/readyz` while it takes requests and all first attempts are settled. It may be mounted under a path.
+    while it runs, `/readyz` while it takes requests, all first attempts are settled, and what calls need is loaded. It
+    may be mounted under a path.
 
     Args:
         gateway: The gateway.
