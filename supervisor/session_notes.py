@@ -37,7 +37,7 @@ class SessionNotes(Protocol):
         ...
 
     async def note_session(self, session: str, until: float, change: NoteChange) -> SessionNote | None:
-        """Change the note about a session, in one step whoever else changes it.
+        """Change the note about a session in one step: a change that others make at the same time is not lost.
 
         Args:
             session: The session.
@@ -49,6 +49,6 @@ class SessionNotes(Protocol):
         """
         ...
 
-    async def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
-        """The notes that have changed in the last so many seconds, by session."""
+    async def changed_notes(self, seconds: float) -> Mapping[str, SessionNote] | None:
+        """The notes that have changed in the last so many seconds, by session; None if they cannot be read."""
         ...

@@ -188,9 +188,10 @@ class PostgresStore(Store):
         return note
 
     @override
-    def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
-        found: Any = self._try(lambda db: db.execute(_CHANGED_NOTES.encode(), (seconds,)).fetchall(), [])
-        return {session: note_in(*row) for session, *row in found}
+    def changed_notes(self, seconds: float) -> Mapping[str, SessionNote] | None:
+        query = _CHANGED_NOTES.encode()
+        found: Any = self._try(lambda db: db.execute(query, (seconds,)).fetchall(), None)
+        return None if found is None else {session: note_in(*row) for session, *row in found}
 
     @override
     def close(self) -> None:

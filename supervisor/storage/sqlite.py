@@ -192,11 +192,11 @@ class SqliteStore(Store):
         self._noted += 1
         return note
 
-    def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
+    def changed_notes(self, seconds: float) -> Mapping[str, SessionNote] | None:
         query = "SELECT session, ended, version, said FROM sessions WHERE at > ?"
         since = time.time() - seconds
-        found: Any = self._try(lambda db: db.execute(query, (since,)).fetchall(), [])
-        return {session: note_in(*row) for session, *row in found}
+        found: Any = self._try(lambda db: db.execute(query, (since,)).fetchall(), None)
+        return None if found is None else {session: note_in(*row) for session, *row in found}
 
     def close(self) -> None:
         if self._connection is not None:

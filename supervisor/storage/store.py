@@ -164,8 +164,8 @@ class Store(Protocol):
         """Change the note about a session, as `SessionNotes` has it; None if it could not be written."""
         ...
 
-    def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
-        """The notes that have changed in the last so many seconds, by session."""
+    def changed_notes(self, seconds: float) -> Mapping[str, SessionNote] | None:
+        """The notes that have changed in the last so many seconds, by session; None if they cannot be read."""
         ...
 
     def close(self) -> None:
@@ -178,7 +178,7 @@ _NO_NOTE = SessionNote(), -math.inf, -math.inf
 
 
 def next_note(note: SessionNote, change: NoteChange) -> SessionNote:
-    """The note after a change. Of a session that was ended nothing else is known any more."""
+    """The note after a change. A session that was ended stays so."""
     return evolve(note if note.ended else change(note), version=note.version + 1)
 
 

@@ -123,11 +123,11 @@ class StoreWorker:
             return await self.ask(lambda store: store.note_session(session, until, change))
         return None
 
-    async def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
-        """The notes that have changed in the last so many seconds; none if they cannot be read."""
+    async def changed_notes(self, seconds: float) -> Mapping[str, SessionNote] | None:
+        """The notes that have changed in the last so many seconds; None if they cannot be read."""
         with suppress(StoreUnreadable):
             return await self.ask(lambda store: store.changed_notes(seconds))
-        return {}
+        return None
 
     # -- processes: a `Ledger` ------------------------------------------------------------------------------------
 

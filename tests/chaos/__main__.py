@@ -2,6 +2,8 @@
 
     python -m tests.chaos --minutes 60             an hour of moves
     python -m tests.chaos --minutes 1 --seed 7     those of one seed
+    python -m tests.chaos --drain 2                each replica is drained and started again, twice
+    python -m tests.chaos --kill 2                 each replica is killed and started again, twice
 
 Replicas and servers are killed, frozen, drained and upgraded, and the database is stopped. Watched is that each request
 has one answer or one clear error in time, that what must run once does, that no session is lost, and that nothing is
@@ -14,9 +16,12 @@ import shutil
 import sys
 import time
 from collections import Counter
+from functools import partial
+from itertools import chain
 
 import trio
 
+from .plan import GOOD, SERVERS, drawn, in_turn
 from .run import run
 
 PLANTS = ("twice", "process", "forget", "hasty")
@@ -33,6 +38,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--quiet", action="store_true", help="do not print each move")
     parser.add_argument("--plant", action="append", choices=PLANTS, default=[], help="a fault, to see it found")
+    parser.add_argument("--drain", type=int, metavar="TIMES", help="instead: no server fails, replicas are replaced")
+    parser.add_argument("--kill", type=int, metavar="TIMES", help="instead: no server fails, replicas are killed")
     asked = parser.parse_args()
     if shutil.which("haproxy") is None:
         sys.exit("haproxy is not installed: apt-get install haproxy")
@@ -43,7 +50,12 @@ def main() -> None:
         if not asked.quiet:
             print(f"{time.monotonic() - began:7.1f} {words}", flush=True)
 
-    report = trio.run(run, seed, 60 * asked.minutes, say, frozenset(asked.plant))
+    moves, servers = drawn(seed), SERVERS
+    if asked.drain or asked.kill:
+        moves = chain(in_turn("drain replica", asked.drain or 0), in_turn("kill replica", asked.kill or 0))
+        servers = GOOD
+    started = partial(run, servers=servers, plants=frozenset(asked.plant))
+    report = trio.run(started, moves, 60 * asked.minutes, say)
     findings = list(report.findings())
     print(f"seed {seed}: {report}")
     shown = Counter[str]()

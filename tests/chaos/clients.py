@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -11,7 +11,7 @@ import trio
 
 from ..lab.raw_clients import NEW, OLD, HttpClient, request
 from .judge import Outcome
-from .plan import GOOD, SERVERS
+from .plan import GOOD
 
 CLIENTS = 100
 PATIENCE = 60.0
@@ -34,8 +34,18 @@ TAKES = (0.0, 0.0, 0.1, 0.3)
 class Client:
     """One client, which makes one request after another."""
 
-    def __init__(self, name: str, version: str, http: httpx2.AsyncClient, url: str, note: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        http: httpx2.AsyncClient,
+        url: str,
+        *,
+        note: Callable[..., None],
+        servers: Sequence[str],
+    ) -> None:
         self.name, self.version = name, version
+        self._servers = servers
         self._raw = HttpClient(http, url, version)
         self._http, self._url, self._note = http, url, note
         self._numbers = itertools.count(1)
@@ -59,7 +69,7 @@ class Client:
             if self._chance.random() < 0.05:
                 await self._ask("tools/list")
             else:
-                await self.call(self._chance.choice(SERVERS), self._chance.choice(("once", "once", "again")))
+                await self.call(self._chance.choice(self._servers), self._chance.choice(("once", "once", "again")))
             with trio.move_on_after(self._chance.uniform(*THINK)):
                 await over.wait()
 
@@ -179,11 +189,12 @@ def _said_by(result: Any, asked: Outcome) -> str:
 class Crowd:
     """All clients, and what became of each of their requests."""
 
-    def __init__(self, http: httpx2.AsyncClient, url: str) -> None:
+    def __init__(self, http: httpx2.AsyncClient, url: str, servers: Sequence[str]) -> None:
         self.outcomes: list[Outcome] = []
         self.over = trio.Event()
         self._clients = [
-            Client(f"c{number}", (OLD, NEW)[number % 2], http, url, self.outcomes.append) for number in range(CLIENTS)
+            Client(f"c{number}", (OLD, NEW)[number % 2], http, url, note=self.outcomes.append, servers=servers)
+            for number in range(CLIENTS)
         ]
 
     @property

@@ -57,3 +57,9 @@ def drawn(seed: int) -> Iterator[Move]:
                 chance.uniform(*LASTING.get(name, FREEZE)),
                 chance.uniform(*PAUSE),
             )
+
+
+def in_turn(name: str, times: int) -> Iterator[Move]:
+    """A move against each replica, one after the other, so many times."""
+    for replica in [*range(REPLICAS)] * times:
+        yield Move(name, replica, "", 0.0, PAUSE[1])

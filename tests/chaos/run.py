@@ -17,7 +17,7 @@ from attrs import evolve
 from .clients import CLIENTS, Crowd, make_http
 from .fleet import Broken, Fleet, Replica, open_fleet
 from .judge import RECOVERY, Deed, Outcome, Report
-from .plan import Move, drawn
+from .plan import SERVERS, Move
 
 STAYING = [sys.executable, "-c", "import time; time.sleep(60)"]
 """A process that is left, which names the folder of the fleet."""
@@ -38,11 +38,13 @@ class Chaos:
         self.unrest: list[tuple[float, float]] = []
 
     async def play(self, moves: Iterator[Move], seconds: float) -> None:
-        """Make one move after the other for so long; all is well again then, as far as we know."""
+        """Make one move after the other for so long, or until there is none; all is well again then, as far as we
+        know."""
         until = trio.current_time() + seconds
         async with trio.open_nursery() as beside:
-            while trio.current_time() < until:
-                move = next(moves)
+            for move in moves:
+                if trio.current_time() >= until:
+                    return
                 await trio.sleep(move.pause)
                 self._say(str(move))
                 if move.name != "stop database":
@@ -154,11 +156,18 @@ class Chaos:
                 nursery.start_soon(one, replica)
 
 
-async def run(seed: int, seconds: float, say: Callable[[str], None], plants: AbstractSet[str] = frozenset()) -> Report:
-    """Do it to a fleet of its own."""
+async def run(
+    moves: Iterator[Move],
+    seconds: float,
+    say: Callable[[str], None],
+    *,
+    servers: Sequence[str] = SERVERS,
+    plants: AbstractSet[str] = frozenset(),
+) -> Report:
+    """Do it to a fleet of its own, whose clients call these servers."""
     with tempfile.TemporaryDirectory(prefix="chaos", ignore_cleanup_errors=True) as name:
         async with open_fleet(Path(name), plants) as fleet, make_http() as http:
-            report = await _directed(fleet, Crowd(http, fleet.url), Chaos(fleet, say), drawn(seed), seconds)
+            report = await _directed(fleet, Crowd(http, fleet.url, servers), Chaos(fleet, say), moves, seconds)
             if "process" in plants:
                 fleet.nursery.start_soon(trio.run_process, [*STAYING, fleet.folder])
                 await trio.sleep(1)

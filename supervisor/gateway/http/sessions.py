@@ -44,7 +44,7 @@ NOTES_EVERY: Final = 2.0
 """Seconds between looks at what other gateways have noted about sessions."""
 NOTES_OVERLAP: Final = 10.0
 """Seconds of changes that each look reads: a change is seen some time after it was made."""
-MOST_NOTED: Final = 64 << 10
+MOST_NOTED: Final = 8 << 10
 """Characters of the URIs that are noted of one session; subscriptions beyond that do not outlive their gateway."""
 LOGGED_EVERY: Final = 60.0
 """Seconds between two lines of the log about ids that do not open."""
@@ -72,7 +72,7 @@ class HttpSession:
     """The scope of its life; the deadline is that of an idle one."""
     idle_after: float
     view: View
-    """What its client sees."""
+    """The view of its client."""
     client: ClientSession | None = None
     version: str = ""
     digest: str = ""
@@ -327,11 +327,12 @@ class HttpSessions:
         await self._note(session, _ended)
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
-        """End the sessions of these clients."""
+        """End the sessions of these clients. If the gateway ends, they go on elsewhere."""
         for session in list(self._open.values()):
             if of(session.owner):
                 self.end(session)
-                self._nursery.start_soon(self._note, session, _ended)
+                if not self._gateway.draining:
+                    self._nursery.start_soon(self._note, session, _ended)
 
     # -- sessions that began elsewhere -----------------------------------------------------------------------------
 
@@ -393,13 +394,17 @@ class HttpSessions:
 
     async def _follow_notes(self) -> None:
         """Follow what other gateways note about sessions that are open here, until cancelled."""
+        seen = trio.current_time()
         while True:
             await trio.sleep(NOTES_EVERY)
-            noted = {session.digest: session for session in self._open.values() if session.digest}
-            if noted:
-                for digest, note in (await self._notes.changed_notes(NOTES_OVERLAP)).items():
-                    if digest in noted:
-                        await self._follow(noted[digest], note)
+            now = trio.current_time()
+            changed = await self._notes.changed_notes(now - seen + NOTES_OVERLAP)
+            if changed is None:
+                continue
+            seen = now
+            noted = {session.digest: session for session in self._open.values() if session.digest in changed}
+            for digest, session in noted.items():
+                await self._follow(session, changed[digest])
 
     async def _follow(self, session: HttpSession, note: SessionNote) -> None:
         async with session.noting:
@@ -408,13 +413,13 @@ class HttpSessions:
 
     async def _apply(self, session: HttpSession, note: SessionNote) -> None:
         """Do in a session what is new in the note about it. What its client does here meanwhile is in no note yet."""
+        if note.ended:
+            self.end(session)
+            return
         before, client = session.noted, session.client
         if note.version <= before.version or client is None:
             return
         session.noted = note
-        if note.ended:
-            self.end(session)
-            return
         if note.level is not None and note.level != before.level:
             with suppress(NurseryError):
                 await self._gateway.news.set_level(client, note.level)
@@ -439,7 +444,8 @@ async def _pass_on_nothing(method: str, params: Mapping[str, Any] | None) -> Non
 
 
 def _ended(note: SessionNote) -> SessionNote:
-    return evolve(note, ended=True)
+    del note  # nothing else is known of it any more
+    return SessionNote(ended=True)
 
 
 def _with_subscription(note: SessionNote, uri: Any) -> SessionNote:

@@ -360,6 +360,63 @@ async def test_a_session_that_was_ended_for_its_client_goes_on_nowhere(autojump_
         assert await second.status(PING, **session) == 404
 
 
+async def test_a_session_that_was_open_where_a_gateway_ends_goes_on(autojump_clock):
+    """The end of a gateway is none of its sessions."""
+    async with sharing() as ((_, first), (_, second)):
+        session = await first.opened()
+        await first.gateway.drain(1)
+        first.application.end_clients(lambda _: True)
+        await trio.sleep(sessions.NOTES_EVERY + 1)
+        assert await second.status(PING, **session) == 200
+
+
+@pytest.mark.parametrize("away", [4, 30])
+async def test_an_end_that_was_noted_while_a_replica_could_not_look(autojump_clock, monkeypatch, away):
+    begun, at = time.time(), trio.current_time()
+    monkeypatch.setattr(time, "time", lambda: begun + trio.current_time() - at)
+
+    class Away(MemoryStore):
+        is_away = False
+
+        def changed_notes(self, seconds):
+            return None if self.is_away else super().changed_notes(seconds)
+
+    store = Away()
+    store.shared = True
+    async with sharing(store) as ((_, first), (_, second)):
+        session = await first.opened()
+        assert await second.status(PING, **session) == 200
+        store.is_away = True
+        assert await first.status(b"", **DELETED, **session) == 200
+        await trio.sleep(away)
+        store.is_away = False
+        await trio.sleep(sessions.NOTES_EVERY + 0.1)
+        assert await second.status(PING, **session) == 404
+
+
+async def test_an_end_holds_though_what_was_noted_before_is_forgotten(autojump_clock, monkeypatch):
+    monkeypatch.setattr(store_module, "MOST_NOTES", 1)
+    async with sharing() as ((_, first), (_, second)):
+        session, other = await first.opened(), await first.opened()
+        for uri in (URI, OTHER):
+            assert await second.status(about("subscribe", uri), **session) == 200
+        assert await first.status(about("subscribe"), **other) == 200
+        assert await first.status(b"", **DELETED, **session) == 200
+        await trio.sleep(sessions.NOTES_EVERY + 0.1)
+        assert await second.status(PING, **session) == 404
+
+
+async def test_of_a_session_that_was_ended_nothing_else_stays_noted(autojump_clock):
+    store = shared_store()
+    async with sharing(store) as ((_, first), _):
+        session = await first.opened()
+        for request in (about("subscribe"), LEVEL):
+            assert await first.status(request, **session) == 200
+        assert await first.status(b"", **DELETED, **session) == 200
+        (note,) = store.changed_notes(3600).values()
+        assert (note.ended, note.subscribed, note.level) == (True, frozenset(), None)
+
+
 async def test_its_subscriptions_and_log_level_go_on_where_it_does(autojump_clock):
     """What may have changed meanwhile is announced once."""
     async with sharing() as ((_, first), (server, second)):
