@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
@@ -37,6 +38,13 @@ _WRITE = """
 INSERT INTO mcp_nursery.tokens (key, login, document, at) VALUES (%s, %s, %s, %s)
 ON CONFLICT (key) DO UPDATE SET login = excluded.login, document = excluded.document, at = excluded.at
 """
+_HOLDS = """
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() AND granted AND objsubid = 1
+    AND (classid::bigint << 32 | objid::bigint) = %s
+)
+"""
+"""True if this connection holds an advisory lock. One that was made anew, after it was lost, does not."""
 _REMOVE = "DELETE FROM mcp_nursery.tokens WHERE key = %s RETURNING key"
 
 
@@ -62,6 +70,7 @@ class TokenRow(TokenStore):
         self._database = database
         self._key = key
         self._login: str | None = None
+        self._lock: _Lock | None = None
 
     @override
     async def read(self) -> Tokens | None:
@@ -72,7 +81,10 @@ class TokenRow(TokenStore):
     @override
     async def write(self, tokens: Tokens) -> None:
         row = (self._key.digest, tokens.login, json.dumps(asdict(tokens)), time.time())
-        await self._run(lambda db: db.execute(_WRITE, row))
+        if self._lock is None:
+            await self._run(lambda db: db.execute(_WRITE, row))
+        else:  # what another process has renewed, once the lock was lost, stays
+            await _in_thread(partial(self._lock.run, lambda db: db.execute(_WRITE, row)))
         self._login = tokens.login
 
     async def remove(self) -> bool:
@@ -115,8 +127,10 @@ class TokenRow(TokenStore):
                     await trio.sleep(_LOCK_INTERVAL)
             if patience.cancelled_caught:
                 raise TokensUnreadable("another process is renewing them, and does not come to an end")
+            self._lock = lock
             yield
         finally:
+            self._lock = None
             lock.release()
 
     async def _tokens(self) -> Tokens | None:
@@ -158,6 +172,22 @@ class _Lock:
         finally:
             if self._over:
                 self.release()
+
+    def run(self, work: "Callable[[Connection], T]") -> T:
+        """Do something by the connection that holds it.
+
+        Raises:
+            StoreUnreadable: It was not done, or the lock was lost.
+        """
+
+        def run(db: "Connection") -> T:
+            row: Any = db.execute(_HOLDS, (self._key,)).fetchone()
+            if not row[0]:
+                raise StoreUnreadable("the lock on them was lost: another process may have renewed them")
+            return work(db)
+
+        with self._turn:
+            return self._database.run(run)
 
     def release(self) -> None:
         """Let go of it; if it is being taken, as soon as that is over."""

@@ -79,6 +79,24 @@ async def test_a_lock_ends_with_its_process(database_server, database, replicas)
                 pass
 
 
+async def test_who_has_lost_the_lock_leaves_what_another_has_renewed(database_server, database, replicas):
+    one, other = replicas
+    name = database.partition("?")[0].rpartition("/")[2]
+    async with one.locked():
+        await one.write(TOKENS)
+        assert await other.read() == TOKENS
+        database_server.do(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+        with trio.fail_after(30):
+            async with other.locked():
+                await other.write(evolve(TOKENS, access="of-the-other"))
+                with pytest.raises(TokensUnreadable, match="the lock on them was lost"):
+                    await one.write(evolve(TOKENS, access="of-who-lost-it"))
+        with pytest.raises(TokensUnreadable, match="the lock on them was lost"):
+            await one.write(evolve(TOKENS, access="of-who-lost-it"))
+    assert (await other.read()).access == "of-the-other"
+    await one.write(TOKENS)
+
+
 async def test_another_login_is_noticed(replicas):
     one, other = replicas
     await one.write(TOKENS)
