@@ -52,3 +52,12 @@ def test_what_cannot_be_one(cli, project):
     assert run.code == 2
     assert run.err.startswith("mcp-nursery: field 'state': is no URL as PostgreSQL has them")
     assert "hunter2" not in run.err + run.out
+
+
+def test_a_password_is_shown_nowhere(cli, lab):
+    """Of a database that is not there, in whatever is asked of its servers."""
+    state = "postgresql://u:hunter2@127.0.0.1:1/db"
+    for command in (["status", "--json"], ["status"], ["tools", "--json"], ["check", "--json"], ["pins"]):
+        run = cli(*command, "--state", state, *([] if command == ["pins"] else ["--config", lab]), "--verbose")
+        assert "hunter2" not in run.out + run.err
+        assert command[0] != "pins" or "the state database cannot be used" in run.err

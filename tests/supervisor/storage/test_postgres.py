@@ -7,6 +7,7 @@ from contextlib import closing
 from urllib.parse import quote
 
 import pytest
+import trio
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.errors import ConfigError
@@ -235,3 +236,22 @@ async def test_processes_are_recorded_on_the_machine_they_run_on(database):
         assert DatabasePlace(database).do("SELECT server FROM eras") == [("lab",)]
         assert own.do("SELECT * FROM eras") == []
     assert own.do("SELECT marker FROM processes") == []
+
+
+async def test_processes_are_recorded_while_the_database_is_away(user_folders):
+    """So that they are ended if this process is killed; and nothing that is told has the password."""
+    seen = []
+    with closing(SqliteStore()) as local:
+        own = FilePlace(local.path)
+    away = "postgresql://u:hunter2@127.0.0.1:1/db"
+    async with supervised(lab(), state=away) as supervisor, supervisor.events() as events:
+        assert len(own.do("SELECT marker FROM processes")) == 1
+        await supervisor.reconnect("lab")
+        with trio.fail_after(60):
+            async for event in events:
+                seen.append(repr(event))
+                if "connected" in seen[-1]:
+                    break
+        seen += map(repr, (supervisor.status(), supervisor.statistics(), supervisor))
+    assert own.do("SELECT marker FROM processes") == []
+    assert "hunter2" not in "".join(seen)
