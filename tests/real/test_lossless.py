@@ -281,6 +281,23 @@ async def test_frames_of_a_remote_server_are_the_same_directly_and_through(versi
     assert_same(read_by_server(server.read), read_by_server(direct_server.read))
 
 
+@pytest.mark.parametrize("front", ["stdio", "http"])
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_frames_are_the_same_directly_and_through_two_gateways(tmp_path, version, front):
+    """Between which the server's own era is spoken: the newer one has no questions of vendors."""
+    direct_command, direct_log = serving(tmp_path, version, "direct")
+    command, log = serving(tmp_path, version, "through")
+    async with stdio_client(direct_command) as client:
+        direct = await talk(client, version)
+    async with (
+        served_over_http("--", *command) as (_, url),
+        through_here(front, ServerSpec("odd", HttpTransport(url), protocol=version), version) as client,
+    ):
+        heard = await talk(client, version)
+    assert_lossless(heard, direct)
+    assert_same(*(read_by_server(each.read_text().split("\n")) for each in (log, direct_log)))
+
+
 LISTS = {"tools/list": "tools", "prompts/list": "prompts", "resources/list": "resources"}
 LISTS["resources/templates/list"] = "resourceTemplates"
 
