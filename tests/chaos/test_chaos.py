@@ -170,13 +170,6 @@ def test_all_replicas_are_replaced_and_no_request_fails(haproxy):
 
 
 @pytest.mark.ci
-def test_replicas_that_end_at_once_fail_requests(haproxy):
-    ran = chaos("--drain", 1, "--plant=hasty", "--plant=forget")
-    assert ran.returncode == 1, ran.stdout
-    assert "\n  cause: " in ran.stdout
-
-
-@pytest.mark.ci
 def test_a_fault_of_the_fleet_is_found(haproxy):
     """A server that executes calls twice, replicas that do not go on with sessions, and a process that is left."""
     ran = chaos("--minutes", 0.05, *(f"--plant={each}" for each in ("twice", "forget", "process")))

@@ -79,6 +79,7 @@ class Chain:
             result = (await self.call(each, "pid"))["result"]
             if not result.get("isError"):
                 return result["content"][0]["text"]
+        raise AssertionError
 
 
 @asynccontextmanager
