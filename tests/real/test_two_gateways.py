@@ -139,8 +139,47 @@ async def test_a_call_that_the_back_gateway_was_making_is_made_once(tmp_path, ve
     assert journal.count("commit") == 1
 
 
+async def test_a_call_that_its_client_cancels_by_a_message_is_cancelled_at_the_server(tmp_path, journal):
+    """One of the handshake era; a newer one closes the stream."""
+    async with chain(tmp_path, OLD, lab(journal.path)) as made, trio.open_nursery() as nursery:
+        frame = request(OLD, 2, "tools/call", name="sleep", arguments={"seconds": 60})
+        nursery.start_soon(made.client.ask, frame)
+        await eventually(lambda: journal.count("sleep"))
+        await made.client.send('{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}')
+        await eventually(lambda: journal.count("cancelled"))
+        nursery.cancel_scope.cancel()
+
+
 @ERAS
-async def test_news_of_a_resource_and_of_lists_come_through_both(tmp_path, version):
+async def test_a_list_that_changes_is_announced_through_both(tmp_path, version, journal):
+    heard = []
+    async with chain(tmp_path, version, lab(journal.path)) as made, trio.open_nursery() as nursery:
+        begun = trio.Event()
+
+        async def hear(frame):
+            heard.append(json.loads(frame))
+            begun.set()
+
+        if version == OLD:
+            await nursery.start(made.client.listen)
+        else:
+            wanted = {"toolsListChanged": True}
+            nursery.start_soon(made.client.ask, request(NEW, 8, "subscriptions/listen", notifications=wanted), hear)
+            await begun.wait()
+        await made.call(3, "grow", names=["more"])
+        await eventually(
+            lambda: any(
+                each.get("method") == "notifications/tools/list_changed"
+                for each in [*heard, *map(json.loads, made.client.unasked)]
+            )
+        )
+        listed = (await made.ask(4, "tools/list"))["result"]["tools"]
+        assert "more" in {tool["name"] for tool in listed}
+        nursery.cancel_scope.cancel()
+
+
+@ERAS
+async def test_news_of_a_resource_come_through_both(tmp_path, version):
     note = tmp_path / "note"
     note.write_text("one")
     library = [sys.executable, str(PROGRAMS / "nursery_library.py"), "stdio"]
