@@ -119,3 +119,30 @@ async def test_replicas_are_replaced_behind_a_balancer_and_no_client_notices(tmp
                 await callers.stop()
     assert callers.failures == []
     assert (process.returncode, other.returncode) == (0, 0)
+
+
+@pytest.mark.parametrize("program", ["haproxy", "nginx"])
+async def test_replicas_that_stand_still_are_slow_and_not_gone(tmp_path, program):
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    own, *ports = free_ports(3)
+    first, second = (partial(served_over_http, "--http", f"127.0.0.1:{port}", *COMMAND) for port in ports)
+    with trio.fail_after(120):
+        async with (
+            first() as (process, _),
+            second() as (other, _),
+            balancing(program, tmp_path, own, ports) as url,
+            calling(url, modes=(), each=1) as callers,
+        ):
+            await callers.each(lambda answers: bool(answers))
+            seen = {name: sum(answers.values()) for name, answers in callers.answers.items()}
+            process.send_signal(signal.SIGSTOP)
+            other.send_signal(signal.SIGSTOP)
+            # One answer may be on its way. Longer than several checks: whoever holds slow for gone has nobody left by then.
+            with trio.move_on_after(3):
+                await callers.more_than({name: count + 2 for name, count in seen.items()})
+            process.send_signal(signal.SIGCONT)
+            other.send_signal(signal.SIGCONT)
+            await callers.more_than({name: count + 2 for name, count in seen.items()})
+            await callers.stop()
+    assert callers.failures == []
