@@ -134,11 +134,11 @@ async def test_replicas_that_stand_still_are_slow_and_not_gone(tmp_path, program
             balancing(program, tmp_path, own, ports) as url,
             calling(url, modes=(), each=1) as callers,
         ):
-            await callers.each(lambda answers: bool(answers))
+            await callers.each(bool)
             seen = {name: sum(answers.values()) for name, answers in callers.answers.items()}
             process.send_signal(signal.SIGSTOP)
             other.send_signal(signal.SIGSTOP)
-            # One answer may be on its way. Longer than several checks: whoever holds slow for gone has nobody left by then.
+            # One answer may be on its way. Longer than several checks: who holds slow for gone has nobody left by then.
             with trio.move_on_after(3):
                 await callers.more_than({name: count + 2 for name, count in seen.items()})
             process.send_signal(signal.SIGCONT)
