@@ -57,9 +57,17 @@ def test_no_instructions_leave_their_marks(instructions: dict[str, str]) -> None
         assert text.count(f"<{TAG}") == text.count(f"</{TAG}") == len(blocks)
 
 
-@given(st.lists(st.sampled_from("abc .,()[]{}&;='\"/\n") | st.characters(), max_size=100).map("".join))
+HIDDEN = [*map(chr, (*range(0xE0000, 0xE0080), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))]
+"""Tags and variation selectors, which a model reads and nobody sees: they are shown."""
+
+
+@given(
+    st.lists(st.sampled_from("abc .,()[]{}&;='\"/\n") | st.characters(exclude_characters=HIDDEN), max_size=100).map(
+        "".join
+    )
+)
 def test_other_text_is_not_touched(body: str) -> None:
-    """T13: a body without a `<` stays as it is."""
+    """T13: a body without a `<`, and without what nobody sees, stays as it is."""
     body = "".join(char for char in body if unicodedata.normalize("NFKD", char)[0] != "<")
     assert f"\n{body}\n" in wrap(body, server="s", tool="t")
 
