@@ -12,6 +12,7 @@ from .decisions.circuit_breaker import BreakerStatus
 from .decisions.state_machine import Snapshot
 from .decisions.statistics import (
     CallCounts,
+    CallRecord,
     FailureCount,
     Latency,
     ServerStatistics,
@@ -23,6 +24,7 @@ from .decisions.statistics import (
 __all__ = [
     "BreakerStatus",
     "CallCounts",
+    "CallRecord",
     "Challenge",
     "FailureCount",
     "Latency",

@@ -26,7 +26,7 @@ from .calls.tool_call import ToolCall
 from .config.config import Config
 from .config.specs import ConfigSource, Given, specs_of
 from .decisions.state_machine import LEFT_BY_NOBODY, Snapshot
-from .decisions.statistics import SupervisorStatistics, statistics_of
+from .decisions.statistics import CallRecord, SupervisorStatistics, statistics_of
 from .events import EventStream, Reloaded, ReloadFailed, ResourceUpdates
 from .notices import Notice
 from .resources import Completion, Prompt, PromptResult, Resource, ResourceResult, ResourceTemplate
@@ -914,6 +914,15 @@ class Supervisor:
             now=trio.current_time(),
             by_tool=by_tool,
         )
+
+    def recent_calls(self, server: str) -> tuple[CallRecord, ...]:
+        """The last 100 calls of a server that have their outcome, the latest last. Their arguments are not kept.
+
+        Raises:
+            UnknownServer: No server of that name.
+        """
+        self._servers.snapshot(server)
+        return tuple(CallRecord(*each) for each in self._servers.usage.tally(server).recent)
 
 
 def _all_none_or_names(value: object) -> str | None:

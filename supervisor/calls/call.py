@@ -275,7 +275,7 @@ class ActiveCall(ABC, Generic[F, R]):
         """Count its end without a result, for the server where it was counted first; None: its caller gave up."""
         delivery = error.delivery if isinstance(error, CallError) else self.delivery
         kind = "Cancelled" if error is None else type(error).__name__
-        self.servers.usage.fail_call(server, self.tool_name, kind, delivery.value)
+        self.servers.usage.fail_call(server, self.tool_name, self.elapsed, kind, delivery.value)
 
     def count_unchecked(self) -> None:
         """Count that its result was not held against the output schema."""

@@ -91,6 +91,7 @@ _OVER_HTTP: Final = (
     option("--allowed-host NAME", "Another host name of this gateway. May repeat.", multiple=True),
     option("--allowed-origin ORIGIN", "A web origin that may call it, https://NAME. May repeat.", multiple=True),
     option("--metrics", "Add all OpenTelemetry metrics to /metrics."),
+    option("--ui", "Add a page at /ui, on which to look at servers and clients, and to act on them."),
     option("--limit NAME=NUMBER", "A limit on clients, such as sessions=200. May repeat.", multiple=True),
     option("--reuse-port", "Listen beside another gateway on the same port, which is to end then."),
     option(
@@ -184,6 +185,7 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
         "watching:run",
         "Supervise the servers and show their state on a full screen, until `q` or Ctrl-C. Keys reconnect, stop and "
         "start servers. Without a terminal it prints a line for each event.",
+        option("--web HOST:PORT", "Show a page there, too, for browsers of this machine. Port 0 takes a free port."),
         _CONFIG,
         _NO_PROJECT,
         _TRUST,

@@ -2,10 +2,9 @@
 
 import logging
 import os
-import re
 import sys
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -27,6 +26,7 @@ from mcp_nursery.supervisor.gateway import (
 )
 from mcp_nursery.supervisor.gateway.auth.principal import bearer_of
 from mcp_nursery.supervisor.gateway.auth.token_file import PREFIX, BearerTokenFile
+from mcp_nursery.supervisor.gateway.client_status import ClientsStatus
 from mcp_nursery.supervisor.gateway.http.admission import LOOPBACK_NAMES, host_name, page_origin
 from mcp_nursery.supervisor.gateway.http.application import serve_http
 from mcp_nursery.supervisor.gateway.sealing import MAX_AGE, SessionKeys
@@ -34,6 +34,7 @@ from mcp_nursery.supervisor.http_server.listening import bind_socket, inherited_
 from mcp_nursery.supervisor.http_server.server import Tls
 from mcp_nursery.supervisor.watch import FileWatch
 
+from .addresses import host_and_port
 from .output import warn
 from .session_keys import SessionKeyFile, own_key_file
 
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
     from mcp_nursery.supervisor.gateway.metrics import TelemetryFigures
     from mcp_nursery.supervisor.status import ServerStatus, SupervisorStatistics
+
+    from .web.page import WebPage
+    from .web.visitors import Visitors
 
 logger: Final = logging.getLogger(__name__)
 
@@ -83,8 +87,9 @@ class HttpFront:
         replica_key: Path | None = None,
         no_resume: bool = False,
         session_max_age: float | None = None,
+        ui: bool = False,
     ) -> None:
-        host, port = _address(address)
+        host, port = host_and_port(address, "--http")
         check_setting("--lame-duck", lame_duck, seconds_or_none)
         self._limits = _limits(limit)
         read = (token_file, tls_cert, tls_key, replica_key)
@@ -101,6 +106,7 @@ class HttpFront:
             self._check_network(host)
         self._keys = _session_keys(replica_key, session_max_age, resume=not no_resume)
         self._telemetry: TelemetryFigures | None = _telemetry_figures() if metrics else None
+        self._visitors = self._make_visitors() if ui else None
         inherited = inherited_socket(os.environ, host, port)
         self._listening = inherited or bind_socket(host, port, reuse_port=reuse_port)
         self._binds_shared = reuse_port and inherited is None
@@ -113,6 +119,15 @@ class HttpFront:
     def session_keys(self) -> SessionKeys | None:
         """The keys of its sessions; None: they end with the gateway."""
         return None if self._keys is None else self._keys.keys
+
+    def _make_visitors(self) -> "Visitors":
+        """Make what knows the visitors of the page. They log in where clients need tokens."""
+        from .web.visitors import Visitors, random_keys
+
+        if self._tokens is None and self._oauth is None:
+            return Visitors(None, self.session_keys)
+        with _installed("--ui"):
+            return Visitors(self._authenticate, self.session_keys or random_keys())
 
     def _check_network(self, host: str) -> None:
         if self._tokens is None and self._oauth is None:
@@ -165,18 +180,22 @@ class HttpFront:
             statuses, statistics = supervisor.status(), supervisor.statistics(by_tool=False)
             return await trio.to_thread.run_sync(_exposition, statuses, statistics, application.kept, self._telemetry)
 
-        opening = open_http(
-            gateway,
-            server=server,
-            hosts=self._hosts,
-            origins=self._origins,
-            authenticate=self._authenticate,
-            oauth=self._oauth,
-            limits=limits,
-            meter_provider=self.meter_provider,
-            metrics=metrics,
-        )
-        async with opening as application, run_alongside(self._watch.run):
+        async with (
+            self._open_page(gateway) as page,
+            open_http(
+                gateway,
+                server=server,
+                hosts=self._hosts,
+                origins=self._origins,
+                authenticate=self._authenticate,
+                oauth=self._oauth,
+                limits=limits,
+                meter_provider=self.meter_provider,
+                metrics=metrics,
+                page=page,
+            ) as application,
+            run_alongside(self._watch.run),
+        ):
             self._application = application
             if self._binds_shared:
                 listen(self._listening)
@@ -195,10 +214,33 @@ class HttpFront:
                 stop=stop,
             )
 
+    @asynccontextmanager
+    async def _open_page(self, gateway: Gateway) -> "AsyncGenerator[WebPage | None, None]":
+        """The page, if it is wanted."""
+        if self._visitors is None:
+            yield None
+            return
+        from .web.acts import PageHost
+        from .web.page import open_page
+
+        async with open_page(PageHost(gateway.supervisor, self._clients, self._end_session), self._visitors) as page:
+            yield page
+
+    def _clients(self) -> ClientsStatus:
+        assert self._application is not None  # it is asked for its page
+        return self._application.clients()
+
+    async def _end_session(self, key: str) -> bool:
+        assert self._application is not None  # as above
+        return await self._application.end_session(key)
+
     def _announce(self) -> None:
         host, port = self._listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        sys.stderr.write(f"serving on {'http' if self._tls is None else 'https'}://{shown}:{port}/mcp\n")
+        origin = f"{'http' if self._tls is None else 'https'}://{shown}:{port}"
+        sys.stderr.write(f"serving on {origin}/mcp\n")
+        if self._visitors is not None:
+            sys.stderr.write(f"the page is at {origin}/ui\n")
         sys.stderr.flush()
 
 
@@ -229,14 +271,6 @@ def _installed(option: str) -> Generator[None, None, None]:
     except ModuleNotFoundError as error:
         missing = str(error.name).partition(".")[0]
         raise ConfigError(f"{missing} is missing: pip install 'mcp-nursery[gateway]'", field=option) from None
-
-
-def _address(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    host = host.strip("[]")
-    if not (colon and host and re.fullmatch("[0-9]{1,5}", port) and int(port) < 1 << 16):
-        raise ConfigError(f"must be HOST:PORT, such as 127.0.0.1:8000, not {address!r:.80}", field="--http")
-    return host, int(port)
 
 
 def _hosts(host: str, named: Iterable[str]) -> Sequence[str] | None:

@@ -56,10 +56,11 @@ def counts(statuses: Sequence[ServerStatus]) -> str:
 
 def worst_first(statuses: Sequence[ServerStatus]) -> list[ServerStatus]:
     """Sort the servers: those in trouble first, the rest in their order."""
-    return sorted(statuses, key=_severity)
+    return sorted(statuses, key=severity)
 
 
-def _severity(status: ServerStatus) -> int:
+def severity(status: ServerStatus) -> int:
+    """Rank a server by how much it needs a person; 0 is the worst."""
     if status.state is ServerState.CONNECTING and status.error:  # a new attempt: it would leave its place for a moment
         return _TROUBLE.index(ServerState.WAITING)
     if status.state in _TROUBLE:

@@ -28,14 +28,18 @@ from .screen.viewer import OwnHost, Viewer, WatchedHost
 from .statuses import is_step, line_of_event
 
 
-def run(options: Options) -> int:
+def run(options: Options, *, web: str | None) -> int:
     """Supervise the servers and show their state. `q` and Ctrl-C are its normal end; SIGHUP reloads the files."""
     freeze_loaded()
     config = load(options)
     hang_up, hang_ups = trio.open_memory_channel[None](1)
 
     async def supervise() -> None:
-        async with _open(options, config) as supervisor, run_alongside(lambda: _reload_at(hang_ups, supervisor)):
+        async with (
+            _open(options, config) as supervisor,
+            _serve_page(supervisor, web),
+            run_alongside(lambda: _reload_at(hang_ups, supervisor)),
+        ):
             await watch(OwnHost(supervisor), "mcp-nursery run", as_json=options.as_json)
 
     def hung_up() -> None:
@@ -70,6 +74,17 @@ async def _open(options: Options, config: Config) -> AsyncGenerator[Supervisor]:
                 open_supervisor(config, state=options.state, gate=0.0, watch=True)
             )
         yield supervisor
+
+
+@asynccontextmanager
+async def _serve_page(supervisor: Supervisor, web: str | None) -> AsyncGenerator[None]:
+    if web is None:
+        yield
+        return
+    from .web.serving import serve_page
+
+    async with serve_page(supervisor, web):
+        yield
 
 
 def top(options: Options, host: str | None) -> int:

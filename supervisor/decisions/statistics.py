@@ -8,7 +8,7 @@ tool has at most 650 small numbers, and an answer costs a third of a microsecond
 same, takes twice as long.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from itertools import accumulate
 from math import frexp, ldexp
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 MOST_TOOLS: Final = 1000
 """Tools of one server that are counted by name; further ones count in the server's figures alone."""
+
+MOST_RECENT: Final = 100
+"""Calls of one server that are remembered one by one."""
 
 _SHORTEST, _LONGEST = 1e-6, 1e6
 """Seconds: what is outside counts as these."""
@@ -43,6 +46,22 @@ class CallCounts:
     """Calls the server answered with a result, `isError` included."""
     failed: int = 0
     """Calls that ended with an error."""
+
+
+@frozen
+class CallRecord:
+    """One call that has its outcome."""
+
+    tool: str | None
+    """The server's own name of the tool; None for a call of anything else."""
+    duration: float
+    """Seconds from its beginning to its outcome."""
+    error: str | None
+    """The name of the error's class; `Cancelled` where the caller gave up; None for a result, `isError` included."""
+    delivery: str
+    """`not_sent`, `unknown` or `answered`: whether the server may have acted on it."""
+    at: float
+    """The time of the outcome, on Trio's clock."""
 
 
 @frozen
@@ -188,6 +207,10 @@ class ServerTally:
     restarts: int = 0
     listed_at: float | None = None
     """The time at which its tools were listed last, on Trio's clock."""
+    recent: deque[tuple[str | None, float, str | None, str, float]] = field(
+        factory=lambda: deque[tuple[str | None, float, str | None, str, float]](maxlen=MOST_RECENT)
+    )
+    """The last calls that have their outcome, as fields of a `CallRecord`."""
     tools: dict[str, Tally] = field(factory=dict[str, Tally])
     others: Tally = field(factory=Tally)
     """The calls of no tool, or of one that is not counted by name."""

@@ -27,6 +27,7 @@ from ..tools.outcome import error_content
 from .auth.principal import EVERYTHING, Access, Principal
 from .bridge import Json, discover_result, initialize_result
 from .client_request import ClientRequest, GatewayEnding, check_request, to_client_error
+from .client_status import HeldCallStatus
 from .notifications import ClientNotifications
 from .sealing import SessionKeys
 from .upstream.ask_client import Unattended
@@ -198,6 +199,11 @@ class Gateway:
         finally:
             self._under_way -= request.method != LISTEN
             self._settled.set()
+
+    @property
+    def held(self) -> tuple[HeldCallStatus, ...]:
+        """The calls that wait for their clients."""
+        return self._upstream.held
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
         """End what outlasts the requests of clients without a session: calls that wait for them, and their instances.

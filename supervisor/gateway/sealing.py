@@ -68,29 +68,37 @@ class SessionKeys:
             raise ValueError(f"must be 1 to {MOST_SEALING_KEYS} keys, not {len(keys)}")
         if any(len(key) < LEAST_KEY for key in keys):
             raise ValueError(f"a key must have {LEAST_KEY} bytes or more")
+        self._first = keys[0]
         digests = (blake2b(key, digest_size=32, person=_PURPOSE) for key in keys)
         self._ciphers = [AESGCM(digest.digest()) for digest in digests]
         self._forged = InvalidTag
 
-    def seal(self, plain: bytes, bound: bytes) -> str | None:
+    def derive(self, purpose: bytes) -> bytes:
+        """A secret for another purpose, of 32 bytes: equal at all gateways whose first key is the same. `purpose`: its
+        name, of 16 bytes at most."""
+        return blake2b(self._first, digest_size=32, person=purpose).digest()
+
+    def seal(self, plain: bytes, bound: bytes, *, longest: int | None = None) -> str | None:
         """Seal bytes. None if the text would be too long.
 
         Args:
             plain: The bytes.
             bound: The associated data, without which they do not open.
+            longest: Characters of the text at most; None: `LONGEST_SEALED`.
         """
         nonce = os.urandom(_NONCE)
         text = _encode(nonce + self._ciphers[0].encrypt(nonce, plain, bound))
-        return text if len(text) <= LONGEST_SEALED else None
+        return text if len(text) <= (longest or LONGEST_SEALED) else None
 
-    def open(self, text: str, bound: bytes) -> bytes | None:
+    def open(self, text: str, bound: bytes, *, longest: int | None = None) -> bytes | None:
         """Open a text. None if no key has sealed it with these associated data.
 
         Args:
             text: As a client sends it: anything.
             bound: The associated data.
+            longest: Characters of a text that is read; None: `LONGEST_SEALED`.
         """
-        sealed = _decode(text)
+        sealed = _decode(text, longest or LONGEST_SEALED)
         if sealed is None:
             return None
         for cipher in self._ciphers:
@@ -118,9 +126,9 @@ def _encode(sealed: bytes) -> str:
     return urlsafe_b64encode(sealed).rstrip(b"=").decode()
 
 
-def _decode(text: str) -> bytes | None:
+def _decode(text: str, longest: int) -> bytes | None:
     """The bytes of a text; None if it is not written as `_encode` does: one thing has one text alone."""
-    if len(text) > LONGEST_SEALED or not text.isascii():
+    if len(text) > longest or not text.isascii():
         return None
     try:
         sealed = urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -37,13 +37,14 @@ _NO_SYN: Final = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 
 """`ldb [13]; jset #2, 0, 1; ret 0; ret -1`: all packets but those with which a connection begins."""
 
 
-def bind_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
+def bind_socket(host: str, port: int, *, reuse_port: bool = False, option: str = "--http") -> socket.socket:
     """Bind a socket, and listen unless the port is shared: that begins with `listen`.
 
     Args:
         host: An address of this machine.
         port: The port; 0: a free one.
         reuse_port: Another process of the same user may be bound to the same port, if it was bound in this way, too.
+        option: The option that has given the address.
 
     Raises:
         ConfigError: It cannot.
@@ -60,7 +61,7 @@ def bind_socket(host: str, port: int, *, reuse_port: bool = False) -> socket.soc
             listening.listen(LISTEN_BACKLOG)
     except OSError as error:
         listening.close()
-        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}", field="--http") from None
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}", field=option) from None
     _bound_unread(listening)
     return listening
 

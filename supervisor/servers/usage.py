@@ -71,15 +71,17 @@ class Usage:
         tally = self._tallies[server]
         tally.done += 1
         tally.of(tool).add(seconds)
+        tally.recent.append((tool, seconds, None, "answered", trio.current_time()))
         tally.in_flight -= 1
         if server in self._used_at or server not in self._configured:
             self._mark_used(server)
 
-    def fail_call(self, server: str, tool: str | None, error: str, delivery: str) -> None:
-        """A call of this server has failed with this class of error."""
+    def fail_call(self, server: str, tool: str | None, seconds: float, error: str, delivery: str) -> None:
+        """A call of this server has failed with this class of error, after so many seconds."""
         tally = self._tallies[server]
         tally.failed += 1
         tally.of(tool).failures[error, delivery] += 1
+        tally.recent.append((tool, seconds, error, delivery, trio.current_time()))
         tally.in_flight -= 1
         self._mark_used(server)
 

@@ -94,7 +94,7 @@ def test_what_is_in_use_is_kept_as_long():
         usage.begin_call("lab")
         usage.forget("lab")
         usage.watch("lab", 300)  # it is there again before its last call has ended
-        usage.fail_call("lab", "echo", "CallTimeout", "unknown")
+        usage.fail_call("lab", "echo", 0.2, "CallTimeout", "unknown")
         assert (gone, usage.tally("lab").failed) == (["lab"], 1)
 
     run_virtual(main)

@@ -15,6 +15,10 @@ RETRY_AFTER: Final = {"retry-after": "1"}
 """Headers of a refusal before anything was done: a balancer, or the client itself, may make the request again."""
 METRICS: Final = "/metrics"
 """The grant to read figures and use nothing else."""
+PAGE_GRANT: Final = "/ui"
+"""The grant to look at the page and use nothing else."""
+ACT_GRANT: Final = "/ui/act"
+"""The grant to look at the page, and to do all that can be done there."""
 
 
 def _check_globs(patterns: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -53,6 +57,16 @@ class Access:
         """True if figures of all servers may be read."""
         return self.allow is None or METRICS in self.allow
 
+    @property
+    def has_page(self) -> bool:
+        """True if the page may be looked at, which shows all servers and clients."""
+        return self.allow is None or PAGE_GRANT in self.allow or ACT_GRANT in self.allow
+
+    @property
+    def has_acts(self) -> bool:
+        """True if all may be done that can be done on the page."""
+        return self.allow is None or ACT_GRANT in self.allow
+
     def _tools_of(self, server: str) -> tuple[str, ...]:
         return _globs_of(tuple(self.allow or ()), server)
 
@@ -79,6 +93,11 @@ class Principal:
     """The difference from an earlier one of the same name, such as the digest of its token."""
     expires: float | None = field(default=None, eq=False)
     """Until when this holds, as a Unix time: streams end then. None: for good."""
+
+
+def principal_name(client: object) -> str | None:
+    """The name of a client for a person; None if it is not authenticated."""
+    return client.name if isinstance(client, Principal) else None
 
 
 class Refused(NurseryError):

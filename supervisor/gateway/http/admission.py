@@ -20,7 +20,8 @@ from mcp_nursery.actors.account import ANSWERS, REQUESTS, Account
 from mcp_nursery.actors.argument_checks import at_least_one, check_argument, choice, seconds
 from mcp_nursery.actors.version import VERSION
 
-from ..auth.principal import RETRY_AFTER, Principal, Refused
+from ..auth.principal import RETRY_AFTER, Principal, Refused, principal_name
+from ..client_status import ClientStatus
 from .exchange import HttpExchange
 
 if TYPE_CHECKING:
@@ -140,6 +141,11 @@ class BytesUnderWay:
         """Bytes that are kept now."""
         return self.account.total
 
+    def of(self, client: Hashable) -> int:
+        """Bytes that are kept of this client now."""
+        account = self._clients.get(client)
+        return 0 if account is None else account.total
+
     def reserve(self, client: Hashable, count: int, kind: str = REQUESTS) -> bool:
         """Keep so many bytes more. False if there is no room: nothing is kept then."""
         account = self._clients.get(client) or self._account_for(client)
@@ -224,6 +230,14 @@ class Admission:
             own.remove(exchange)
             if not own:
                 del self._exchanges[client]
+
+    @property
+    def status(self) -> tuple[ClientStatus, ...]:
+        """The principals with exchanges under way."""
+        return tuple(
+            ClientStatus(principal_name(client), len(exchanges), self._kept.of(client))
+            for client, exchanges in self._exchanges.items()
+        )
 
     def refuse(self, of: Callable[[Principal | None], bool], refusal: Callable[[], Refused]) -> None:
         """End the exchanges of these clients."""

@@ -20,6 +20,7 @@ from ...http_server.server import HttpServer, Tls
 from ...preload import ALL_MODULES
 from ..auth.jwt import WELL_KNOWN, OAuthResource
 from ..auth.principal import EVERYTHING, RETRY_AFTER, Authenticate, Principal, Refused, path_of
+from ..client_status import ClientsStatus
 from ..gateway import Gateway
 from .admission import LOOPBACK_NAMES, Admission, BytesUnderWay, GatewayFigures, HttpLimits, ServedNames
 from .exchange import Attendance, HttpExchange, Message, Receive, Send, expiry_refusal
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
 
 Metrics = Callable[[], Awaitable[bytes]]
+ServePage = Callable[[HttpExchange, Message], Awaitable[Callable[[HttpExchange], Awaitable[None]]]]
+"""`async (exchange, scope) -> serve`: identifies who asks, as `exchange.client`, and returns what answers. It raises
+`Refused`."""
 
 
 async def user_of(scope: Message) -> Principal | None:
@@ -54,6 +58,7 @@ class HttpApplication:
         limits: HttpLimits,
         meter_provider: "MeterProvider | None",
         metrics: Metrics | None,
+        page: ServePage | None,
     ) -> None:
         self._gateway = gateway
         self._server = server
@@ -61,6 +66,8 @@ class HttpApplication:
         self._authenticate = authenticate
         self._oauth = oauth
         self._metrics = metrics
+        self._page = page
+        self._limits = limits
         self._leaving = False
         self._figures = GatewayFigures(meter_provider)
         self._kept = BytesUnderWay(limits.kept, limits.kept_of_client)
@@ -73,6 +80,32 @@ class HttpApplication:
         """Bytes of messages to its clients that wait, and of their requests, by kind: `answers`, `news`, `questions`,
         `requests`."""
         return self._kept.account.kept
+
+    def clients(self) -> ClientsStatus:
+        """Return the clients as they are now: their sessions, requests, and calls that wait for them."""
+        limits = self._limits
+        return ClientsStatus(
+            sessions=self._sessions.status,
+            held=self._gateway.held,
+            clients=self._admission.status,
+            kept=self.kept,
+            most_kept=limits.kept,
+            most_kept_of_client=limits.kept_of_client,
+            most_sessions=limits.sessions,
+            most_requests=limits.requests,
+        )
+
+    async def end_session(self, key: str) -> bool:
+        """End a session, with all that is done for it, here and at gateways that share its notes. Its client may open
+        another.
+
+        Args:
+            key: The session: see `SessionStatus.key`.
+
+        Returns:
+            False if there is none, or no more.
+        """
+        return await self._sessions.end_of_key(key)
 
     def leave(self) -> None:
         """From now on `/readyz` is 503, so that who distributes requests sends no more of them; everything goes on."""
@@ -121,7 +154,9 @@ class HttpApplication:
                 )
             except UnknownServer as error:
                 raise Refused(HTTPStatus.NOT_FOUND, str(error)) from None
-            serve = self._messages.serve
+            serve: Callable[[HttpExchange], Awaitable[None]] = self._messages.serve
+        elif first == "ui" and self._page is not None:
+            serve = await self._page(exchange, scope)
         elif first == "metrics" and not rest and self._metrics is not None:
             exchange.client = await self._authenticate(scope)
             serve = partial(self._show, self._metrics)
@@ -163,6 +198,7 @@ async def open_http(
     limits: HttpLimits | None = None,
     meter_provider: "MeterProvider | None" = None,
     metrics: Metrics | None = None,
+    page: ServePage | None = None,
 ) -> AsyncGenerator[HttpApplication, None]:
     """The gateway as an ASGI application, for as long as the block lasts. To be run on Trio.
 
@@ -184,6 +220,7 @@ async def open_http(
         meter_provider: OpenTelemetry's, for figures of clients.
         metrics: `async () -> bytes`, all figures in the text format of Prometheus, for `/metrics`. Who may use only a
             part of the servers reads them only if `/metrics` is among its globs.
+        page: What answers under `/ui`: see `ServePage`.
 
     Raises:
         ValueError: One of `hosts` has a port, or one of `origins` a path, or the like.
@@ -205,6 +242,7 @@ async def open_http(
                 limits=limits or HttpLimits(),
                 meter_provider=meter_provider,
                 metrics=metrics,
+                page=page,
             )
         finally:
             nursery.cancel_scope.cancel()

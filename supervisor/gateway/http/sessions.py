@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from http import HTTPStatus
 from typing import Any, Final
@@ -24,9 +25,10 @@ from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.protocol import JsonRpcError
 
 from ...session_notes import NoteChange, SessionNote
-from ..auth.principal import RETRY_AFTER, Principal, Refused
+from ..auth.principal import RETRY_AFTER, Principal, Refused, principal_name
 from ..bridge import Json, as_object
 from ..client_request import ClientRequest, offered_version
+from ..client_status import SessionStatus
 from ..clients import Backlog, ClientSession, Notification
 from ..gateway import Gateway
 from ..notifications import UPDATED
@@ -75,6 +77,10 @@ class HttpSession:
     """The view of its client."""
     client: ClientSession | None = None
     version: str = ""
+    opened_at: float = field(factory=trio.current_time)
+    """The time at which it began here, on Trio's clock."""
+    key: str = field(factory=partial(secrets.token_hex, 8))
+    """The name of it for who watches the gateway: its id is a credential."""
     digest: str = ""
     """The name of it in the notes; empty: it does not outlive this gateway."""
     noted: SessionNote = field(factory=SessionNote)
@@ -91,6 +97,24 @@ class HttpSession:
     backlog: Backlog = field(factory=Backlog)
     """The notifications that wait for its client."""
     _asked: dict[str, _Asked] = field(factory=dict[str, _Asked])
+
+    @property
+    def status(self) -> SessionStatus:
+        """The session as a person sees it."""
+        client = self.client
+        info = {} if client is None else as_object(client.info)
+        program = " ".join(part for part in (info.get("name"), info.get("version")) if isinstance(part, str))
+        return SessionStatus(
+            key=self.key,
+            client=principal_name(self.owner),
+            program=program or None,
+            protocol_version=self.version,
+            server=self.server,
+            age=trio.current_time() - self.opened_at,
+            requests=self._in_use,
+            subscriptions=0 if client is None else len(client.subscribed),
+            waiting=len(self.backlog),
+        )
 
     def enter(self) -> None:
         """Count a request of its client: the session is not idle."""
@@ -320,6 +344,19 @@ class HttpSessions:
         session.scope.cancel()
         if self._keys is not None:
             self._revoke(session.id, self._keys.max_age)
+
+    @property
+    def status(self) -> tuple[SessionStatus, ...]:
+        """The sessions that are open, the oldest first."""
+        return tuple(session.status for session in self._open.values())
+
+    async def end_of_key(self, key: str) -> bool:
+        """End the session of this key everywhere. False if there is none."""
+        for session in self._open.values():
+            if session.key == key:
+                await self.end_everywhere(session)
+                return True
+        return False
 
     async def end_everywhere(self, session: HttpSession) -> None:
         """End a session here, and at all gateways that have its note."""

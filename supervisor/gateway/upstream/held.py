@@ -25,9 +25,10 @@ from mcp_nursery.actors.account import own_weight
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, LATEST_HANDSHAKE_VERSION, JsonRpcError
 from mcp_nursery.actors.queues import BoundedQueue, WhenFull
 
-from ..auth.principal import Principal
+from ..auth.principal import Principal, principal_name
 from ..bridge import Json, as_object
 from ..client_request import ClientRequest
+from ..client_status import HeldCallStatus
 from ..clients import BACKLOG_BYTES
 from ..sealing import SessionKeys, bind
 
@@ -156,6 +157,11 @@ class HeldCall:
             raise
 
     @property
+    def open_questions(self) -> int:
+        """Questions that wait for an answer."""
+        return sum(not each.answered.is_set() for each in self._questions.values())
+
+    @property
     def questions(self) -> Json:
         """The open questions, as the newer protocol has them."""
         return {
@@ -252,6 +258,21 @@ class HeldCalls:
         del self._held[state]
         scope.cancel()
         return await self._attend(call, request)
+
+    @property
+    def status(self) -> tuple[HeldCallStatus, ...]:
+        """The calls that wait for their clients, the longest first."""
+        return tuple(
+            HeldCallStatus(
+                client=principal_name(call.request.principal),
+                server=call.server,
+                method=call.request.method,
+                name=name if isinstance(name := call.request.params.get("name"), str) else None,
+                questions=call.open_questions,
+                expires_in=max(0.0, scope.deadline - trio.current_time()),
+            )
+            for call, scope in self._held.values()
+        )
 
     def end(self, of: Callable[[Hashable], bool]) -> None:
         """Give up the calls of these principals, whether they come back or not."""

@@ -57,6 +57,7 @@ from ...supervisor import Supervisor
 from ..auth.principal import Principal
 from ..bridge import Json, bridge_result, build_envelope, is_modern, server_info_of, strip_hop
 from ..client_request import ClientRequest
+from ..client_status import HeldCallStatus
 from ..sealing import SessionKeys
 from ..views.view import RequestRoute, protocol_of
 from .ask_client import NobodyAsked, Unattended, approve
@@ -91,6 +92,11 @@ class Upstream:
         self._held = HeldCalls(nursery, hold, session_keys, lambda server: spec_digest(supervisor.spec(server)))
         self._hold = hold
         self._unattended: Unattended = unattended
+
+    @property
+    def held(self) -> tuple[HeldCallStatus, ...]:
+        """The calls that wait for their clients."""
+        return self._held.status
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
         """End the held calls and the instances of these clients: see `Gateway.end_clients`."""

@@ -1,0 +1,150 @@
+"""The acts of the page: what they are, what they ask first, and what is said of their outcome."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeAlias
+
+import trio
+from attrs import frozen
+
+from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.supervisor import Supervisor
+from mcp_nursery.supervisor.gateway.client_status import ClientsStatus
+from mcp_nursery.supervisor.status import ServerState
+
+from ..failures import message_of
+from ..output import safe_line
+from ..statuses import line_of_event
+from .changes import digest_of
+from .layout import Flash, csrf_field, document, url
+from .markup import h
+from .visitors import Visitor
+
+FormFields: TypeAlias = Mapping[str, str]
+"""The fields of a form that a browser has sent, by names."""
+PATIENCE: Final = 60.0
+"""Seconds in which an act has its outcome, or is given up."""
+
+
+@frozen
+class PageHost:
+    """All that the page shows and acts on."""
+
+    supervisor: Supervisor
+    """The supervisor of the servers."""
+    clients: Callable[[], ClientsStatus] | None = None
+    """Returns the clients of the gateway in front; None: there is none."""
+    end_session: Callable[[str], Awaitable[bool]] | None = None
+    """Ends a session of these: see `HttpApplication.end_session`."""
+
+
+class ActFailed(Exception):
+    """The reason why an act was not done, one line."""
+
+
+@frozen
+class Act:
+    """Something that a person may do."""
+
+    label: str
+    """The name of it for people."""
+    run: Callable[[PageHost, FormFields], Awaitable[str]]
+    """Does it. Returns what has become of it."""
+    question: Callable[[PageHost, FormFields], str | None]
+    """Returns the consequence that is asked about first; None: it can be undone."""
+    to: str = "/server"
+    """The page that follows."""
+
+    def back(self, form: FormFields) -> str:
+        """The address of the page that follows."""
+        return url(self.to, name=form.get("server", "")) if self.to == "/server" else url(self.to)
+
+
+def _ask(consequence: str | None) -> Callable[[PageHost, FormFields], str | None]:
+    return lambda _host, _form: consequence
+
+
+def _ask_if_connected(host: PageHost, form: FormFields) -> str | None:
+    states = {status.name: status.state for status in host.supervisor.status()}
+    connected = states.get(form.get("server", "")) is ServerState.CONNECTED
+    return "Calls that are under way there are lost." if connected else None
+
+
+async def _reconnect(host: PageHost, form: FormFields) -> str:
+    server = form.get("server", "")
+    await host.supervisor.reconnect(server)
+    return f"{safe_line(server)} is connected."
+
+
+async def _stop(host: PageHost, form: FormFields) -> str:
+    server = form.get("server", "")
+    await host.supervisor.stop_server(server)
+    return f"{safe_line(server)} is stopped, until somebody starts it."
+
+
+async def _start(host: PageHost, form: FormFields) -> str:
+    server = form.get("server", "")
+    await host.supervisor.start_server(server)
+    status = await host.supervisor.wait_connected(server)
+    return f"{safe_line(server)} is {status.state}."
+
+
+async def _reload(host: PageHost, _form: FormFields) -> str:
+    return f"{line_of_event(await host.supervisor.reload())}."
+
+
+async def _accept(host: PageHost, form: FormFields) -> str:
+    server, tool = form.get("server", ""), form.get("tool", "")
+    for change in host.supervisor.definition_changes:
+        if (change.server, change.tool) == (server, tool):
+            if digest_of(change) != form.get("digest"):
+                raise ActFailed(f"{safe_line(tool)} has changed again: look at it as it is now.")
+            await host.supervisor.accept_change(change)
+            return f"{safe_line(tool)} is accepted as it is now."
+    raise ActFailed(f"{safe_line(tool)} does not differ any more.")
+
+
+async def _end_session(host: PageHost, form: FormFields) -> str:
+    if host.end_session is None or not await host.end_session(form.get("session", "")):
+        raise ActFailed("This session has ended already.")
+    return "The session has ended."
+
+
+ACTS: Final[Mapping[str, Act]] = {
+    "reconnect": Act("Reconnect", _reconnect, _ask_if_connected),
+    "stop": Act("Stop", _stop, _ask_if_connected),
+    "start": Act("Start", _start, _ask(None)),
+    "reload": Act("Reload the configuration", _reload, _ask("Servers whose entries have changed begin again."), "/"),
+    "accept": Act("Accept the new definition of", _accept, _ask("Models see it from then on.")),
+    "end_session": Act("End the session", _end_session, _ask("Its requests are cancelled."), "/clients"),
+}
+
+
+async def perform(act: Act, host: PageHost, form: FormFields) -> Flash:
+    """Do it. Returns what is said of it."""
+    with trio.move_on_after(PATIENCE):
+        try:
+            return Flash(await act.run(host, form))
+        except ActFailed as error:
+            return Flash(str(error), good=False)
+        except NurseryError as error:
+            return Flash(f"{act.label}: {message_of(error)}", good=False)
+    return Flash(f"{act.label}: no outcome after {PATIENCE:.0f} s.", good=False)
+
+
+def confirm_page(visitor: Visitor, act: Act, question: str, form: FormFields) -> str:
+    """The page that asks before an act. `question`: its consequence."""
+    given = {name: value for name, value in form.items() if name not in ("csrf", "sure")}
+    fields = [h("input", type="hidden", name=name, value=value) for name, value in given.items()]
+    asked = h(
+        "form",
+        csrf_field(visitor),
+        fields,
+        h("input", type="hidden", name="sure", value="yes"),
+        h("button", "Yes"),
+        h("a", "No, go back", href=act.back(form)),
+        method="post",
+        action="/ui/act",
+        class_="acts",
+    )
+    about = " ".join(filter(None, (act.label, safe_line(form.get("tool") or form.get("server")))))
+    return document(f"{about}?", visitor, h("p", question), asked)

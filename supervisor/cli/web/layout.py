@@ -1,0 +1,224 @@
+"""The frame of every page, and the pieces that several pages show."""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
+from typing import Final
+from urllib.parse import urlencode
+
+import trio
+from attrs import field, frozen
+
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.supervisor.status import ServerStatus
+
+from ..output import safe_line
+from .history import SAMPLE, EventRecord, Load
+from .markup import Child, Html, h, join
+from .visitors import Visitor
+
+_HEIGHT: Final = 16
+"""The height of a plot, in its own units; each point is one unit wide."""
+_PLOTTED: Final = 60
+"""Points of a plot."""
+
+
+@frozen
+class Part:
+    """A part of a page, which is sent again when it has changed."""
+
+    id: str
+    """The id of its element."""
+    signature: object = field(repr=False)
+    """All that it shows, but for clocks, which browsers move on: equal if nothing has changed."""
+    render: Callable[[], Html] = field(repr=False)
+    """Makes it."""
+    order: str = ""
+    """The place among its like, as text that is sorted; empty: it has a place of its own."""
+
+
+@frozen
+class Flash:
+    """A message about what became of an act, shown once."""
+
+    text: str
+    good: bool = True
+
+
+def element_id(kind: str, name: str) -> str:
+    """The id of an element about something with any name."""
+    return f"{kind}-{blake2b(name.encode(errors='surrogatepass'), digest_size=8).hexdigest()}"
+
+
+def url(path: str, **query: str) -> str:
+    """The address of one of the pages."""
+    asked = {key: value.encode(errors="replace") for key, value in query.items()}
+    return f"/ui{path}?{urlencode(asked)}" if asked else f"/ui{path}"
+
+
+def document(title: str, visitor: Visitor, *content: Child, live: str | None = None, flash: Flash | None = None) -> str:
+    """A whole page.
+
+    Args:
+        title: Its name, which its heading says too.
+        visitor: Who looks.
+        content: All under the heading.
+        live: The address of its changes; None: it has none.
+        flash: A message above it.
+    """
+    page = h(
+        "html",
+        h(
+            "head",
+            h("meta", charset="utf-8"),
+            h("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            h("title", f"{title} · mcp-nursery"),
+            h("link", rel="stylesheet", href="/ui/static/style.css"),
+            h("link", rel="icon", href="/ui/static/icon.svg"),
+            h("script", src="/ui/static/live.js", defer=True),
+        ),
+        h(
+            "body",
+            h("a", "Skip to the content", class_="skip", href="#content"),
+            h("header", _navigation(visitor)),
+            h("p", "The gateway does not answer. Trying again …", id="away", class_="bad", role="status", hidden=True),
+            h(
+                "main",
+                h("h1", safe_line(title)),
+                None if flash is None else flash_of(flash),
+                *content,
+                id="content",
+                tabindex=-1,
+                data_live=live,
+            ),
+        ),
+        lang="en",
+    )
+    return f"<!doctype html>\n{page}"
+
+
+def _navigation(visitor: Visitor) -> Html:
+    pages = [("Servers", "/ui"), ("Clients", "/ui/clients")] if visitor.may_look else []
+    links = [h("li", h("a", name, href=href)) for name, href in pages]
+    leave = None
+    if visitor.principal is not None:
+        button = h("button", f"Log out {safe_line(visitor.principal.name)}", class_="plain")
+        leave = h("form", csrf_field(visitor), button, method="post", action="/ui/logout")
+    return h("nav", h("strong", "mcp-nursery"), h("ul", links), leave, aria_label="Pages")
+
+
+def csrf_field(visitor: Visitor) -> Html:
+    """The field of a form that proves that it is ours."""
+    return h("input", type="hidden", name="csrf", value=visitor.csrf)
+
+
+def flash_of(flash: Flash) -> Html:
+    """A message about what became of an act."""
+    return h("p", flash.text, class_="good" if flash.good else "bad", role="status" if flash.good else "alert")
+
+
+def act_form(visitor: Visitor, label: str, act: str, **given: str) -> Html:
+    """A button that does something, for who may act."""
+    fields = [h("input", type="hidden", name=name, value=value) for name, value in {"act": act, **given}.items()]
+    button = h("button", label, disabled=not visitor.may_act)
+    return h("form", csrf_field(visitor), fields, button, method="post", action="/ui/act", class_="act")
+
+
+# -- pieces -----------------------------------------------------------------------------------------------------------
+
+
+def state_of(state: ServerState) -> Html:
+    """A state, as a word with a mark."""
+    return h("span", str(state).replace("_", " "), class_=f"state {state}")
+
+
+def _unix(at: float) -> float:
+    """The Unix time of a time on Trio's clock, which every function here takes."""
+    return time.time() - (trio.current_time() - at)
+
+
+def since(at: float) -> Html:
+    """The time since then, which goes on."""
+    return h("time", spoken(trio.current_time() - at), data_since=f"{_unix(at):.1f}")
+
+
+def until(at: float) -> Html:
+    """The time until then, which goes on."""
+    return h("time", spoken(max(0.0, at - trio.current_time())), data_until=f"{_unix(at):.1f}")
+
+
+def clock(at: float) -> Html:
+    """A time of the day."""
+    unix = _unix(at)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix))
+    return h("time", time.strftime("%H:%M:%S", time.localtime(unix)), datetime=stamp, title=stamp)
+
+
+def spoken(seconds: float) -> str:
+    """Seconds in words: `4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    whole = int(seconds)
+    for size, unit, small, part in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // small} {part}"
+    return f"{whole} s"
+
+
+def start_of(status: ServerStatus) -> Html | None:
+    """The number of a server's start, and when the next one is due; None if it is connected or off."""
+    trying = status.state is ServerState.WAITING or (status.state is ServerState.CONNECTING and status.attempt > 1)
+    if not trying:
+        return None
+    said = f"start {status.attempt} of {status.max_attempts}"
+    due = None if status.retry_in is None else join(" in ", until(trio.current_time() + status.retry_in))
+    return h("span", said, due, class_="quiet")
+
+
+def uptime_of(status: ServerStatus) -> Html | None:
+    """The time since a server was connected; None if it is not."""
+    return None if status.uptime is None else since(trio.current_time() - status.uptime)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A duration in words: `1.25 ms`, `2.4 s`."""
+    if seconds is None:
+        return "-"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def plot(load: Sequence[Load]) -> Html | None:
+    """The calls of the last ten minutes, drawn; None if there were none."""
+    done, failed = sum(each.done for each in load), sum(each.failed for each in load)
+    if not done + failed:
+        return None
+    most = max(each.done + each.failed for each in load)
+    first = _PLOTTED - len(load)
+    bars: list[Html] = []
+    for number, each in enumerate(load, first):
+        bars += _bar(number, 0, each.done, most, "done")
+        bars += _bar(number, each.done, each.failed, most, "failed")
+    said = f"{done} calls answered and {failed} failed in the last {len(load) * SAMPLE / 60:.0f} min"
+    return h("svg", bars, viewBox=f"0 0 {_PLOTTED} {_HEIGHT}", class_="plot", role="img", aria_label=said)
+
+
+def _bar(number: int, below: int, count: int, most: int, kind: str) -> Iterable[Html]:
+    if not count:
+        return
+    height, base = count / most * _HEIGHT, below / most * _HEIGHT
+    top = f"{_HEIGHT - base - height:.2f}"
+    yield h("rect", x=number, y=top, width=1, height=f"{height:.2f}", class_=kind)
+
+
+def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]], *, empty: str) -> Html:
+    """A table; where it has no rows, a sentence says so."""
+    body = [h("tr", [h("td", cell) for cell in row]) for row in rows]
+    if not body:
+        return h("p", empty, class_="quiet")
+    head = h("thead", h("tr", [h("th", name, scope="col") for name in heads]))
+    whole = h("table", h("caption", caption), head, h("tbody", body))
+    return h("div", whole, class_="wide", tabindex=0, role="region", aria_label=caption)
+
+
+def events_of(records: Iterable[EventRecord]) -> Html:
+    """Events, the latest first."""
+    lines = [h("li", clock(record.at), " ", safe_line(record.line)) for record in records]
+    return h("ol", lines, class_="events") if lines else h("p", "Nothing has happened yet.", class_="quiet")

@@ -1,0 +1,52 @@
+"""Markup, made by functions that escape: what servers and clients say is text on the page, whatever they say."""
+
+from collections.abc import Iterable
+from html import escape
+from typing import Final, TypeAlias
+
+VOID: Final = frozenset({"input", "link", "meta"})
+"""Elements without content."""
+
+
+class Html(str):
+    """Markup. Made by `h` and `join` alone; any other string is text, and is escaped where it meets markup."""
+
+    __slots__ = ()
+
+
+Child: TypeAlias = "str | int | Iterable[str | int | None] | None"
+"""Text or markup, several of them, or nothing."""
+
+
+def h(tag: str, /, *children: Child, **attributes: str | int | bool | None) -> Html:
+    """Make an element.
+
+    Args:
+        tag: Its name.
+        children: Its content.
+        attributes: Its attributes; `class_` and `for_` without the last character, `_` in others as `-`. True stands
+            without a value; False and None do not stand at all.
+    """
+    written = "".join(
+        f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
+        for name, value in attributes.items()
+        if value is not None and value is not False
+    )
+    if tag in VOID:
+        return Html(f"<{tag}{written}>")
+    return Html(f"<{tag}{written}>{join(*children)}</{tag}>")
+
+
+def join(*children: Child) -> Html:
+    """Make markup of several pieces."""
+    return Html("".join(map(_text, children)))
+
+
+def _text(child: Child) -> str:
+    if isinstance(child, Html):
+        return child
+    if isinstance(child, str):
+        return escape(child)
+    if child is None or isinstance(child, int):
+        return "" if child is None else str(child)
+    return "".join(map(_text, child))

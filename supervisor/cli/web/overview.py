@@ -1,0 +1,103 @@
+"""The first page: every server, those in trouble first."""
+
+from collections.abc import Sequence
+
+from mcp_nursery.supervisor import Supervisor
+from mcp_nursery.supervisor.status import ServerStatus
+
+from ..output import safe_line
+from ..statuses import counts, severity
+from .history import History, latest
+from .layout import Part, act_form, element_id, events_of, milliseconds, plot, start_of, state_of, uptime_of, url
+from .markup import Html, h, join
+from .visitors import Visitor
+
+HEADS = ("Server", "State", "Up", "Tools", "Under way", "p50", "p99", "Failed", "Last ten minutes")
+SHOWN_EVENTS = 20
+"""Events on this page."""
+
+
+class Overview:
+    """All servers of a supervisor."""
+
+    title = "Servers"
+
+    def __init__(self, supervisor: Supervisor, history: History, visitor: Visitor) -> None:
+        self._supervisor = supervisor
+        self._history = history
+        self._visitor = visitor
+
+    def parts(self) -> Sequence[Part]:
+        """The parts of the page as they are now."""
+        statuses = self._supervisor.status()
+        said = counts(statuses)
+        under_way = sum(status.calls.in_flight for status in statuses)
+        events = latest(self._history.events)[:SHOWN_EVENTS]
+        return [
+            Part("counts", (said, under_way), lambda: h("p", f"{said}. {under_way} calls under way.", id="counts")),
+            Part("events", tuple(events), lambda: h("section", h("h2", "Events"), events_of(events), id="events")),
+            *(self._row(number, status) for number, status in enumerate(statuses)),
+        ]
+
+    def _row(self, number: int, status: ServerStatus) -> Part:
+        seen = self._history.statistics.get(status.name)
+        latency = None if seen is None else seen.latency
+        load = tuple(self._history.of(status.name).load)
+        busy = load if any(each.done or each.failed for each in load) else ()
+        shown = (
+            *(number, status.state, status.incarnation, status.attempt, status.retry_in is None, status.error),
+            *(status.tool_count, status.calls, status.breaker is None, latency, busy, len(status.instances)),
+        )
+        id_, order = element_id("server", status.name), f"{severity(status)}-{number:08}"
+
+        def render() -> Html:
+            more = f" +{len(status.instances)}" if status.instances else ""
+            cells = (
+                h("a", safe_line(status.name), href=url("/server", name=status.name), id=f"{id_}-link"),
+                join(state_of(status.state), start_of(status), h("small", safe_line(status.error or ""))),
+                uptime_of(status),
+                f"{status.tool_count}",
+                f"{status.calls.in_flight}",
+                milliseconds(None if latency is None else latency.p50),
+                milliseconds(None if latency is None else latency.p99),
+                f"{status.calls.failed}",
+                plot(busy),
+            )
+            first = h("span", cells[0], h("small", f"{status.transport or ''}{more}"), role="rowheader")
+            rest = [
+                h("span", cell, role="cell", data_head=head) for cell, head in zip(cells[1:], HEADS[1:], strict=True)
+            ]
+            return h(
+                "div",
+                first,
+                rest,
+                id=id_,
+                role="row",
+                class_="server",
+                data_list="servers",
+                data_order=order,
+            )
+
+        return Part(id_, shown, render, order)
+
+    def content(self, parts: Sequence[tuple[Part, Html]]) -> Html:
+        """The page of these parts."""
+        fixed = {part.id: html for part, html in parts[:2]}
+        rows = sorted(parts[2:], key=lambda each: each[0].order)
+        head = h("div", [h("span", name, role="columnheader") for name in HEADS], role="row", class_="heads")
+        label = h("label", "Filter ", h("input", id="filter", type="search", data_filters="servers"))
+        return join(
+            fixed["counts"],
+            h("p", label),
+            h(
+                "div",
+                h("div", head, role="rowgroup"),
+                h("div", [html for _, html in rows], id="servers", role="rowgroup"),
+                role="table",
+                aria_label="Servers",
+                class_="servers",
+            ),
+            None if rows else h("p", "No server is configured.", class_="quiet"),
+            h("div", act_form(self._visitor, "Reload the configuration", "reload"), class_="acts"),
+            fixed["events"],
+        )

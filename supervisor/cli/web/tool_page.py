@@ -1,0 +1,142 @@
+"""The page on which a person tries a tool."""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from mcp_nursery.actors.errors import CallError, NotApproved, NurseryError
+from mcp_nursery.supervisor import Approval, Supervisor, Tool, ToolResult
+from mcp_nursery.supervisor.tools.approval_rules import ApprovalRequest
+
+from ..failures import message_of
+from ..output import safe_line, safe_text
+from .acts import PATIENCE, FormFields
+from .layout import csrf_field, document, milliseconds, url
+from .markup import Html, h, join
+from .server_page import LONGEST_SHOWN
+from .tool_form import WronglyFilled, arguments_of, fields_of
+from .visitors import Visitor
+
+LONGEST_RESULT = 100_000
+"""Characters of a result that are shown."""
+MOST_CONTENT = 100
+"""Pieces of content that are listed."""
+
+
+class ToolPage:
+    """One tool of a server, to be tried."""
+
+    def __init__(self, supervisor: Supervisor, visitor: Visitor, server: str, tool: str) -> None:
+        self._supervisor = supervisor
+        self._visitor = visitor
+        self._server = server
+        self.tool: Tool | None = None
+        """The tool; None if there is none of this name."""
+        self._problem = ""
+        try:
+            self.tool = supervisor.tool(tool, server=server)
+        except NurseryError as error:
+            self._problem = str(error)
+
+    @property
+    def status(self) -> HTTPStatus:
+        """The status of its response."""
+        return HTTPStatus.NOT_FOUND if self.tool is None else HTTPStatus.OK
+
+    async def answer(self, form: FormFields) -> str:
+        """Call the tool with what was filled in. Returns the page that follows: with the result, or the reason why
+        nothing was called, or the question whether it is to be called."""
+        tool, sure = self.tool, form.get("sure") == "yes"
+        if tool is None:
+            return self.document({})
+        try:
+            arguments = arguments_of(tool.input_schema, form)
+        except WronglyFilled as error:
+            return self.document(form, problem=str(error))
+        asks = tool.requires_approval and not sure
+
+        async def approve(_request: ApprovalRequest) -> Approval:
+            nonlocal asks
+            asks = not sure
+            return Approval.ALLOW if sure else Approval.DENY
+
+        if asks:
+            return self.document(form, asks=True)
+        try:
+            await self._supervisor.agree(tool.server, tool.tool, arguments, approve=approve)
+            result = await self._supervisor.call_tool(tool.tool, arguments, server=tool.server, timeout=PATIENCE)
+        except NotApproved as error:
+            return self.document(form, asks=True) if asks else self.document(form, problem=message_of(error))
+        except NurseryError as error:
+            delivery = f" Delivery: {error.delivery.replace('_', ' ')}." if isinstance(error, CallError) else ""
+            return self.document(form, problem=f"{message_of(error)}.{delivery}")
+        return self.document(form, result=result)
+
+    def document(
+        self,
+        given: Mapping[str, str],
+        *,
+        result: ToolResult | None = None,
+        problem: str | None = None,
+        asks: bool = False,
+    ) -> str:
+        """The whole page.
+
+        Args:
+            given: What was filled in, by names of fields.
+            result: The answer to a call.
+            problem: Why nothing was called.
+            asks: Whether the next press is the agreement to the call.
+        """
+        tool = self.tool
+        if tool is None:
+            return document("No such tool", self._visitor, h("p", self._problem))
+        back = h("p", h("a", f"Back to {safe_line(self._server)}", href=url("/server", name=self._server)))
+        label = "Yes, call it" if asks else "Call"
+        form = h(
+            "form",
+            csrf_field(self._visitor),
+            h("input", type="hidden", name="server", value=self._server),
+            h("input", type="hidden", name="tool", value=tool.tool),
+            h("input", type="hidden", name="sure", value="yes") if asks else None,
+            fields_of(tool.input_schema, given),
+            h("button", label, disabled=not self._visitor.may_act),
+            method="post",
+            action="/ui/tool",
+        )
+        schema = json.dumps(tool.input_schema, indent=2, ensure_ascii=False)
+        content = (
+            back,
+            h("p", safe_line(tool.full_description)[:LONGEST_SHOWN]),
+            None if problem is None else h("p", problem, class_="bad", role="alert"),
+            h("p", _question(tool), class_="warning", role="alert") if asks else None,
+            form,
+            None if result is None else result_of(result),
+            h("details", h("summary", "Schema"), h("pre", safe_text(schema)[:LONGEST_SHOWN])),
+        )
+        return document(tool.tool, self._visitor, *content)
+
+
+def _question(tool: Tool) -> str:
+    hints = tool.hints
+    said = "is said to change nothing" if hints.read_only else "may change things"
+    return f"{safe_line(tool.tool)} {said}, and the rules want somebody to agree. Call it with these arguments?"
+
+
+def result_of(result: ToolResult) -> Html:
+    """The answer of a tool."""
+    kinds = [str(each.type) for each in result.content[:MOST_CONTENT]]
+    facts = f"Answered in {milliseconds(result.duration)}: {', '.join(kinds) or 'nothing'}."
+    structured = result.structured
+    return h(
+        "section",
+        h("h2", "The tool reports an error" if result.is_error else "Result"),
+        h("p", facts, class_="bad" if result.is_error else "good", role="status"),
+        h("pre", safe_text(result.full_text)[:LONGEST_RESULT], id="result"),
+        None if structured is None else join(h("h3", "Structured"), h("pre", _pretty(structured))),
+    )
+
+
+def _pretty(value: Any) -> str:
+    return safe_text(json.dumps(value, indent=2, ensure_ascii=False))[:LONGEST_RESULT]
