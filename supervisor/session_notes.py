@@ -49,6 +49,19 @@ class SessionNotes(Protocol):
         """
         ...
 
+    async def report(self, replica: str, report: str, seconds: float) -> Mapping[str, str] | None:
+        """Write the report of this replica in place of its last one.
+
+        Args:
+            replica: The name of this gateway among those that share the notes.
+            report: A text about it.
+            seconds: How long a report counts.
+
+        Returns:
+            The reports that count, by replica, this one among them; None if they cannot be read, or nobody shares them.
+        """
+        ...
+
     async def changed_notes(self, seconds: float) -> Mapping[str, SessionNote] | None:
         """The notes that have changed in the last so many seconds, by session; None if they cannot be read."""
         ...

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from mcp_nursery.supervisor.status import ServerStatus, SupervisorStatistics
 
     from .web.page import WebPage
+    from .web.replicas import ReplicaReport, Replicas
     from .web.visitors import Visitors
 
 logger: Final = logging.getLogger(__name__)
@@ -114,6 +116,7 @@ class HttpFront:
         self._shared = reuse_port or self._passed_on
         self._lame_duck = LAST_REQUESTS * self._shared if lame_duck is None else lame_duck
         self._application: HttpApplication | None = None
+        self._replicas: Replicas | None = None
 
     @property
     def session_keys(self) -> SessionKeys | None:
@@ -200,19 +203,20 @@ class HttpFront:
             if self._binds_shared:
                 listen(self._listening)
             self._announce()
-            await serve_http(
-                gateway,
-                application,
-                self._listening,
-                tls=self._tls,
-                connections=limits.connections,
-                connections_of_address=None if self._behind_proxy else limits.connections_of_address,
-                lame_duck=self._lame_duck,
-                shared=self._shared,
-                passed_on=self._passed_on,
-                drain=drain,
-                stop=stop,
-            )
+            async with run_alongside(partial(self._report, gateway, application)):
+                await serve_http(
+                    gateway,
+                    application,
+                    self._listening,
+                    tls=self._tls,
+                    connections=limits.connections,
+                    connections_of_address=None if self._behind_proxy else limits.connections_of_address,
+                    lame_duck=self._lame_duck,
+                    shared=self._shared,
+                    passed_on=self._passed_on,
+                    drain=drain,
+                    stop=stop,
+                )
 
     @asynccontextmanager
     async def _open_page(self, gateway: Gateway) -> "AsyncGenerator[WebPage | None, None]":
@@ -223,8 +227,20 @@ class HttpFront:
         from .web.acts import PageHost
         from .web.page import open_page
 
-        async with open_page(PageHost(gateway.supervisor, self._clients, self._end_session), self._visitors) as page:
+        host = PageHost(gateway.supervisor, self._clients, self._end_session, self._replica_reports)
+        async with open_page(host, self._visitors) as page:
             yield page
+
+    async def _report(self, gateway: Gateway, application: HttpApplication) -> None:
+        """Report to replicas that share the state, whether there is a page here or not: others may have one."""
+        if gateway.session_notes.others_write:
+            from .web.replicas import Replicas, own_name
+
+            self._replicas = Replicas(gateway.session_notes, own_name(self._listening.getsockname()[1]))
+            await self._replicas.run(gateway.supervisor, application)
+
+    def _replica_reports(self) -> "Mapping[str, ReplicaReport]":
+        return {} if self._replicas is None else self._replicas.reports
 
     def _clients(self) -> ClientsStatus:
         assert self._application is not None  # it is asked for its page

@@ -135,7 +135,7 @@ def _describe_breaker(breaker: BreakerStatus) -> str:
 
 # -- lines ------------------------------------------------------------------------------------------------------------
 
-_MOST_NAMES = 5
+MOST_NAMES = 5
 """Tools, or servers, that one line names."""
 
 
@@ -169,8 +169,8 @@ def _reload_counts(event: Reloaded) -> str:
 
 
 def _first_names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"{', '.join(names[:_MOST_NAMES])}{more}"
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"
 
 
 _ListChanged = ToolsChanged | ResourcesChanged | PromptsChanged

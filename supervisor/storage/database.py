@@ -78,6 +78,13 @@ MIGRATIONS: Final[tuple[tuple[int, tuple[str, ...]], ...]] = (
             "CREATE INDEX sessions_at ON mcp_nursery.sessions (at)",
         ),
     ),
+    (
+        1,
+        (
+            "CREATE TABLE mcp_nursery.replicas (replica text PRIMARY KEY, at double precision NOT NULL,"
+            " report text NOT NULL)",
+        ),
+    ),
 )
 """The statements of each migration, in order, with the oldest number that a program must know to use what it makes.
 

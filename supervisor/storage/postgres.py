@@ -78,6 +78,10 @@ WHERE differs IS NOT NULL ORDER BY server COLLATE "C", at, key
 """
 
 
+MOST_REPLICAS: Final = 1_000
+"""Replicas whose reports are read."""
+
+
 class PostgresStore(Store):
     """Keeps in a PostgreSQL database all that a store keeps, but for processes. Connects when first needed.
 
@@ -194,6 +198,11 @@ class PostgresStore(Store):
         return None if found is None else {session: note_in(*row) for session, *row in found}
 
     @override
+    def report(self, replica: str, report: str, seconds: float) -> Mapping[str, str] | None:
+        found = self._try(lambda db: _report(db, replica, report, seconds), None)
+        return None if found is None else {str(name): str(said) for name, said in found}
+
+    @override
     def close(self) -> None:
         self.database.close()
 
@@ -236,6 +245,23 @@ _FORGET_NOTES = """
 DELETE FROM mcp_nursery.sessions
 WHERE session IN (SELECT session FROM mcp_nursery.sessions ORDER BY at DESC, session OFFSET %s)
 """
+
+
+# -- reports of replicas ----------------------------------------------------------------------------------------------
+
+_REPORT = f"""
+INSERT INTO mcp_nursery.replicas (replica, at, report) VALUES (%s, {_NOW}, %s)
+ON CONFLICT (replica) DO UPDATE SET at = excluded.at, report = excluded.report
+"""  # noqa: S608 - a function of the database
+_REPORTS = f"SELECT replica, report FROM mcp_nursery.replicas WHERE at > {_NOW} - %s ORDER BY replica LIMIT %s"  # noqa: S608
+_FORGET_REPORTS = f"DELETE FROM mcp_nursery.replicas WHERE at < {_NOW} - %s"  # noqa: S608
+
+
+def _report(db: "Connection", replica: str, report: str, seconds: float) -> list[Any]:
+    with db.transaction():
+        db.execute(_FORGET_REPORTS.encode(), (seconds,))
+        db.execute(_REPORT.encode(), (replica, report))
+    return db.execute(_REPORTS.encode(), (seconds, MOST_REPLICAS)).fetchall()
 
 
 def _note_of(db: "Connection", session: str) -> SessionNote:

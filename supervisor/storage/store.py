@@ -168,6 +168,11 @@ class Store(Protocol):
         """The notes that have changed in the last so many seconds, by session; None if they cannot be read."""
         ...
 
+    def report(self, replica: str, report: str, seconds: float) -> Mapping[str, str] | None:
+        """Write the report of a replica, as `SessionNotes` has it. A store of one machine has none."""
+        del replica, report, seconds
+        return None
+
     def close(self) -> None:
         """Let go of everything."""
         ...

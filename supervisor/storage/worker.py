@@ -129,6 +129,12 @@ class StoreWorker:
             return await self.ask(lambda store: store.changed_notes(seconds))
         return None
 
+    async def report(self, replica: str, report: str, seconds: float) -> Mapping[str, str] | None:
+        """Write the report of this replica. Returns those that count; None if they cannot be read."""
+        with suppress(StoreUnreadable):
+            return await self.ask(lambda store: store.report(replica, report, seconds))
+        return None
+
     # -- processes: a `Ledger` ------------------------------------------------------------------------------------
 
     async def starting(self, marker: str) -> None:

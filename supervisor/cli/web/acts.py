@@ -17,6 +17,7 @@ from ..statuses import line_of_event
 from .changes import digest_of
 from .layout import Flash, csrf_field, document, url
 from .markup import h
+from .replicas import ReplicaReport
 from .visitors import Visitor
 
 FormFields: TypeAlias = Mapping[str, str]
@@ -35,6 +36,8 @@ class PageHost:
     """Returns the clients of the gateway in front; None: there is none."""
     end_session: Callable[[str], Awaitable[bool]] | None = None
     """Ends a session of these: see `HttpApplication.end_session`."""
+    replicas: Callable[[], Mapping[str, ReplicaReport]] = dict[str, ReplicaReport]
+    """Returns the last reports of replicas, by their names."""
 
 
 class ActFailed(Exception):

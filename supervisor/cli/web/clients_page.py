@@ -1,6 +1,7 @@
 """The page of a gateway's clients: their sessions, what they have under way, and what waits for them."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 import trio
 
@@ -9,6 +10,7 @@ from mcp_nursery.supervisor.gateway.client_status import ClientsStatus, SessionS
 from ..output import safe_line
 from .layout import Part, act_form, since, table, until
 from .markup import Child, Html, h, join
+from .replicas import ReplicaReport
 from .visitors import Visitor
 
 NOBODY = "not authenticated"
@@ -19,8 +21,14 @@ class ClientsPage:
 
     title = "Clients"
 
-    def __init__(self, read: Callable[[], ClientsStatus], visitor: Visitor) -> None:
+    def __init__(
+        self,
+        read: Callable[[], ClientsStatus],
+        replicas: Callable[[], Mapping[str, ReplicaReport]],
+        visitor: Visitor,
+    ) -> None:
         self._read = read
+        self._replicas = replicas
         self._visitor = visitor
 
     def parts(self) -> Sequence[Part]:
@@ -31,7 +39,9 @@ class ClientsPage:
             for each in now.sessions
         ]
         held = [(each.client, each.server, each.name, each.questions) for each in now.held]
+        replicas = self._replicas()
         return [
+            Part("replicas", tuple(replicas.items()), lambda: _all_replicas(replicas)),
             Part("sessions", sessions, lambda: self._sessions(now)),
             Part("requests", (now.clients, tuple(sorted(now.kept.items()))), lambda: _requests(now)),
             Part("held", held, lambda: _held(now)),
@@ -61,6 +71,26 @@ class ClientsPage:
             f"{session.waiting}",
             act_form(self._visitor, "End", "end_session", session=session.key),
         )
+
+
+def _all_replicas(replicas: Mapping[str, ReplicaReport]) -> Html:
+    if not replicas:
+        return h("section", id="replicas")
+    rows = [
+        (
+            safe_line(name),
+            safe_line(each.version),
+            since(trio.current_time() - (time.time() - each.began)),
+            safe_line(each.servers),
+            h("span", ", ".join(map(safe_line, each.trouble)), class_="bad") if each.trouble else "none",
+            f"{each.sessions}",
+            f"{each.requests}",
+        )
+        for name, each in replicas.items()
+    ]
+    heads = ("Replica", "Version", "Serves since", "Servers", "In trouble", "Sessions", "Under way")
+    shown = table("Replicas that share the database", heads, rows, empty="")
+    return h("section", h("h2", "Replicas"), shown, id="replicas")
 
 
 def _requests(now: ClientsStatus) -> Html:

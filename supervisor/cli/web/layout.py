@@ -197,7 +197,15 @@ def plot(load: Sequence[Load]) -> Html | None:
         bars += _bar(number, 0, each.done, most, "done")
         bars += _bar(number, each.done, each.failed, most, "failed")
     said = f"{done} calls answered and {failed} failed in the last {len(load) * SAMPLE / 60:.0f} min"
-    return h("svg", bars, viewBox=f"0 0 {_PLOTTED} {_HEIGHT}", class_="plot", role="img", aria_label=said)
+    return h(
+        "svg",
+        bars,
+        viewBox=f"0 0 {_PLOTTED} {_HEIGHT}",
+        class_="plot",
+        role="img",
+        preserveAspectRatio="none",
+        aria_label=said,
+    )
 
 
 def _bar(number: int, below: int, count: int, most: int, kind: str) -> Iterable[Html]:

@@ -138,7 +138,7 @@ class WebPage:
         if path == "/server" and "name" in query:
             return ServerPage(self._supervisor, self._history, visitor, query["name"])
         if path == "/clients" and self._host.clients is not None:
-            return ClientsPage(self._host.clients, visitor)
+            return ClientsPage(self._host.clients, self._host.replicas, visitor)
         raise Refused(HTTPStatus.NOT_FOUND, "not found")
 
     async def _show(self, path: str, visitor: Visitor, query: FormFields, exchange: HttpExchange) -> None:

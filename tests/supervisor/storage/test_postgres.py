@@ -255,3 +255,22 @@ async def test_processes_are_recorded_while_the_database_is_away(user_folders):
         seen += map(repr, (supervisor.status(), supervisor.statistics(), supervisor))
     assert own.do("SELECT marker FROM processes") == []
     assert "hunter2" not in "".join(seen)
+
+
+# -- reports of replicas --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_replicas_see_each_others_reports_for_as_long_as_they_count(database):
+    with closing(PostgresStore(database)) as one, closing(PostgresStore(database)) as two:
+        assert one.report("one", "first", 60) == {"one": "first"}
+        assert two.report("two", "hello", 60) == {"one": "first", "two": "hello"}
+        assert one.report("one", "second", 60) == {"one": "second", "two": "hello"}
+        DatabasePlace(database).do("UPDATE replicas SET at = at - 100 WHERE replica = 'two'")
+        assert one.report("one", "third", 60) == {"one": "third"}
+        assert DatabasePlace(database).do("SELECT replica FROM replicas") == [("one",)]
+
+
+def test_a_report_without_a_database_is_lost():
+    with closing(PostgresStore("postgresql://127.0.0.1:1/x?connect_timeout=1")) as store:
+        assert store.report("one", "first", 60) is None
