@@ -203,7 +203,7 @@ async def test_the_image_runs_as_its_deployment_says(tmp_path):
     command = [*json.loads(instructions("ENTRYPOINT")[-1]), *(replaced.get(each, each) for each in container["args"])]
     with running(tmp_path, command) as process:
         url = f"http://127.0.0.1:{port}"
-        async with httpx2.AsyncClient() as http:
+        async with httpx2.AsyncClient(timeout=60) as http:
             with trio.fail_after(240):
                 while await status(http, f"{url}/readyz") != 200:
                     assert process.poll() is None, said()
