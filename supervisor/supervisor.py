@@ -30,13 +30,14 @@ from .decisions.statistics import CallRecord, SupervisorStatistics, statistics_o
 from .events import EventStream, Reloaded, ReloadFailed, ResourceUpdates
 from .notices import Notice
 from .resources import Completion, Prompt, PromptResult, Resource, ResourceResult, ResourceTemplate
+from .security.redaction import MAX_SAID
 from .servers.commands import Reconnect, Start, Stop
 from .servers.servers import Servers
 from .servers.view import ServerView
 from .session_notes import SessionNotes
 from .spec import ServerSpec
 from .status import ServerStatus, server_down
-from .stderr import StderrLines
+from .stderr import LONGEST_LINE, StderrLines
 from .tools.approval_rules import Approve
 from .tools.pins import DefinitionChange
 from .tools.tool import Tool
@@ -722,7 +723,18 @@ class Supervisor:
         """
         self._servers.snapshot(server)
         with self._kept.stderr.open(server) as lines:
-            yield StderrLines(lines, lambda text: self._servers.redactor(server).said(text))
+            yield StderrLines(lines, lambda text: self._servers.redactor(server).beginning(text, LONGEST_LINE))
+
+    def redact(self, server: str, text: str, *, longest: int = MAX_SAID) -> str:
+        """Take the secrets of a server, and known kinds of secrets, out of a text about it, as they are taken out of
+        errors, events and standard error: each stands there as `[REDACTED:<kind>]`.
+
+        Args:
+            server: The server; one that is not known has no secrets of its own.
+            text: The text.
+            longest: Characters of the result at most. The work grows with this number, not with the text.
+        """
+        return self._servers.redactor(server).beginning(text, longest)
 
     async def wait_connected(self, server: str, *, patience: float | None = None) -> ServerStatus:
         """Wait until the server is `connected`.

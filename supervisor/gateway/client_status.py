@@ -15,7 +15,7 @@ class SessionStatus:
     client: str | None
     """The name of its principal; None if that is not authenticated."""
     program: str | None
-    """The name and version of the client, in its own words."""
+    """The name and version of the client, in its own words: of each the first 100 characters."""
     protocol_version: str
     """The version that was agreed on; empty before that."""
     server: str | None

@@ -36,7 +36,7 @@ MAX_SAID: Final = 100_000
 _LONG_VALUE: Final = 256
 """Characters of a value from which on it is looked for by itself: to make a pattern takes a microsecond for each, and
 each token that is renewed makes another."""
-_CUT_MARGIN: Final = 10_000
+CUT_MARGIN: Final = 10_000
 """Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
 
 _SHORTEST_KEY: Final = 15
@@ -137,7 +137,15 @@ class Redactor:
         this result: half of a secret, cut before, would not be found."""
         if len(text) <= MAX_SAID:
             return self.text(text)
-        return f"{self.text(text[:MAX_SAID])[:-_CUT_MARGIN]}… ({len(text)} characters)"
+        return f"{self.text(text[:MAX_SAID])[:-CUT_MARGIN]}… ({len(text)} characters)"
+
+    def beginning(self, text: str, longest: int) -> str:
+        """The first so many characters of a server's words, without secrets. Takes the time of these, however long the
+        text is."""
+        end = longest + CUT_MARGIN
+        if len(text) <= end:
+            return self.text(text)[:longest]
+        return self.text(text[:end])[:-CUT_MARGIN][:longest]
 
     def text_in_pieces(self, text: str) -> Steps[str]:
         """As `text`, one kind of secret after the other."""
@@ -168,7 +176,7 @@ class Redactor:
         if len(text) <= MAX_SAID:
             return (yield from self.text_in_pieces(text))
         shown = yield from self.text_in_pieces(text[:MAX_SAID])
-        return f"{shown[:-_CUT_MARGIN]}… ({len(text)} characters)"
+        return f"{shown[:-CUT_MARGIN]}… ({len(text)} characters)"
 
     def value(self, value: object, *, depth: int = MAX_DEPTH) -> Any:
         """The same JSON value with every text in it redacted; texts under a name like `password` altogether.

@@ -12,6 +12,7 @@ import trio
 from mcp.client import Client
 
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy
+from mcp_nursery.supervisor.cli.web import page as web_page
 from mcp_nursery.supervisor.cli.web.acts import ACTS
 from mcp_nursery.supervisor.cli.web.markup import h
 from mcp_nursery.supervisor.gateway.auth.token_file import BearerTokenFile, add_token
@@ -194,6 +195,40 @@ async def test_a_gateway_that_goes_away_and_comes_back(tmp_path):
             await page.until("document.querySelector('#servers').innerText.includes('another')")
             assert await page.value("window.isSame")
             process.terminate()
+
+
+async def test_a_page_that_is_not_seen_has_no_stream_and_goes_on_when_it_is(tmp_path):
+    """A browser has six connections to a host: pages that are not seen must not take them."""
+    hide = """((hidden) => {
+        Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});
+        document.dispatchEvent(new Event('visibilitychange'));
+    })"""
+    with trio.fail_after(240):
+        async with paged([spec(ScriptedServer())]) as gateway, browser(tmp_path / "profile") as page:
+            await gateway.supervisor.wait_connected("lab")
+
+            async def until_streams(count):
+                while sum(each.requests for each in gateway.application.clients().clients) != count:  # noqa: ASYNC110 - nothing sets an event
+                    await trio.sleep(0.01)
+
+            await page.go(f"{gateway.origin}/ui")
+            await until_streams(1)
+            await page.value(f"{hide}(true)")
+            await until_streams(0)
+            await gateway.supervisor.stop_server("lab")
+            await page.value(f"{hide}(false)")
+            await until_streams(1)
+            await page.until("document.querySelector('#servers .state.stopped')")
+
+
+async def test_a_page_that_finds_no_room_says_so_and_finds_it_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(web_page, "MOST_FOLLOWERS", 0)
+    with trio.fail_after(240):
+        async with paged([spec(ScriptedServer())]) as gateway, browser(tmp_path / "profile") as page:
+            await page.go(f"{gateway.origin}/ui")
+            await page.until("document.getElementById('away').innerText.includes('Too many pages')")
+            monkeypatch.setattr(web_page, "MOST_FOLLOWERS", 1)
+            await page.until("document.getElementById('away').hidden")
 
 
 async def test_a_person_logs_in_and_out(tmp_path):

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from html import unescape
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx2
 import trio
@@ -94,14 +95,23 @@ class Browser:
         return self.answer.status_code
 
     def form(self, label: str) -> tuple[str, dict[str, str]]:
-        """The action of the form with this button, and its hidden fields."""
+        """The action of the form with this button, and its fields; of an act those that the button stands for."""
         for form in re.findall(r"<form .*?</form>", self.answer.text, re.DOTALL):
+            action, hidden = re.search(r'action="([^"]*)"', form), _hidden(form)
+            assert action is not None
             if f">{label}</button>" in form:
-                action = re.search(r'action="([^"]*)"', form)
-                assert action is not None
-                hidden = re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', form)
-                return action[1], {unescape(name): unescape(value) for name, value in hidden}
+                return action[1], hidden
+            if 'id="acts"' in form:
+                for value, name in re.findall(r'<button form="acts" name="do" value="([^"]*)">([^<]*)</button>',
+                                              self.answer.text):  # fmt: skip
+                    if unescape(name) == label:
+                        return action[1], hidden | dict(parse_qsl(unescape(value)))
         raise AssertionError(f"no button {label!r} in {self.text}")
+
+
+def _hidden(form: str) -> dict[str, str]:
+    found = re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', form)
+    return {unescape(name): unescape(value) for name, value in found}
 
 
 @asynccontextmanager

@@ -61,7 +61,7 @@ TRUST = (
             "yield value.lower()": "yield value",
             'yield encoded(value.encode(errors="surrogatepass")).decode().rstrip("=")': "yield value",
             "yield _HEX.sub(lambda found: found[0].lower(), form)": "yield form",
-            'return f"{self.text(text[:MAX_SAID])[:-_CUT_MARGIN]}… ({len(text)} characters)"': 'return f"{self.text(text[:MAX_SAID])}… ({len(text)} characters)"',
+            'return f"{self.text(text[:MAX_SAID])[:-CUT_MARGIN]}… ({len(text)} characters)"': 'return f"{self.text(text[:MAX_SAID])}… ({len(text)} characters)"',
             "hidden = secret or is_secret_name(str(key))": "hidden = secret",
             'for form in (quoted, quoted.replace("%20", "+")):': "for form in (quoted,):",
             "found = _worth_looking_for(form for value in values for form in (value, behind_scheme(value)))": "found = _worth_looking_for(values)",

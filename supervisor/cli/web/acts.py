@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
+from urllib.parse import parse_qsl
 
 import trio
 from attrs import frozen
@@ -12,16 +13,17 @@ from mcp_nursery.supervisor.gateway.client_status import ClientsStatus
 from mcp_nursery.supervisor.status import ServerState
 
 from ..failures import message_of
-from ..output import safe_line
 from ..statuses import line_of_event
 from .changes import digest_of
-from .layout import Flash, csrf_field, document, url
+from .layout import DO, LONGEST_PHRASE, Flash, csrf_field, document, short, url
 from .markup import h
 from .replicas import ReplicaReport
 from .visitors import Visitor
 
 FormFields: TypeAlias = Mapping[str, str]
 """The fields of a form that a browser has sent, by names."""
+MOST_ACT_FIELDS: Final = 20
+"""Fields of an act."""
 PATIENCE: Final = 60.0
 """Seconds in which an act has its outcome, or is given up."""
 
@@ -75,20 +77,20 @@ def _ask_if_connected(host: PageHost, form: FormFields) -> str | None:
 async def _reconnect(host: PageHost, form: FormFields) -> str:
     server = form.get("server", "")
     await host.supervisor.reconnect(server)
-    return f"{safe_line(server)} is connected."
+    return f"{short(server)} is connected."
 
 
 async def _stop(host: PageHost, form: FormFields) -> str:
     server = form.get("server", "")
     await host.supervisor.stop_server(server)
-    return f"{safe_line(server)} is stopped, until somebody starts it."
+    return f"{short(server)} is stopped, until somebody starts it."
 
 
 async def _start(host: PageHost, form: FormFields) -> str:
     server = form.get("server", "")
     await host.supervisor.start_server(server)
     status = await host.supervisor.wait_connected(server)
-    return f"{safe_line(server)} is {status.state}."
+    return f"{short(server)} is {status.state}."
 
 
 async def _reload(host: PageHost, _form: FormFields) -> str:
@@ -100,10 +102,10 @@ async def _accept(host: PageHost, form: FormFields) -> str:
     for change in host.supervisor.definition_changes:
         if (change.server, change.tool) == (server, tool):
             if digest_of(change) != form.get("digest"):
-                raise ActFailed(f"{safe_line(tool)} has changed again: look at it as it is now.")
+                raise ActFailed(f"{short(tool)} has changed again: look at it as it is now.")
             await host.supervisor.accept_change(change)
-            return f"{safe_line(tool)} is accepted as it is now."
-    raise ActFailed(f"{safe_line(tool)} does not differ any more.")
+            return f"{short(tool)} is accepted as it is now."
+    raise ActFailed(f"{short(tool)} does not differ any more.")
 
 
 async def _end_session(host: PageHost, form: FormFields) -> str:
@@ -122,6 +124,11 @@ ACTS: Final[Mapping[str, Act]] = {
 }
 
 
+def pressed(form: FormFields) -> FormFields:
+    """The fields of an act: those of the button that was pressed, beside those of its form."""
+    return {**form, **dict(parse_qsl(form.get(DO, ""), keep_blank_values=True, max_num_fields=MOST_ACT_FIELDS))}
+
+
 async def perform(act: Act, host: PageHost, form: FormFields) -> Flash:
     """Do it. Returns what is said of it."""
     with trio.move_on_after(PATIENCE):
@@ -130,13 +137,13 @@ async def perform(act: Act, host: PageHost, form: FormFields) -> Flash:
         except ActFailed as error:
             return Flash(str(error), good=False)
         except NurseryError as error:
-            return Flash(f"{act.label}: {message_of(error)}", good=False)
+            return Flash(short(f"{act.label}: {message_of(error)}", LONGEST_PHRASE), good=False)
     return Flash(f"{act.label}: no outcome after {PATIENCE:.0f} s.", good=False)
 
 
 def confirm_page(visitor: Visitor, act: Act, question: str, form: FormFields) -> str:
     """The page that asks before an act. `question`: its consequence."""
-    given = {name: value for name, value in form.items() if name not in ("csrf", "sure")}
+    given = {name: value for name, value in form.items() if name not in ("csrf", "sure", DO)}
     fields = [h("input", type="hidden", name=name, value=value) for name, value in given.items()]
     asked = h(
         "form",
@@ -149,5 +156,5 @@ def confirm_page(visitor: Visitor, act: Act, question: str, form: FormFields) ->
         action="/ui/act",
         class_="acts",
     )
-    about = " ".join(filter(None, (act.label, safe_line(form.get("tool") or form.get("server")))))
+    about = " ".join(filter(None, (act.label, short(form.get("tool") or form.get("server")))))
     return document(f"{about}?", visitor, h("p", question), asked)

@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import trio
 
 from mcp_nursery.supervisor.gateway.client_status import ClientsStatus, SessionStatus
 
-from ..output import safe_line
-from .layout import Part, act_form, since, table, until
+from .layout import LONGEST_PHRASE, Part, ShownParts, act_button, short, since, table, until
 from .markup import Child, Html, h, join
 from .replicas import ReplicaReport
-from .visitors import Visitor
 
 NOBODY = "not authenticated"
+MOST_ROWS: Final = 500
+"""Rows of a table of this page."""
 
 
 class ClientsPage:
@@ -25,11 +26,12 @@ class ClientsPage:
         self,
         read: Callable[[], ClientsStatus],
         replicas: Callable[[], Mapping[str, ReplicaReport]],
-        visitor: Visitor,
+        *,
+        may_act: bool,
     ) -> None:
         self._read = read
         self._replicas = replicas
-        self._visitor = visitor
+        self._may_act = may_act
 
     def parts(self) -> Sequence[Part]:
         """The parts of the page as they are now."""
@@ -47,29 +49,30 @@ class ClientsPage:
             Part("held", held, lambda: _held(now)),
         ]
 
-    def content(self, parts: Sequence[tuple[Part, Html]]) -> Html:
+    def content(self, shown: ShownParts) -> Html:
         """The page of these parts."""
-        return join([html for _, html in parts])
+        return join([shown[name][1] for name in ("replicas", "sessions", "requests", "held")])
 
     def _sessions(self, now: ClientsStatus) -> Html:
         heads = ("Client", "Program", "Protocol", "Server", "Age", "Under way", "Subscribed", "Waiting", "")
-        rows = [self._session(each) for each in now.sessions]
-        shown = table("Sessions, the oldest first", heads, rows, empty="No session is open.")
+        rows = [self._session(each) for each in now.sessions[-MOST_ROWS:]]
+        shown = table("Sessions, the latest last", heads, rows, empty="No session is open.")
         about = "Clients of 2026-07-28 have none: each of their requests stands for itself."
-        count = f"{len(now.sessions)} of {now.most_sessions} that there may be. {about}"
+        more = f" Here are the latest {MOST_ROWS}." if len(now.sessions) > MOST_ROWS else ""
+        count = f"{len(now.sessions)} of {now.most_sessions} that there may be.{more} {about}"
         return h("section", h("h2", "Sessions"), h("p", count, class_="quiet"), shown, id="sessions")
 
     def _session(self, session: SessionStatus) -> Sequence[Child]:
         return (
-            safe_line(session.client or NOBODY),
-            safe_line(session.program or ""),
+            short(session.client or NOBODY),
+            short(session.program or ""),
             session.protocol_version,
-            safe_line(session.server or "all"),
+            short(session.server or "all"),
             since(trio.current_time() - session.age),
             f"{session.requests}",
             f"{session.subscriptions}",
             f"{session.waiting}",
-            act_form(self._visitor, "End", "end_session", session=session.key),
+            act_button("End", "end_session", may_act=self._may_act, session=session.key),
         )
 
 
@@ -78,11 +81,11 @@ def _all_replicas(replicas: Mapping[str, ReplicaReport]) -> Html:
         return h("section", id="replicas")
     rows = [
         (
-            safe_line(name),
-            safe_line(each.version),
+            short(name),
+            short(each.version),
             since(trio.current_time() - (time.time() - each.began)),
-            safe_line(each.servers),
-            h("span", ", ".join(map(safe_line, each.trouble)), class_="bad") if each.trouble else "none",
+            short(each.servers, LONGEST_PHRASE),
+            h("span", ", ".join(map(short, each.trouble)), class_="bad") if each.trouble else "none",
             f"{each.sessions}",
             f"{each.requests}",
         )
@@ -96,12 +99,12 @@ def _all_replicas(replicas: Mapping[str, ReplicaReport]) -> Html:
 def _requests(now: ClientsStatus) -> Html:
     rows = [
         (
-            safe_line(each.name or NOBODY),
+            short(each.name or NOBODY),
             f"{each.requests}",
             _bytes(each.kept),
             "-" if each.name is None else _bytes(now.most_kept_of_client),
         )
-        for each in now.clients
+        for each in now.clients[:MOST_ROWS]
     ]
     heads = ("Client", "Requests and streams", "Bytes kept", "Of at most")
     shown = table("Clients with requests under way", heads, rows, empty="No request is under way.")
@@ -116,13 +119,13 @@ def _requests(now: ClientsStatus) -> Html:
 def _held(now: ClientsStatus) -> Html:
     rows = [
         (
-            safe_line(each.client or NOBODY),
-            safe_line(each.server),
-            safe_line(each.name or each.method),
+            short(each.client or NOBODY),
+            short(each.server),
+            short(each.name or each.method),
             f"{each.questions}",
             until(trio.current_time() + each.expires_in),
         )
-        for each in now.held
+        for each in now.held[:MOST_ROWS]
     ]
     heads = ("Client", "Server", "Call", "Questions", "Given up in")
     shown = table("Calls that wait for their clients", heads, rows, empty="No call waits for its client.")

@@ -4,6 +4,7 @@ One task writes it, from the events of a supervisor; pages read it between two s
 each server, and a server that is removed is forgotten.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from typing import Final
@@ -22,6 +23,8 @@ MOST_INCARNATIONS: Final = 30
 """Incarnations of a server that are remembered."""
 MOST_EVENTS: Final = 100
 """Events of a server that are remembered, and of all servers together."""
+PULSE: Final = 1.0
+"""Seconds between two looks at what changes without an event: calls, sessions, figures."""
 SAMPLE: Final = 10.0
 """Seconds that one point of a plot stands for."""
 POINTS: Final = 60
@@ -122,8 +125,11 @@ class History:
     events: deque[EventRecord] = field(factory=lambda: deque[EventRecord](maxlen=MOST_EVENTS), init=False)
     statistics: dict[str, ServerStatistics] = field(factory=dict[str, ServerStatistics], init=False)
     """The figures of each server a short while ago: to make them takes longer than a look at its state."""
+    statuses: dict[str, ServerStatus] = field(factory=dict[str, ServerStatus], init=False)
+    """The servers at the last look, in their order."""
     changed: trio.Event = field(factory=trio.Event, init=False)
     """Set, and replaced, at each event."""
+    _figured_at: float = field(default=-math.inf, init=False)
 
     async def run(self) -> None:
         """Record, until the supervisor is closed."""
@@ -138,9 +144,13 @@ class History:
         """The past of a server; an empty one if nothing is known."""
         return self.servers.get(server) or ServerHistory()
 
-    def refresh(self) -> None:
-        """Make the figures of all servers anew."""
-        self.statistics = dict(self.supervisor.statistics(by_tool=False).by_server)
+    def look(self) -> None:
+        """Look at all servers: at their states now, at their figures once a second."""
+        self.statuses = {status.name: status for status in self.supervisor.status()}
+        now = trio.current_time()
+        if now - self._figured_at >= PULSE:
+            self._figured_at = now
+            self.statistics = dict(self.supervisor.statistics(by_tool=False).by_server)
 
     async def _sample(self) -> None:
         while True:

@@ -1,9 +1,10 @@
 """The frame of every page, and the pieces that several pages show."""
 
+import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import urlencode
 
 import trio
@@ -21,6 +22,13 @@ _HEIGHT: Final = 16
 """The height of a plot, in its own units; each point is one unit wide."""
 _PLOTTED: Final = 60
 """Points of a plot."""
+LONGEST_NAME: Final = 200
+"""Characters of a name that are shown."""
+LONGEST_PHRASE: Final = 500
+"""Characters of an error, or of a description in a list, that are shown."""
+DO: Final = "do"
+"""The field of a form that says which act with what: the value of the button that was pressed."""
+_JSON: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 
 
 @frozen
@@ -32,9 +40,34 @@ class Part:
     signature: object = field(repr=False)
     """All that it shows, but for clocks, which browsers move on: equal if nothing has changed."""
     render: Callable[[], Html] = field(repr=False)
-    """Makes it."""
+    """Makes its element."""
+    list: str = ""
+    """The id of the list that it is in; empty: it has a place of its own."""
     order: str = ""
-    """The place among its like, as text that is sorted; empty: it has a place of its own."""
+    """The place in that list, as text that is sorted."""
+
+
+ShownParts: TypeAlias = Mapping[str, tuple[Part, Html]]
+"""Parts with their elements, by id."""
+
+
+def listed(shown: ShownParts, name: str) -> list[Html]:
+    """The elements of a list, in their order."""
+    rows = sorted((part.order, html) for part, html in shown.values() if part.list == name)
+    return [html for _, html in rows]
+
+
+@frozen(eq=False)
+class Same:
+    """A value that is equal to itself alone: of what is long, or compared slowly."""
+
+    value: object
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 @frozen
@@ -56,6 +89,24 @@ def url(path: str, **query: str) -> str:
     return f"/ui{path}?{urlencode(asked)}" if asked else f"/ui{path}"
 
 
+def short(text: object, longest: int = LONGEST_NAME) -> str:
+    """A text on one line, and the beginning of a long one: what clients and servers say may be of any length."""
+    whole = "" if text is None else str(text)
+    return safe_line(whole[:longest]) + ("…" if len(whole) > longest else "")
+
+
+def pretty(value: object, longest: int) -> str:
+    """A JSON value on several lines: so many characters of it, and no more are made."""
+    pieces: list[str] = []
+    length = 0
+    for piece in _JSON.iterencode(value):
+        pieces.append(piece)
+        length += len(piece)
+        if length > longest:
+            break
+    return "".join(pieces)[:longest]
+
+
 def document(title: str, visitor: Visitor, *content: Child, live: str | None = None, flash: Flash | None = None) -> str:
     """A whole page.
 
@@ -72,7 +123,7 @@ def document(title: str, visitor: Visitor, *content: Child, live: str | None = N
             "head",
             h("meta", charset="utf-8"),
             h("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            h("title", f"{title} · mcp-nursery"),
+            h("title", f"{short(title)} · mcp-nursery"),
             h("link", rel="stylesheet", href="/ui/static/style.css"),
             h("link", rel="icon", href="/ui/static/icon.svg"),
             h("script", src="/ui/static/live.js", defer=True),
@@ -81,12 +132,13 @@ def document(title: str, visitor: Visitor, *content: Child, live: str | None = N
             "body",
             h("a", "Skip to the content", class_="skip", href="#content"),
             h("header", _navigation(visitor)),
-            h("p", "The gateway does not answer. Trying again …", id="away", class_="bad", role="status", hidden=True),
+            h("p", id="away", class_="bad", role="status", hidden=True),
             h(
                 "main",
-                h("h1", safe_line(title)),
+                h("h1", short(title)),
                 None if flash is None else flash_of(flash),
                 *content,
+                h("form", csrf_field(visitor), id="acts", method="post", action="/ui/act") if visitor.may_act else None,
                 id="content",
                 tabindex=-1,
                 data_live=live,
@@ -102,7 +154,7 @@ def _navigation(visitor: Visitor) -> Html:
     links = [h("li", h("a", name, href=href)) for name, href in pages]
     leave = None
     if visitor.principal is not None:
-        button = h("button", f"Log out {safe_line(visitor.principal.name)}", class_="plain")
+        button = h("button", f"Log out {short(visitor.principal.name)}", class_="plain")
         leave = h("form", csrf_field(visitor), button, method="post", action="/ui/logout")
     return h("nav", h("strong", "mcp-nursery"), h("ul", links), leave, aria_label="Pages")
 
@@ -117,11 +169,10 @@ def flash_of(flash: Flash) -> Html:
     return h("p", flash.text, class_="good" if flash.good else "bad", role="status" if flash.good else "alert")
 
 
-def act_form(visitor: Visitor, label: str, act: str, **given: str) -> Html:
-    """A button that does something, for who may act."""
-    fields = [h("input", type="hidden", name=name, value=value) for name, value in {"act": act, **given}.items()]
-    button = h("button", label, disabled=not visitor.may_act)
-    return h("form", csrf_field(visitor), fields, button, method="post", action="/ui/act", class_="act")
+def act_button(label: str, act: str, *, may_act: bool, **given: str) -> Html:
+    """A button that does something. It is the same for all who may act: the form that it sends, with the token of the
+    visitor, is another part of the document."""
+    return h("button", label, form="acts", name=DO, value=urlencode({"act": act, **given}), disabled=not may_act)
 
 
 # -- pieces -----------------------------------------------------------------------------------------------------------
@@ -228,5 +279,5 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]], *
 
 def events_of(records: Iterable[EventRecord]) -> Html:
     """Events, the latest first."""
-    lines = [h("li", clock(record.at), " ", safe_line(record.line)) for record in records]
+    lines = [h("li", clock(record.at), " ", short(record.line, LONGEST_PHRASE)) for record in records]
     return h("ol", lines, class_="events") if lines else h("p", "Nothing has happened yet.", class_="quiet")

@@ -2,19 +2,33 @@
 
 from collections.abc import Sequence
 
-from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.status import ServerStatus
 
-from ..output import safe_line
 from ..statuses import counts, severity
 from .history import History, latest
-from .layout import Part, act_form, element_id, events_of, milliseconds, plot, start_of, state_of, uptime_of, url
+from .layout import (
+    LONGEST_PHRASE,
+    Part,
+    ShownParts,
+    act_button,
+    element_id,
+    events_of,
+    listed,
+    milliseconds,
+    plot,
+    short,
+    start_of,
+    state_of,
+    uptime_of,
+    url,
+)
 from .markup import Html, h, join
-from .visitors import Visitor
 
 HEADS = ("Server", "State", "Up", "Tools", "Under way", "p50", "p99", "Failed", "Last ten minutes")
 SHOWN_EVENTS = 20
 """Events on this page."""
+SERVERS = "servers"
+"""The list of them."""
 
 
 class Overview:
@@ -22,20 +36,19 @@ class Overview:
 
     title = "Servers"
 
-    def __init__(self, supervisor: Supervisor, history: History, visitor: Visitor) -> None:
-        self._supervisor = supervisor
+    def __init__(self, history: History, *, may_act: bool) -> None:
         self._history = history
-        self._visitor = visitor
+        self._may_act = may_act
 
     def parts(self) -> Sequence[Part]:
         """The parts of the page as they are now."""
-        statuses = self._supervisor.status()
+        statuses = list(self._history.statuses.values())
         said = counts(statuses)
         under_way = sum(status.calls.in_flight for status in statuses)
-        events = latest(self._history.events)[:SHOWN_EVENTS]
+        events = tuple(latest(self._history.events)[:SHOWN_EVENTS])
         return [
             Part("counts", (said, under_way), lambda: h("p", f"{said}. {under_way} calls under way.", id="counts")),
-            Part("events", tuple(events), lambda: h("section", h("h2", "Events"), events_of(events), id="events")),
+            Part("events", events, lambda: h("section", h("h2", "Events"), events_of(events), id="events")),
             *(self._row(number, status) for number, status in enumerate(statuses)),
         ]
 
@@ -46,15 +59,15 @@ class Overview:
         busy = load if any(each.done or each.failed for each in load) else ()
         shown = (
             *(number, status.state, status.incarnation, status.attempt, status.retry_in is None, status.error),
-            *(status.tool_count, status.calls, status.breaker is None, latency, busy, len(status.instances)),
+            *(status.tool_count, status.calls, latency, busy, len(status.instances)),
         )
         id_, order = element_id("server", status.name), f"{severity(status)}-{number:08}"
 
         def render() -> Html:
             more = f" +{len(status.instances)}" if status.instances else ""
             cells = (
-                h("a", safe_line(status.name), href=url("/server", name=status.name), id=f"{id_}-link"),
-                join(state_of(status.state), start_of(status), h("small", safe_line(status.error or ""))),
+                h("a", short(status.name), href=url("/server", name=status.name), id=f"{id_}-link"),
+                join(state_of(status.state), start_of(status), h("small", short(status.error, LONGEST_PHRASE))),
                 uptime_of(status),
                 f"{status.tool_count}",
                 f"{status.calls.in_flight}",
@@ -67,37 +80,27 @@ class Overview:
             rest = [
                 h("span", cell, role="cell", data_head=head) for cell, head in zip(cells[1:], HEADS[1:], strict=True)
             ]
-            return h(
-                "div",
-                first,
-                rest,
-                id=id_,
-                role="row",
-                class_="server",
-                data_list="servers",
-                data_order=order,
-            )
+            return h("div", first, rest, id=id_, role="row", class_="server", data_list=SERVERS, data_order=order)
 
-        return Part(id_, shown, render, order)
+        return Part(id_, shown, render, SERVERS, order)
 
-    def content(self, parts: Sequence[tuple[Part, Html]]) -> Html:
+    def content(self, shown: ShownParts) -> Html:
         """The page of these parts."""
-        fixed = {part.id: html for part, html in parts[:2]}
-        rows = sorted(parts[2:], key=lambda each: each[0].order)
+        rows = listed(shown, SERVERS)
         head = h("div", [h("span", name, role="columnheader") for name in HEADS], role="row", class_="heads")
-        label = h("label", "Filter ", h("input", id="filter", type="search", data_filters="servers"))
+        label = h("label", "Filter ", h("input", id="filter", type="search", data_filters=SERVERS))
         return join(
-            fixed["counts"],
+            shown["counts"][1],
             h("p", label),
             h(
                 "div",
                 h("div", head, role="rowgroup"),
-                h("div", [html for _, html in rows], id="servers", role="rowgroup"),
+                h("div", rows, id=SERVERS, role="rowgroup"),
                 role="table",
                 aria_label="Servers",
                 class_="servers",
             ),
             None if rows else h("p", "No server is configured.", class_="quiet"),
-            h("div", act_form(self._visitor, "Reload the configuration", "reload"), class_="acts"),
-            fixed["events"],
+            h("div", act_button("Reload the configuration", "reload", may_act=self._may_act), class_="acts"),
+            shown["events"][1],
         )

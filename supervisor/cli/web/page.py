@@ -5,54 +5,51 @@ changes of its parts over one stream of events: only what has changed is sent, a
 Acts are forms: what one does is asked about first where it cannot be undone, and its outcome stands on the next page.
 """
 
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from hashlib import sha256
 from http import HTTPStatus
 from importlib.resources import files
-from secrets import token_urlsafe
-from typing import Any, Final, TypeAlias
+from typing import Final
 from urllib.parse import parse_qsl
 
-import orjson
 import trio
 
-from mcp_nursery.actors.errors import NurseryError, UnknownServer
-from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
+from mcp_nursery.actors.errors import UnknownServer
+from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.supervisor.gateway import Refused
 from mcp_nursery.supervisor.gateway.auth.principal import RETRY_AFTER
 from mcp_nursery.supervisor.gateway.http.exchange import Attendance, HttpExchange, Message
 
-from ..output import safe_text
-from .acts import ACTS, FormFields, PageHost, confirm_page, perform
+from .acts import ACTS, FormFields, PageHost, confirm_page, perform, pressed
 from .clients_page import ClientsPage
+from .feeds import Feed, Feeds, LivePage, PageKey
 from .history import History
-from .layout import Flash, document, url
-from .markup import Html, h
+from .layout import Flash, document, short, url
+from .markup import h
 from .overview import Overview
 from .server_page import ServerPage
 from .sign_in import sign_in_form
 from .tool_page import ToolPage
-from .visitors import BROWSER, MOST_SECONDS, TOKEN, Visitor, Visitors, check_origin, cookie
+from .visitors import BROWSER, MOST_SECONDS, TOKEN, Visitor, Visitors, check_origin, set_cookie
 
-PULSE: Final = 1.0
-"""Seconds between two looks at what changes without an event: calls, sessions."""
-THROTTLE: Final = 0.1
-"""Seconds between two messages to one browser: an event is seen within 0.2 s."""
-MOST_PAGES: Final = 64
-"""Streams of changes at once: a browser has one for each page that is open."""
-MOST_RENDERED: Final = 64
-"""Documents that were sent whose stream of changes has yet to come; of others it begins with all parts."""
+MOST_FOLLOWERS: Final = 64
+"""Streams of changes at once: a browser has one for each page that is looked at."""
+MOST_OF_VISITOR: Final = 16
+"""Streams of changes of one visitor."""
 MOST_FLASHES: Final = 1_000
 """Browsers whose message was not shown yet."""
-LARGEST_FORM: Final = 1 << 20
-"""Bytes of a form."""
+LARGEST_FORM: Final = 16 << 10
+"""Bytes of a form without arguments of a tool."""
+LARGEST_ARGUMENTS: Final = 1 << 20
+"""Bytes of a form with them."""
+MOST_ARGUMENTS: Final = 8
+"""Forms with arguments that are read at once."""
 MOST_FIELDS: Final = 1_000
-"""FormFields of a form."""
-_AT_ONCE: Final = 25
-"""Parts that are made in one turn of the loop."""
+"""Fields of a form, or of an address."""
+_GONE: Final = b'{"gone": true}'
 _HTML: Final = b"text/html; charset=utf-8"
 _KINDS: Final = {"css": b"text/css; charset=utf-8", "js": b"text/javascript; charset=utf-8", "svg": b"image/svg+xml"}
 SAFETY: Final[Mapping[str, str]] = {
@@ -67,10 +64,6 @@ SAFETY: Final[Mapping[str, str]] = {
 }
 """Headers of every response: nothing runs that does not come from here, and no other page frames or reads this one."""
 
-AnyPage: TypeAlias = Overview | ServerPage | ClientsPage
-Signatures: TypeAlias = dict[str, object]
-"""The parts that a browser was sent: by the id of each, all that it shows."""
-
 
 class WebPage:
     """The page of a supervisor, and perhaps of the gateway in front of it. See `open_page`."""
@@ -81,34 +74,35 @@ class WebPage:
         history: History,
         attendance: Attendance,
         visitors: Visitors,
+        feeds: Feeds,
     ) -> None:
         self._host = host
         self._supervisor = host.supervisor
         self._history = history
         self._attendance = attendance
         self._visitors = visitors
-        self._streams = 0
-        self._rendered: OrderedDict[str, Signatures] = OrderedDict()
+        self._feeds = feeds
+        self._streams: Counter[str] = Counter()
+        self._reading = trio.CapacityLimiter(MOST_ARGUMENTS)
         self._flashes: OrderedDict[str, Flash] = OrderedDict()
 
     async def __call__(self, exchange: HttpExchange, scope: Message) -> Callable[[HttpExchange], Awaitable[None]]:
         """Identify the visitor of a request. Returns what answers it.
 
         Raises:
-            Refused: A page of another origin has sent it.
+            Refused: A page of another origin has sent it, or its address cannot be read.
         """
         exchange.answer_headers.update(SAFETY)
         check_origin(exchange)
         visitor = await self._visitors.identify(exchange, scope)
         exchange.client = visitor.principal
-        query = dict(parse_qsl(bytes(scope.get("query_string", b"")).decode("latin-1"), max_num_fields=MOST_FIELDS))
+        query = _fields(bytes(scope.get("query_string", b"")))
         return partial(self._serve, visitor, query, scope)
 
     async def _serve(self, visitor: Visitor, query: FormFields, scope: Message, exchange: HttpExchange) -> None:
         path = exchange.path.removeprefix("/ui").rstrip("/") or "/"
         if visitor.is_new:
-            secure = scope.get("scheme") == "https"
-            exchange.answer_headers["set-cookie"] = cookie(BROWSER, visitor.browser, secure=secure)
+            set_cookie(exchange, BROWSER, visitor.browser, secure=scope.get("scheme") == "https")
         if exchange.method == "POST":
             await self._post(path, visitor, scope, exchange)
         elif exchange.method != "GET":
@@ -127,38 +121,37 @@ class WebPage:
 
     # -- documents ------------------------------------------------------------------------------------------------
 
-    def _page(self, path: str, visitor: Visitor, query: FormFields) -> AnyPage:
-        """The page at this path.
+    async def _feed(self, path: str, visitor: Visitor, query: FormFields) -> Feed:
+        """The feed of the page at this path.
 
         Raises:
             Refused: There is none.
+            UnknownServer: It is about a server that is not there.
         """
+        name, may_act, clients = query.get("name", ""), visitor.may_act, self._host.clients
+        make: Callable[[], LivePage]
         if path == "/":
-            return Overview(self._supervisor, self._history, visitor)
-        if path == "/server" and "name" in query:
-            return ServerPage(self._supervisor, self._history, visitor, query["name"])
-        if path == "/clients" and self._host.clients is not None:
-            return ClientsPage(self._host.clients, self._host.replicas, visitor)
-        raise Refused(HTTPStatus.NOT_FOUND, "not found")
+            make = partial(Overview, self._history, may_act=may_act)
+        elif path == "/server" and name:
+            make = partial(ServerPage, self._supervisor, self._history, name, may_act=may_act)
+        elif path == "/clients" and clients is not None:
+            make = partial(ClientsPage, clients, self._host.replicas, may_act=may_act)
+        else:
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
+        return await self._feeds.open(PageKey(path, name if path == "/server" else "", may_act), make)
 
     async def _show(self, path: str, visitor: Visitor, query: FormFields, exchange: HttpExchange) -> None:
-        page = self._page(path, visitor, query)
-        self._history.refresh()
         try:
-            parts = page.parts()
+            feed = await self._feed(path, visitor, query)
         except UnknownServer as error:
-            gone = document("Not here", visitor, h("p", str(error)))
+            gone = document("Not here", visitor, h("p", short(error)))
             await self._send(exchange, gone, status=HTTPStatus.NOT_FOUND)
             return
-        made = await _rendered([(part, part.render) for part in parts])
-        name = token_urlsafe(9)
-        self._rendered[name] = {part.id: part.signature for part in parts}
-        while len(self._rendered) > MOST_RENDERED:
-            self._rendered.popitem(last=False)
-        live = _live_url(path, name, query)
+        about = {"name": query["name"]} if path == "/server" else {}
+        live = url("/live", page=path, feed=feed.id, since=f"{feed.generation}", **about)
         flash = self._flashes.pop(visitor.browser, None)
-        content = page.content(list(zip(parts, made, strict=True)))
-        await self._send(exchange, document(page.title, visitor, content, live=live, flash=flash))
+        shown = document(feed.page.title, visitor, feed.page.content(feed.shown), live=live, flash=flash)
+        await self._send(exchange, shown)
 
     async def _ask_for_token(self, visitor: Visitor, exchange: HttpExchange, problem: str | None = None) -> None:
         status = HTTPStatus.FORBIDDEN if visitor.principal is not None else HTTPStatus.UNAUTHORIZED
@@ -171,83 +164,68 @@ class WebPage:
 
     async def _follow(self, visitor: Visitor, query: FormFields, exchange: HttpExchange) -> None:
         """Send the changes of a page, until its browser goes."""
-        page = self._page(query.get("page", "/"), visitor, query)
-        if self._streams >= MOST_PAGES:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many pages are open", RETRY_AFTER)
+        who = visitor.browser if visitor.principal is None else visitor.principal.name
         exchange.begin_stream()
-        self._streams += 1
+        if self._streams[who] >= MOST_OF_VISITOR or self._streams.total() >= MOST_FOLLOWERS:
+            await exchange.event(b'{"full": true}')
+            await exchange.end()
+            return
+        self._streams[who] += 1
         self._attendance.begin(exchange)
         try:
             await exchange.open_stream()
-            known = self._rendered.pop(query.get("rendered", ""), None)
-            async with run_alongside(partial(self._follow_stderr, page, exchange)):
-                await self._send_changes(page, known, exchange)
+            try:
+                feed = await self._feed(query.get("page", "/"), visitor, query)
+            except UnknownServer:
+                await exchange.event(_GONE)
+            else:
+                since = query.get("since", "") if query.get("feed") == feed.id else ""
+                with feed.followed():
+                    await _send_changes(feed, int(since) if since.isdecimal() else None, exchange)
             await exchange.end()
         finally:
             await self._attendance.end(exchange)
-            self._streams -= 1
-
-    async def _send_changes(self, page: AnyPage, known: Signatures | None, exchange: HttpExchange) -> None:
-        sent: Signatures = known or {}
-        whole = known is None  # the browser has a page that is not known here: what is gone since has to go there, too
-        while True:
-            changed = self._history.changed
-            try:
-                parts = page.parts()
-            except UnknownServer:
-                await exchange.event(b'{"gone": true}')
-                return
-            fresh = [part for part in parts if part.id not in sent or sent[part.id] != part.signature]
-            there = {part.id for part in parts}
-            message: dict[str, Any] = {}
-            if fresh:
-                message["put"] = await _rendered([(part, part.render) for part in fresh])
-            if gone := sent.keys() - there:
-                message["drop"] = sorted(gone)
-            if whole:
-                message["all"] = sorted(there)
-            if message:
-                await exchange.event(orjson.dumps(message))
-            sent, whole = {part.id: part.signature for part in parts}, False
-            await trio.sleep(THROTTLE)
-            with trio.move_on_after(PULSE) as pulse:
-                await changed.wait()
-            if pulse.cancelled_caught:
-                self._history.refresh()
-
-    async def _follow_stderr(self, page: AnyPage, exchange: HttpExchange) -> None:
-        if not isinstance(page, ServerPage):
-            return
-        with suppress(NurseryError):  # it was removed, or its servers are borrowed: there are no lines
-            async with self._supervisor.stderr(page.title) as lines:
-                async for line in lines:
-                    more = [line]
-                    with suppress(trio.WouldBlock, trio.EndOfChannel):
-                        while len(more) < _AT_ONCE:
-                            more.append(lines.receive_nowait())
-                    await exchange.event(orjson.dumps({"text": [["stderr", safe_text("\n".join(more)) + "\n"]]}))
-                    await trio.sleep(THROTTLE)
+            self._streams[who] -= 1
+            self._streams += Counter()  # those at zero go
 
     # -- forms ----------------------------------------------------------------------------------------------------
 
     async def _post(self, path: str, visitor: Visitor, scope: Message, exchange: HttpExchange) -> None:
-        form = await _form(exchange)
-        self._visitors.check_form(visitor, form.get("csrf", ""))
+        if path in ("/act", "/tool") and not visitor.may_act:
+            raise Refused(HTTPStatus.FORBIDDEN, "this token may look and not act: it needs --allow /ui/act")
+        if path == "/tool":
+            await self._try_tool(visitor, exchange)
+            return
+        form = await self._form(visitor, exchange)
         secure = scope.get("scheme") == "https"
         if path == "/login" and self._visitors.needs_token:
             await self._log_in(form, visitor, scope, exchange)
         elif path == "/logout":
-            exchange.answer_headers["set-cookie"] = cookie(TOKEN, "", seconds=0, secure=secure)
+            self._visitors.log_out(exchange)
+            set_cookie(exchange, TOKEN, "", seconds=0, secure=secure)
             await _redirect(exchange, "/ui")
-        elif path not in ("/act", "/tool"):
-            raise Refused(HTTPStatus.NOT_FOUND, "not found")
-        elif not visitor.may_act:
-            raise Refused(HTTPStatus.FORBIDDEN, "this token may look and not act: it needs --allow /ui/act")
-        elif path == "/tool":
-            page = ToolPage(self._supervisor, visitor, form.get("server", ""), form.get("tool", ""))
-            await self._send(exchange, await page.answer(form), status=page.status)
-        else:
+        elif path == "/act":
             await self._act(form, visitor, exchange)
+        else:
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
+
+    async def _form(self, visitor: Visitor, exchange: HttpExchange, largest: int = LARGEST_FORM) -> FormFields:
+        """The fields of a form of ours."""
+        form = await _read_form(exchange, largest)
+        self._visitors.check_form(visitor, form.get("csrf", ""))
+        return form
+
+    async def _try_tool(self, visitor: Visitor, exchange: HttpExchange) -> None:
+        try:
+            self._reading.acquire_on_behalf_of_nowait(exchange)
+        except trio.WouldBlock:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many forms at once", RETRY_AFTER) from None
+        try:
+            form = await self._form(visitor, exchange, LARGEST_ARGUMENTS)
+        finally:
+            self._reading.release_on_behalf_of(exchange)
+        page = ToolPage(self._supervisor, visitor, form.get("server", ""), form.get("tool", ""))
+        await self._send(exchange, await page.answer(form), status=page.status)
 
     async def _log_in(self, form: FormFields, visitor: Visitor, scope: Message, exchange: HttpExchange) -> None:
         token = form.get("token", "").strip()
@@ -262,11 +240,11 @@ class WebPage:
         if sealed is None:
             await self._ask_for_token(visitor, exchange, "This token is too long for a browser to keep.")
             return
-        secure = scope.get("scheme") == "https"
-        exchange.answer_headers["set-cookie"] = cookie(TOKEN, sealed, seconds=MOST_SECONDS, secure=secure)
+        set_cookie(exchange, TOKEN, sealed, seconds=MOST_SECONDS, secure=scope.get("scheme") == "https")
         await _redirect(exchange, "/ui")
 
     async def _act(self, form: FormFields, visitor: Visitor, exchange: HttpExchange) -> None:
+        form = pressed(form)
         act = ACTS.get(form.get("act", ""))
         if act is None:
             raise Refused(HTTPStatus.BAD_REQUEST, "no such act")
@@ -281,21 +259,32 @@ class WebPage:
         await _redirect(exchange, act.back(form))
 
 
-def _live_url(path: str, rendered: str, query: FormFields) -> str:
-    return url("/live", page=path, rendered=rendered, **({"name": query["name"]} if "name" in query else {}))
+async def _send_changes(feed: Feed, since: int | None, exchange: HttpExchange) -> None:
+    """Send what changes on a page, and standard error, until the page is gone."""
+    lines = 0
+    while not feed.is_gone:
+        changed, message, text = feed.changed, feed.message(since), feed.lines_since(lines)
+        since, lines = feed.generation, feed.lines
+        for each in (message, text):
+            if each is not None:
+                await exchange.event(each)
+        await changed.wait()
+    await exchange.event(_GONE)
 
 
-async def _rendered(renders: Sequence[tuple[Any, Callable[[], Html]]]) -> list[Html]:
-    """The markup of parts, some in each turn of the loop."""
-    made: list[Html] = []
-    for number, (_, render) in enumerate(renders, 1):
-        made.append(render())
-        if number % _AT_ONCE == 0:
-            await trio.lowlevel.checkpoint()
-    return made
+def _fields(encoded: bytes) -> FormFields:
+    """The fields of a form, or of an address.
+
+    Raises:
+        Refused: They cannot be read.
+    """
+    try:
+        return dict(parse_qsl(encoded.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise Refused(HTTPStatus.BAD_REQUEST, "these fields cannot be read") from None
 
 
-async def _form(exchange: HttpExchange) -> FormFields:
+async def _read_form(exchange: HttpExchange, largest: int) -> FormFields:
     """The fields of a form.
 
     Raises:
@@ -312,14 +301,11 @@ async def _form(exchange: HttpExchange) -> FormFields:
                 raise Refused(HTTPStatus.BAD_REQUEST, "the form is not whole")
             body += message.get("body", b"")
             more = bool(message.get("more_body"))
-            if len(body) > LARGEST_FORM:
+            if len(body) > largest:
                 raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the form is too large")
     if slow.cancelled_caught:
         raise Refused(HTTPStatus.REQUEST_TIMEOUT, "the form took too long")
-    try:
-        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
-    except ValueError:
-        raise Refused(HTTPStatus.BAD_REQUEST, "not a form") from None
+    return _fields(bytes(body))
 
 
 async def _redirect(exchange: HttpExchange, where: str) -> None:
@@ -355,8 +341,10 @@ async def open_page(host: PageHost, visitors: Visitors) -> AsyncGenerator[WebPag
     """
     history = History(host.supervisor)
     async with open_bare_nursery() as nursery:
+        feeds = Feeds(history, nursery)
         nursery.start_soon(history.run)
+        nursery.start_soon(feeds.run)
         try:
-            yield WebPage(host, history, Attendance(nursery), visitors)
+            yield WebPage(host, history, Attendance(nursery), visitors, feeds)
         finally:
             nursery.cancel_scope.cancel()

@@ -1,27 +1,33 @@
 """The page of one server: why it is where it is, what it says, what it was called, and what it offers."""
 
 import json
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
 import trio
 
 from mcp_nursery.actors.errors import UnknownServer
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.events import DefinitionChange
+from mcp_nursery.supervisor.resources import Prompt, Resource
 from mcp_nursery.supervisor.status import CallRecord, ServerStatus
 from mcp_nursery.supervisor.tools.tool import Tool
 
-from ..output import safe_line, safe_text
 from .changes import digest_of
 from .history import History, IncarnationRecord, latest
 from .layout import (
+    LONGEST_PHRASE,
     Part,
-    act_form,
+    Same,
+    ShownParts,
+    act_button,
     clock,
+    element_id,
     events_of,
+    listed,
     milliseconds,
     plot,
+    short,
     spoken,
     start_of,
     state_of,
@@ -31,22 +37,27 @@ from .layout import (
     url,
 )
 from .markup import Child, Html, h, join
-from .visitors import Visitor
+from .server_words import ServerWords
+
+T = TypeVar("T")
 
 SHOWN: Final = 500
 """Tools, resources or prompts that are listed; of more, their number is said."""
 LONGEST_SHOWN: Final = 4_000
 """Characters of a description or a definition that are shown."""
+TOOLS, RESOURCES, PROMPTS, CHANGES = "tools", "resources", "prompts", "changes"
+"""The lists of the page."""
 
 
 class ServerPage:
-    """One server of a supervisor."""
+    """One server of a supervisor. What it says is shown without secrets: others than its user may look."""
 
-    def __init__(self, supervisor: Supervisor, history: History, visitor: Visitor, name: str) -> None:
+    def __init__(self, supervisor: Supervisor, history: History, name: str, *, may_act: bool) -> None:
         self._supervisor = supervisor
         self._history = history
-        self._visitor = visitor
         self._name = name
+        self._may_act = may_act
+        self._words = ServerWords(supervisor, name)
         self.title = name
 
     def parts(self) -> Sequence[Part]:
@@ -55,7 +66,7 @@ class ServerPage:
         Raises:
             UnknownServer: It is configured no more.
         """
-        status = next((each for each in self._supervisor.status() if each.name == self._name), None)
+        status = self._history.statuses.get(self._name)
         if status is None:
             raise UnknownServer(self._name)
         past = self._history.of(self._name)
@@ -69,40 +80,62 @@ class ServerPage:
         latency = None if seen is None else seen.latency
         state = (
             *(status.state, status.incarnation, status.attempt, status.retry_in is None, status.error, status.pid),
-            *(status.calls, status.breaker is None, latency, busy, status.protocol_version),
+            *(status.calls, None if status.breaker is None else status.breaker.state, latency, busy),
+            *(status.protocol_version, status.source, status.description, status.challenge is None),
             tuple((each.state, each.incarnation) for each in status.instances),
         )
         incarnations = [(each.number, each.attempt, each.connected, each.ended) for each in past.incarnations]
-        events = latest(past.events)
+        events = tuple(latest(past.events))
+        counts = len(tools), len(resources), len(prompts)
         return [
             Part("state", state, lambda: self._state(status)),
-            Part("changes", changes, lambda: self._changes(changes)),
             Part("incarnations", incarnations, lambda: self._incarnations(list(past.incarnations)[::-1])),
-            Part("events", tuple(events), lambda: h("section", h("h2", "Events"), events_of(events), id="events")),
+            Part("events", events, lambda: h("section", h("h2", "Events"), events_of(events), id="events")),
             Part("calls", calls, lambda: self._calls(calls)),
-            Part("tools", tuple(map(id, tools)), lambda: self._tools(tools)),
-            Part(
-                "others",
-                (tuple(map(id, resources)), tuple(map(id, prompts))),
-                lambda: h(
-                    "section",
-                    _names("Resources", [(each.uri, each.description) for each in resources]),
-                    _names("Prompts", [(each.name, each.description) for each in prompts]),
-                    id="others",
-                ),
-            ),
+            Part("offers", counts, lambda: _offers(*counts)),
+            *self._list(CHANGES, changes, lambda each: each.tool, Same, self._change),
+            *self._list(TOOLS, tools, lambda each: each.tool, _signature, self._tool),
+            *self._list(RESOURCES, resources, lambda each: each.uri, Same, self._named),
+            *self._list(PROMPTS, prompts, lambda each: each.name, Same, self._named),
         ]
 
-    def content(self, parts: Sequence[tuple[Part, Html]]) -> Html:
+    def _list(
+        self,
+        name: str,
+        items: Sequence[T],
+        name_of: Callable[[T], str],
+        signature: Callable[[T], object],
+        render: Callable[[str, T], Html],
+    ) -> Iterable[Part]:
+        """The parts of a list. `render`: makes the content of one, which has this name."""
+        for number, item in enumerate(items[:SHOWN]):
+            id_, order = element_id(name, f"{number} {name_of(item)}"), f"{number:05}"
+
+            def made(id_: str = id_, order: str = order, item: T = item) -> Html:
+                content = render(name_of(item), item)
+                return h("li", content, id=id_, data_list=name, data_order=order)
+
+            yield Part(id_, signature(item), made, name, order)
+
+    def content(self, shown: ShownParts) -> Html:
         """The page of these parts."""
-        shown = {part.id: html for part, html in parts}
         stderr = h(
             "section",
             h("h2", "Standard error"),
             h("pre", id="stderr", class_="log", tabindex=0, role="log", aria_label="Standard error"),
         )
-        first = ("state", "changes", "incarnations", "events")
-        return join([shown[name] for name in first], stderr, [shown[name] for name in ("calls", "tools", "others")])
+        return join(
+            shown["state"][1],
+            _section("Changed definitions", h("ul", listed(shown, CHANGES), id=CHANGES), class_="warning"),
+            shown["incarnations"][1],
+            shown["events"][1],
+            stderr,
+            shown["calls"][1],
+            shown["offers"][1],
+            _section("Tools", h("ul", listed(shown, TOOLS), id=TOOLS)),
+            _section("Resources", h("ul", listed(shown, RESOURCES), id=RESOURCES)),
+            _section("Prompts", h("ul", listed(shown, PROMPTS), id=PROMPTS)),
+        )
 
     # -- its parts ------------------------------------------------------------------------------------------------
 
@@ -115,8 +148,8 @@ class ServerPage:
         challenge = status.challenge
         facts: list[tuple[str, Child]] = [
             ("State", join(state_of(status.state), " ", start_of(status))),
-            ("Reason", safe_line(status.error) if status.error else None),
-            ("Needs", None if challenge is None else f"mcp-nursery login {safe_line(self._name)}"),
+            ("Reason", short(status.error, LONGEST_SHOWN) if status.error else None),
+            ("Needs", None if challenge is None else f"mcp-nursery login {short(self._name)}"),
             ("Circuit breaker", None if status.breaker is None else f"{status.breaker.state}"),
             ("Up", uptime_of(status)),
             ("Connection", f"{status.incarnation}" if status.incarnation else None),
@@ -125,10 +158,10 @@ class ServerPage:
             ("Calls", f"{calls.done} answered, {calls.failed} failed, {calls.in_flight} under way"),
             ("p50 / p99", None if latency is None else f"{milliseconds(latency.p50)} / {milliseconds(latency.p99)}"),
             ("Last ten minutes", plot(tuple(self._history.of(self._name).load))),
-            ("Introduced as", safe_line(introduced) or None),
-            ("Protocol", status.protocol_version),
-            ("Configured in", safe_line(status.source) if status.source else None),
-            ("Description", safe_line(status.description) if status.description else None),
+            ("Introduced as", self._words.line(introduced) or None),
+            ("Protocol", short(status.protocol_version)),
+            ("Configured in", short(status.source, LONGEST_PHRASE) if status.source else None),
+            ("Description", short(status.description, LONGEST_SHOWN) if status.description else None),
         ]
         listed = [join(h("dt", name), h("dd", value)) for name, value in facts if value]
         instances = table(
@@ -141,7 +174,7 @@ class ServerPage:
             empty="",
         )
         acts = [
-            act_form(self._visitor, label, act, server=self._name)
+            act_button(label, act, may_act=self._may_act, server=self._name)
             for label, act in (("Reconnect", "reconnect"), ("Stop", "stop"), ("Start", "start"))
         ]
         return h(
@@ -160,7 +193,7 @@ class ServerPage:
                 clock(each.began),
                 "-" if each.connected is None else spoken((each.ended or trio.current_time()) - each.connected),
                 "now" if each.ended is None else clock(each.ended),
-                safe_line(each.why or ""),
+                short(each.why, LONGEST_PHRASE),
                 None if each.ended is None else join(each.then, _next(each)),
             )
             for each in records
@@ -175,9 +208,9 @@ class ServerPage:
         rows = [
             (
                 h("small", clock(each.at)),
-                safe_line(each.tool) if each.tool else h("span", "no tool", class_="quiet"),
+                short(each.tool) if each.tool else h("span", "no tool", class_="quiet"),
                 milliseconds(each.duration),
-                h("span", each.error or "answered", class_="bad" if each.error else "good"),
+                h("span", short(each.error or "answered", LONGEST_PHRASE), class_="bad" if each.error else "good"),
                 each.delivery.replace("_", " "),
             )
             for each in records
@@ -186,73 +219,48 @@ class ServerPage:
         shown = table("Calls, the latest first", heads, rows, empty="Nothing was called yet.")
         return h("section", h("h2", "Calls"), shown, id="calls")
 
-    def _tools(self, tools: Sequence[Tool]) -> Html:
-        listed = [
-            h(
-                "li",
-                h("a", safe_line(tool.tool), href=url("/tool", server=self._name, tool=tool.tool)),
-                h("span", " asks first", class_="quiet") if tool.requires_approval else None,
-                h("p", safe_line(tool.full_description)[:LONGEST_SHOWN]),
-                h(
-                    "details",
-                    h("summary", "Schema"),
-                    h("pre", safe_text(json.dumps(tool.input_schema, indent=2, ensure_ascii=False))[:LONGEST_SHOWN]),
-                ),
-            )
-            for tool in tools[:SHOWN]
-        ]
-        shown = h("ul", listed, class_="tools") if listed else h("p", "It has no tools now.", class_="quiet")
-        return h("section", h("h2", f"Tools ({len(tools)})"), shown, _more(len(tools)), id="tools")
+    def _tool(self, name: str, tool: Tool) -> Html:
+        return join(
+            h("a", short(name), href=url("/tool", server=self._name, tool=name)),
+            h("span", " asks first", class_="quiet") if tool.requires_approval else None,
+            h("p", self._words.line(tool.full_description)),
+        )
 
-    def _changes(self, changes: Sequence[DefinitionChange]) -> Html:
-        if not changes:
-            return h("section", id="changes")
-        shown = [
-            h(
-                "article",
-                h("h3", safe_line(change.tool)),
-                h("p", f"It differs in {', '.join(map(safe_line, change.fields))}."),
-                h(
-                    "div",
-                    _definition("When it was first used", change.before),
-                    _definition("Now", change.after),
-                    class_="sides",
-                ),
-                act_form(
-                    self._visitor,
-                    "Accept the new definition",
-                    "accept",
-                    server=self._name,
-                    tool=change.tool,
-                    digest=digest_of(change),
-                ),
-                h("p", "To leave it as it is, do nothing: you are asked again.", class_="quiet"),
-            )
-            for change in changes[:SHOWN]
-        ]
-        return h("section", h("h2", "Changed definitions"), shown, _more(len(changes)), id="changes", class_="warning")
+    def _named(self, name: str, item: Resource | Prompt) -> Html:
+        return join(h("code", self._words.line(name)), " ", h("small", self._words.line(item.description or "")))
+
+    def _change(self, name: str, change: DefinitionChange) -> Html:
+        sides = (self._definition("When it was first used", change.before), self._definition("Now", change.after))
+        accept = {"server": self._name, "tool": name, "digest": digest_of(change)}
+        return h(
+            "article",
+            h("h3", short(name)),
+            h("p", f"It differs in {short(', '.join(change.fields))}."),
+            h("div", sides, class_="sides"),
+            act_button("Accept the new definition", "accept", may_act=self._may_act, **accept),
+            h("p", "To leave it as it is, do nothing: you are asked again.", class_="quiet"),
+        )
+
+    def _definition(self, caption: str, text: str) -> Html:
+        shown = self._words.json(json.loads(text), LONGEST_SHOWN)
+        return h("figure", h("figcaption", caption), h("pre", shown))
+
+
+def _signature(tool: Tool) -> object:
+    return Same(tool.declared), tool.requires_approval
+
+
+def _section(title: str, content: Html, **attributes: str) -> Html:
+    """A section with a list; an empty one is not seen."""
+    return h("section", h("h2", title), content, **attributes)
+
+
+def _offers(tools: int, resources: int, prompts: int) -> Html:
+    more = f" Of each the first {SHOWN} are listed." if max(tools, resources, prompts) > SHOWN else ""
+    return h("p", f"It has {tools} tools, {resources} resources and {prompts} prompts now.{more}", id="offers")
 
 
 def _next(record: IncarnationRecord) -> Html | None:
     if record.next_at is None or record.next_at <= trio.current_time():
         return None
     return join(", next start in ", until(record.next_at))
-
-
-def _definition(caption: str, text: str) -> Html:
-    shown = safe_text(json.dumps(json.loads(text), indent=2, ensure_ascii=False))[:LONGEST_SHOWN]
-    return h("figure", h("figcaption", caption), h("pre", shown))
-
-
-def _names(title: str, named: Sequence[tuple[str, str | None]]) -> Html | None:
-    if not named:
-        return None
-    listed = [
-        h("li", h("code", safe_line(name)), " ", h("small", safe_line(about or "")[:LONGEST_SHOWN]))
-        for name, about in named[:SHOWN]
-    ]
-    return join(h("h2", f"{title} ({len(named)})"), h("ul", listed), _more(len(named)))
-
-
-def _more(count: int) -> Html | None:
-    return h("p", f"and {count - SHOWN} more", class_="quiet") if count > SHOWN else None

@@ -1,57 +1,80 @@
 """The form of a tool, made of its schema, and the arguments that a person has filled in. Pure."""
 
 import json
+import math
+import re
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
+from mcp_nursery.actors.json_depth import TOO_DEEP, nested_too_deep
 from mcp_nursery.supervisor.gateway.bridge import as_object
 
-from ..output import safe_line
+from .layout import pretty, short
 from .markup import Child, Html, h
+from .server_words import ServerWords
 
 FIELD: Final = "arg."
-"""The beginning of the names of fields: a schema may have properties of any name."""
+"""The beginning of the names of fields, and the name of the one for all arguments. The number of a property follows: a
+schema may have properties of any name, and browsers change some characters of names."""
+MOST_PROPERTIES: Final = 200
+"""Properties that have a field each; the arguments of a tool with more are typed as JSON."""
+_NUMBERS: Final = {
+    "integer": re.compile(r"-?(0|[1-9]\d{0,999})", re.ASCII),
+    "number": re.compile(r"-?(0|[1-9]\d{0,999})(\.\d{1,999})?([eE][+-]?\d{1,9})?", re.ASCII),
+}
+"""Numbers as JSON writes them: nothing else is taken for one."""
 _PLAIN: Final = frozenset({"string", "integer", "number", "boolean"})
 MOST_CHOICES: Final = 200
 """Values of a choice that are offered; one with more is typed."""
+LARGEST_OFFER: Final = 10_000
+"""Characters of these values together, and of a default that is filled in."""
 
 
 class WronglyFilled(ValueError):
     """A field has something that cannot be what the schema wants."""
 
 
-def fields_of(schema: Mapping[str, Any], given: Mapping[str, str]) -> Html:
+def fields_of(schema: Mapping[str, Any], given: Mapping[str, str], words: ServerWords) -> Html:
     """The fields of a form.
 
     Args:
         schema: The JSON Schema of the arguments.
         given: What was filled in before, by names of fields.
+        words: Makes texts of the server fit for the page. A choice or a default with a secret is not offered.
     """
     properties = _properties(schema)
-    required = _required(schema)
-    if not properties:
+    if properties is None:
         value = given.get(FIELD, "{}")
         label = h("label", "Arguments, as a JSON object", for_=FIELD)
         return h("div", label, h("textarea", value, id=FIELD, name=FIELD, rows=4))
-    return h("div", [_field(name, each, name in required, given) for name, each in properties.items()])
+    required = _required(schema)
+    return h(
+        "div",
+        [
+            _field(f"{FIELD}{number}", (name, each), name in required, given, words)
+            for number, (name, each) in enumerate(properties.items())
+        ],
+    )
 
 
-def _field(name: str, schema: Mapping[str, Any], is_required: bool, given: Mapping[str, str]) -> Html:
-    id_ = FIELD + name
+def _field(
+    id_: str, property_: tuple[str, Mapping[str, Any]], is_required: bool, given: Mapping[str, str], words: ServerWords
+) -> Html:
+    name, schema = property_
     kind = _kind(schema)
     value = given.get(id_)
-    if value is None and "default" in schema:
-        value = _written(schema["default"], kind)
+    if value is None:
+        value = _default(schema, kind, words)
     about = schema.get("description")
-    hint = h("small", safe_line(about), id=f"{id_}-hint") if isinstance(about, str) else None
+    hint = h("small", words.line(about), id=f"{id_}-hint") if isinstance(about, str) else None
     mark = " *" if is_required else ""
     described = None if hint is None else f"{id_}-hint"
-    label = h("label", f"{safe_line(name)}{mark}", h("small", f" {kind}"), for_=id_)
+    label = h("label", f"{short(name)}{mark}", h("small", f" {kind}"), for_=id_)
     choices = _choices(schema, kind)
     shared: dict[str, str | bool | None] = {"id": id_, "name": id_, "aria_describedby": described}
     control: Child
-    if choices is not None:
-        options = [h("option", choice or "-", value=choice, selected=choice == value) for choice in ("", *choices)]
+    if choices is not None and all(map(words.keeps, choices)):
+        options = [h("option", short(each) or "-", value=each, selected=each == value) for each in ("", *choices)]
         control = h("select", options, **shared)
     elif kind in ("integer", "number"):
         step = "1" if kind == "integer" else "any"
@@ -63,49 +86,69 @@ def _field(name: str, schema: Mapping[str, Any], is_required: bool, given: Mappi
     return h("div", label, control, hint, class_="field")
 
 
+def _default(schema: Mapping[str, Any], kind: str, words: ServerWords) -> str | None:
+    if "default" not in schema:
+        return None
+    default = schema["default"]
+    written = default if kind == "string" and isinstance(default, str) else pretty(default, LARGEST_OFFER + 1)
+    return written if len(written) <= LARGEST_OFFER and words.keeps(written) else None
+
+
 def arguments_of(schema: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments that were filled in. An empty field is left out, unless it has to be there.
+    """The arguments that were filled in. An empty field is left out, unless it has to be there. The end of a line is
+    `\\n`: browsers send all of them as `\\r\\n`.
 
     Raises:
-        WronglyFilled: A field cannot be read; the field is named.
+        WronglyFilled: A field cannot be read, or JSON cannot say what stands there; the field is named.
     """
     properties = _properties(schema)
-    if not properties:
+    if properties is None:
         arguments = _json("the arguments", given.get(FIELD, "").strip() or "{}")
         if not isinstance(arguments, dict):
             raise WronglyFilled("the arguments must be a JSON object")
         return cast("dict[str, Any]", arguments)
     required = _required(schema)
     filled: dict[str, Any] = {}
-    for name, each in properties.items():
-        text, kind = given.get(FIELD + name, ""), _kind(each)
+    for number, (name, each) in enumerate(properties.items()):
+        text, kind = given.get(f"{FIELD}{number}", "").replace("\r\n", "\n"), _kind(each)
         if text or (kind == "string" and name in required):
-            filled[name] = _value(safe_line(name), text, kind)
+            filled[name] = _value(short(name), text, kind)
     return filled
 
 
 def _value(name: str, text: str, kind: str) -> Any:
     if kind == "string":
         return text
-    try:
-        if kind == "integer":
-            return int(text)
-        if kind == "number":
-            return float(text)
-    except ValueError:
-        raise WronglyFilled(f"{name}: {text!r:.60} is no {kind}") from None
+    if kind in ("integer", "number") and _NUMBERS[kind].fullmatch(text.strip()) is None:
+        raise WronglyFilled(f"{name}: {short(text, 60)!r} is no {kind}")
     return _json(name, text)
 
 
 def _json(name: str, text: str) -> Any:
     try:
-        return json.loads(text)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise WronglyFilled(f"{name}: no JSON: {error}") from None
+    if nested_too_deep(value):
+        raise WronglyFilled(f"{name}: {TOO_DEEP}")
+    return value
 
 
-def _properties(schema: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    return {name: as_object(each) for name, each in as_object(schema.get("properties")).items()}
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text:.60} is too large")
+    return value
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
+    """The properties with a field each; None: there are none, or too many."""
+    found = {name: as_object(each) for name, each in as_object(schema.get("properties")).items()}
+    return found if 0 < len(found) <= MOST_PROPERTIES else None
 
 
 def _required(schema: Mapping[str, Any]) -> frozenset[str]:
@@ -131,8 +174,5 @@ def _choices(schema: Mapping[str, Any], kind: str) -> list[str] | None:
     if kind == "boolean":
         return ["true", "false"]
     values = [each for each in _list(schema.get("enum")) if isinstance(each, str)]
-    return values if kind == "string" and 0 < len(values) <= MOST_CHOICES else None
-
-
-def _written(value: Any, kind: str) -> str:
-    return value if kind == "string" and isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    few = 0 < len(values) <= MOST_CHOICES and sum(map(len, values)) <= LARGEST_OFFER
+    return values if kind == "string" and few else None

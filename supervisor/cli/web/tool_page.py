@@ -1,6 +1,5 @@
 """The page on which a person tries a tool."""
 
-import json
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -10,11 +9,12 @@ from mcp_nursery.supervisor import Approval, Supervisor, Tool, ToolResult
 from mcp_nursery.supervisor.tools.approval_rules import ApprovalRequest
 
 from ..failures import message_of
-from ..output import safe_line, safe_text
+from ..output import safe_text
 from .acts import PATIENCE, FormFields
-from .layout import csrf_field, document, milliseconds, url
+from .layout import LONGEST_PHRASE, csrf_field, document, milliseconds, pretty, short, url
 from .markup import Html, h, join
 from .server_page import LONGEST_SHOWN
+from .server_words import ServerWords
 from .tool_form import WronglyFilled, arguments_of, fields_of
 from .visitors import Visitor
 
@@ -50,19 +50,25 @@ class ToolPage:
         tool, sure = self.tool, form.get("sure") == "yes"
         if tool is None:
             return self.document({})
+        if form.get("definition") != tool.definition_hash:
+            problem = "The tool has changed since this form was made. Nothing was called: look at it as it is now."
+            return self.document({}, problem=problem)
         try:
             arguments = arguments_of(tool.input_schema, form)
         except WronglyFilled as error:
             return self.document(form, problem=str(error))
-        asks = tool.requires_approval and not sure
+        if tool.requires_approval and not sure:
+            return self.document(form, asks=True)
+        return await self._call(tool, arguments, form, sure=sure)
+
+    async def _call(self, tool: Tool, arguments: dict[str, Any], form: FormFields, *, sure: bool) -> str:
+        asks = False
 
         async def approve(_request: ApprovalRequest) -> Approval:
             nonlocal asks
             asks = not sure
             return Approval.ALLOW if sure else Approval.DENY
 
-        if asks:
-            return self.document(form, asks=True)
         try:
             await self._supervisor.agree(tool.server, tool.tool, arguments, approve=approve)
             result = await self._supervisor.call_tool(tool.tool, arguments, server=tool.server, timeout=PATIENCE)
@@ -91,29 +97,31 @@ class ToolPage:
         """
         tool = self.tool
         if tool is None:
-            return document("No such tool", self._visitor, h("p", self._problem))
-        back = h("p", h("a", f"Back to {safe_line(self._server)}", href=url("/server", name=self._server)))
+            return document("No such tool", self._visitor, h("p", short(self._problem, LONGEST_PHRASE)))
+        words = ServerWords(self._supervisor, self._server)
+        back = h("p", h("a", f"Back to {short(self._server)}", href=url("/server", name=self._server)))
         label = "Yes, call it" if asks else "Call"
         form = h(
             "form",
             csrf_field(self._visitor),
             h("input", type="hidden", name="server", value=self._server),
             h("input", type="hidden", name="tool", value=tool.tool),
+            h("input", type="hidden", name="definition", value=tool.definition_hash),
             h("input", type="hidden", name="sure", value="yes") if asks else None,
-            fields_of(tool.input_schema, given),
+            fields_of(tool.input_schema, given, words),
             h("button", label, disabled=not self._visitor.may_act),
             method="post",
             action="/ui/tool",
         )
-        schema = json.dumps(tool.input_schema, indent=2, ensure_ascii=False)
+        schema = words.json(tool.input_schema, LONGEST_SHOWN)
         content = (
             back,
-            h("p", safe_line(tool.full_description)[:LONGEST_SHOWN]),
-            None if problem is None else h("p", problem, class_="bad", role="alert"),
+            h("p", words.line(tool.full_description, LONGEST_SHOWN)),
+            None if problem is None else h("p", short(problem, LONGEST_SHOWN), class_="bad", role="alert"),
             h("p", _question(tool), class_="warning", role="alert") if asks else None,
             form,
             None if result is None else result_of(result),
-            h("details", h("summary", "Schema"), h("pre", safe_text(schema)[:LONGEST_SHOWN])),
+            h("details", h("summary", "Schema"), h("pre", schema)),
         )
         return document(tool.tool, self._visitor, *content)
 
@@ -121,22 +129,18 @@ class ToolPage:
 def _question(tool: Tool) -> str:
     hints = tool.hints
     said = "is said to change nothing" if hints.read_only else "may change things"
-    return f"{safe_line(tool.tool)} {said}, and the rules want somebody to agree. Call it with these arguments?"
+    return f"{short(tool.tool)} {said}, and the rules want somebody to agree. Call it with these arguments?"
 
 
 def result_of(result: ToolResult) -> Html:
     """The answer of a tool."""
-    kinds = [str(each.type) for each in result.content[:MOST_CONTENT]]
+    kinds = [short(each.type) for each in result.content[:MOST_CONTENT]]
     facts = f"Answered in {milliseconds(result.duration)}: {', '.join(kinds) or 'nothing'}."
-    structured = result.structured
+    structured = None if result.structured is None else safe_text(pretty(result.structured, LONGEST_RESULT))
     return h(
         "section",
         h("h2", "The tool reports an error" if result.is_error else "Result"),
         h("p", facts, class_="bad" if result.is_error else "good", role="status"),
-        h("pre", safe_text(result.full_text)[:LONGEST_RESULT], id="result"),
-        None if structured is None else join(h("h3", "Structured"), h("pre", _pretty(structured))),
+        h("pre", safe_text(result.full_text[:LONGEST_RESULT]), id="result"),
+        None if structured is None else join(h("h3", "Structured"), h("pre", structured)),
     )
-
-
-def _pretty(value: Any) -> str:
-    return safe_text(json.dumps(value, indent=2, ensure_ascii=False))[:LONGEST_RESULT]

@@ -9,9 +9,11 @@ at each request: a token that is removed opens nothing any more, and every repli
 import hmac
 import os
 import secrets
+import time
+from collections import OrderedDict
 from collections.abc import Mapping
+from hashlib import sha256
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,11 +24,13 @@ from mcp_nursery.supervisor.gateway.auth.principal import Authenticate
 from mcp_nursery.supervisor.gateway.http.exchange import HttpExchange
 
 BROWSER: Final = "mcp_nursery_browser"
-"""The cookie with the name of a browser."""
+"""The cookie with the name of a browser; the port follows."""
 TOKEN: Final = "mcp_nursery_token"  # noqa: S105 - the name of a cookie
-"""The cookie with the token of its visitor, sealed."""
+"""The cookie with the token of its visitor, sealed; the port follows."""
 MOST_SECONDS: Final = 12 * 3600
-"""Seconds for which a browser keeps a token."""
+"""Seconds for which a login holds."""
+MOST_ENDED: Final = 10_000
+"""Logins that were ended and are remembered until they would not hold any more; of more the latest."""
 LONGEST_LOGIN: Final = 3_000
 """Characters of a token with which somebody can log in: browsers keep 4,096 bytes of a cookie."""
 _NAME: Final = 24
@@ -62,6 +66,7 @@ class Visitors:
         self._authenticate = authenticate
         self._keys = keys
         self._own_secret = secrets.token_bytes(32)
+        self._ended: OrderedDict[bytes, None] = OrderedDict()
 
     @property
     def needs_token(self) -> bool:
@@ -71,14 +76,14 @@ class Visitors:
     async def identify(self, exchange: HttpExchange, scope: Mapping[str, Any]) -> Visitor:
         """The visitor of a request."""
         cookies = _cookies(exchange)
-        browser = cookies.get(BROWSER, "")
+        browser = cookies.get(cookie_name(BROWSER, exchange), "")
         is_new = len(browser) != len(secrets.token_urlsafe(_NAME)) or not browser.isascii()
         if is_new:
             browser = secrets.token_urlsafe(_NAME)
         csrf = self._csrf(browser)
         if self._authenticate is None:
             return Visitor(browser, csrf, is_new, may_look=True, may_act=True)
-        token = self._opened(cookies.get(TOKEN, ""), browser)
+        token = self._opened(cookies.get(cookie_name(TOKEN, exchange), ""), browser)
         principal = None if token is None else await self.principal_of(token, scope)
         access = None if principal is None else principal.access
         return Visitor(
@@ -102,13 +107,24 @@ class Visitors:
     def seal(self, token: str, browser: str) -> str | None:
         """The value of the cookie with this token; None if it is too long."""
         assert self._keys is not None  # there are tokens
-        return self._keys.seal(token.encode(), _bound(browser), longest=LONGEST_LOGIN)
+        return self._keys.seal(f"{time.time():.0f} {token}".encode(), _bound(browser), longest=LONGEST_LOGIN)
 
     def _opened(self, sealed: str, browser: str) -> str | None:
-        if not sealed or self._keys is None:
+        if not sealed or self._keys is None or _digest(sealed) in self._ended:
             return None
         plain = self._keys.open(sealed, _bound(browser), longest=LONGEST_LOGIN)
-        return None if plain is None else plain.decode()
+        if plain is None:
+            return None
+        at, _, token = plain.decode().partition(" ")
+        return token if time.time() - float(at) <= MOST_SECONDS else None
+
+    def log_out(self, exchange: HttpExchange) -> None:
+        """End a login here, for all who have its cookies."""
+        sealed = _cookies(exchange).get(cookie_name(TOKEN, exchange))
+        if sealed:
+            self._ended[_digest(sealed)] = None
+            while len(self._ended) > MOST_ENDED:
+                self._ended.popitem(last=False)
 
     def _csrf(self, browser: str) -> str:
         secret = self._own_secret if self._keys is None else self._keys.derive(b"mcpn page forms")
@@ -143,10 +159,18 @@ def _is_visit(exchange: HttpExchange) -> bool:
     return exchange.method == "GET" and headers.get("sec-fetch-mode") == "navigate"
 
 
-def cookie(name: str, value: str, *, seconds: int | None = None, secure: bool) -> str:
-    """The value of `Set-Cookie`; without `seconds` it ends with the browser."""
+def cookie_name(name: str, exchange: HttpExchange) -> str:
+    """The name of a cookie, with the port that the browser has used."""
+    port = exchange.headers.get("host", "").rpartition("]")[2].rpartition(":")[2]
+    return f"{name}_{port}" if port.isdecimal() and port.isascii() else name
+
+
+def set_cookie(exchange: HttpExchange, name: str, value: str, *, seconds: int | None = None, secure: bool) -> None:
+    """Have the browser keep a cookie; without `seconds` until it is closed."""
     ends = "" if seconds is None else f"; Max-Age={seconds}"
-    return f"{name}={value}; Path=/ui; HttpOnly; SameSite=Strict{ends}{'; Secure' if secure else ''}"
+    exchange.answer_headers["set-cookie"] = (
+        f"{cookie_name(name, exchange)}={value}; Path=/ui; HttpOnly; SameSite=Lax{ends}{'; Secure' if secure else ''}"
+    )
 
 
 def random_keys() -> SessionKeys:
@@ -155,10 +179,15 @@ def random_keys() -> SessionKeys:
 
 
 def _cookies(exchange: HttpExchange) -> Mapping[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(exchange.headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
+    """The cookies of a request. What others have set on this host may be anything, and changes nothing for ours."""
+    pairs = [
+        part.strip().partition("=") for name, value in exchange.lines if name == "cookie" for part in value.split(";")
+    ]
+    return {name: value for name, _, value in reversed(pairs) if name.startswith((BROWSER, TOKEN))}
+
+
+def _digest(sealed: str) -> bytes:
+    return sha256(sealed.encode()).digest()
 
 
 def _bound(browser: str) -> bytes:

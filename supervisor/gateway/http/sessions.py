@@ -53,6 +53,8 @@ LOGGED_EVERY: Final = 60.0
 NOTED: Final = frozenset(["logging/setLevel", "resources/subscribe", "resources/unsubscribe"])
 """The requests that change what is noted of a session."""
 _LISTS: Final = ("tools", "prompts", "resources")
+_LONGEST_NAME: Final = 100
+"""Characters of the name of a client's program, and of its version, that a person sees."""
 
 
 @define(eq=False)
@@ -103,11 +105,11 @@ class HttpSession:
         """The session as a person sees it."""
         client = self.client
         info = {} if client is None else as_object(client.info)
-        program = " ".join(part for part in (info.get("name"), info.get("version")) if isinstance(part, str))
+        said = [part[:_LONGEST_NAME] for part in (info.get("name"), info.get("version")) if isinstance(part, str)]
         return SessionStatus(
             key=self.key,
             client=principal_name(self.owner),
-            program=program or None,
+            program=" ".join(said) or None,
             protocol_version=self.version,
             server=self.server,
             age=trio.current_time() - self.opened_at,

@@ -73,7 +73,6 @@
   const change = (message) => {
     if (message.gone) location.assign("/ui");
     const focused = document.activeElement?.id;
-    for (const id of message.drop ?? []) document.getElementById(id)?.remove();
     if (message.all) {
       const there = new Set(message.all);
       for (const row of document.querySelectorAll("[data-list]")) if (!there.has(row.id)) row.remove();
@@ -86,18 +85,46 @@
 
   // -- the stream
 
+  // A browser has few connections to a host: only the page that is seen has one. One that is seen again is
+  // sent what has changed.
+
+  const LATER = 2000;
+  let stream = null;
+  const say = (text) => {
+    away.hidden = !text;
+    if (away.textContent !== text) away.textContent = text;
+  };
+  const close = () => {
+    stream?.close();
+    stream = null;
+  };
   const follow = () => {
-    const stream = new EventSource(content.dataset.live);
+    if (stream || document.hidden) return;
+    stream = new EventSource(content.dataset.live);
     stream.onopen = () => {
-      away.hidden = true;
+      say("");
       document.getElementById("stderr")?.replaceChildren();
     };
-    stream.onmessage = (event) => change(JSON.parse(event.data));
-    stream.onerror = () => {
-      away.hidden = false;
-      if (stream.readyState === EventSource.CLOSED) setTimeout(follow, 2000);
+    stream.onmessage = (event) => {
+      const message = JSON.parse(event.data);
+      if (message.full) {
+        close();
+        say("Too many pages are open. This one shows what was, and tries again.");
+        setTimeout(follow, 5 * LATER);
+      } else change(message);
     };
-    addEventListener("pagehide", () => stream.close(), { once: true });
+    stream.onerror = () => {
+      say("The gateway does not answer. Trying again …");
+      if (stream?.readyState === EventSource.CLOSED) {
+        close();
+        setTimeout(follow, LATER);
+      }
+    };
   };
-  if (content.dataset.live) follow();
+  if (content.dataset.live) {
+    follow();
+    document.addEventListener("visibilitychange", () => (document.hidden ? close() : follow()));
+    addEventListener("pagehide", close);
+    addEventListener("pageshow", follow);
+  }
 })();

@@ -1,12 +1,16 @@
 """The page over HTTP, as a browser without scripts uses it: what it shows, what may be done there and by whom."""
 
+from http import HTTPStatus
+
 import httpx2
 import pytest
 import trio
 from mcp.client import Client
+from mcp_types import Implementation
 
 from mcp_nursery.supervisor.approval import ApprovalRules
-from mcp_nursery.supervisor.cli.web import acts, page
+from mcp_nursery.supervisor.cli.web import acts, page, visitors
+from mcp_nursery.supervisor.gateway import Refused
 from mcp_nursery.supervisor.gateway.auth.token_file import BearerTokenFile, add_token, remove_token
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
@@ -14,6 +18,13 @@ from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from ....lab.pages import browsing, following, live_path, paged
 from ....lab.processes import lab
 from ....lab.specs import hang, spec, states
+
+
+async def nobody(_scope):
+    """Identify nobody."""
+    await trio.lowlevel.checkpoint()
+    raise Refused(HTTPStatus.UNAUTHORIZED, "who are you?")
+
 
 BROKEN = Life(refuses="no database here")
 
@@ -176,7 +187,7 @@ async def test_arguments_that_cannot_be_read_are_named_and_nothing_is_called():
     async with paged([spec(server)]) as gateway, browsing(gateway.origin) as browser:
         await gateway.supervisor.list_tools()
         await browser.go("/ui/tool?server=lab&tool=echo")
-        await browser.press("Call", **{"arg.n": "three"})
+        await browser.press("Call", **{"arg.0": "three"})
         assert "n: 'three' is no integer" in browser.text
         assert server.calls == []
 
@@ -208,6 +219,73 @@ async def test_a_failed_call_says_whether_the_server_may_have_acted():
                 await trio.sleep(0.01)
             server.crash()
         assert "Delivery: unknown." in browser.text
+
+
+async def test_a_tool_that_has_changed_since_it_was_shown_is_not_called():
+    server = ScriptedServer(declared={"echo": {"description": "Say it again"}})
+    async with paged([spec(server)]) as gateway, browsing(gateway.origin) as browser:
+        await gateway.supervisor.list_tools()
+        await browser.go("/ui/tool?server=lab&tool=echo")
+        await browser.press("Call")
+        action, fields = browser.form("Yes, call it")
+        server.declared = {"echo": {"description": "Delete everything"}}
+        await gateway.supervisor.reconnect("lab")
+        await gateway.supervisor.list_tools()
+        await browser.send(action, fields)
+        assert "has changed since this form was made" in browser.text
+        assert "Delete everything" in browser.text
+        assert server.calls == []
+
+
+async def test_a_tool_of_any_size_has_a_page_of_bounded_size():
+    huge = "x" * 2_000_000
+    properties = {
+        "a": {"enum": [huge, "b"], "description": huge},
+        "b": {"type": "string", "default": huge},
+        huge[:50_000]: {"type": "object", "default": {huge: huge}},
+    }
+    declared = {"echo": {"description": huge, "inputSchema": {"type": "object", "properties": properties}}}
+    async with paged([spec(ScriptedServer(declared=declared))]) as gateway, browsing(gateway.origin) as browser:
+        await gateway.supervisor.list_tools()
+        for path in ("/ui/tool?server=lab&tool=echo", "/ui/server?name=lab"):
+            assert await browser.go(path) == 200
+            assert len(browser.answer.content) < 60_000
+
+
+async def test_secrets_that_a_server_quotes_are_not_shown():
+    secret = "ghp_" + "a1B2" * 9
+    schema = {"type": "object", "properties": {"a": {"type": "string", "description": secret, "default": secret}}}
+    server = ScriptedServer(
+        resources={f"file:///{secret}": hang},
+        declared={"echo": {"description": f"Uses {secret}", "inputSchema": schema}},
+    )
+    async with paged([spec(server)]) as gateway, browsing(gateway.origin) as browser:
+        await gateway.supervisor.list_tools()
+        await gateway.supervisor.list_resources()
+        await gateway.supervisor.call_tool("mcp_lab_echo")
+        server.declared = {"echo": {"description": f"Now {secret}", "inputSchema": schema}}
+        await gateway.supervisor.reconnect("lab")
+        await gateway.supervisor.list_tools()
+        for path in ("/ui/server?name=lab", "/ui/tool?server=lab&tool=echo"):
+            assert await browser.go(path) == 200
+            assert "[REDACTED:" in browser.text
+            assert secret not in browser.answer.text
+        assert gateway.supervisor.definition_changes
+
+
+async def test_the_name_of_a_program_is_cut():
+    long = "x" * 500_000
+    async with (
+        paged([spec(ScriptedServer())]) as gateway,
+        browsing(gateway.origin) as browser,
+        Client(
+            f"{gateway.origin}/mcp", mode="legacy", client_info=Implementation(name=f"me {long}", version=long)
+        ) as client,
+    ):
+        await client.list_tools()
+        await browser.go("/ui/clients")
+        assert "me xxx" in browser.text
+        assert len(browser.answer.content) < 10_000
 
 
 # -- who may ----------------------------------------------------------------------------------------------------------
@@ -249,10 +327,11 @@ async def test_who_may_look_may_not_act(tokens):
         await browser.go()
         await browser.press("Log in", token=made["looks"])
         await browser.go("/ui/server?name=lab")
-        action, fields = browser.form("Stop")
-        assert "<button disabled>Stop</button>" in browser.answer.text
+        assert "disabled>Stop</button>" in browser.answer.text
+        fields = browser.form("Log out looks")[1] | {"server": "lab", "sure": "yes"}
         for act in acts.ACTS:
-            assert await browser.send(action, fields | {"act": act, "sure": "yes"}) == 403
+            assert await browser.send("/ui/act", fields | {"act": act}) == 403
+            assert await browser.send("/ui/act", fields | {"do": f"act={act}&server=lab"}) == 403
         assert "--allow /ui/act" in browser.answer.text
         assert states(gateway.supervisor) == {"lab": ServerState.CONNECTED}
         assert gateway.supervisor.status()[0].incarnation == 1
@@ -311,8 +390,110 @@ async def test_a_cookie_of_one_browser_is_none_of_another(tokens):
         await browser.go()
         await browser.press("Log in", token=made["all"])
         await thief.go()
-        thief.http.cookies.set("mcp_nursery_token", browser.http.cookies["mcp_nursery_token"])
+        name = f"mcp_nursery_token_{gateway.origin.rpartition(':')[2]}"
+        thief.http.cookies.set(name, browser.http.cookies[name])
         assert await thief.go() == 401
+
+
+async def test_who_logs_out_ends_the_login_for_all_who_have_its_cookies(tokens):
+    path, made = tokens
+    file = BearerTokenFile(path)
+    async with (
+        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
+        browsing(gateway.origin) as browser,
+        browsing(gateway.origin) as thief,
+    ):
+        await browser.go()
+        await browser.press("Log in", token=made["all"])
+        thief.http.cookies.update(browser.http.cookies)
+        assert await thief.go() == 200
+        await browser.press("Log out all")
+        assert await thief.go() == 401
+
+
+async def test_a_login_ends_after_its_time(tokens, monkeypatch):
+    path, made = tokens
+    file = BearerTokenFile(path)
+    async with (
+        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
+        browsing(gateway.origin) as browser,
+    ):
+        await browser.go()
+        assert await browser.press("Log in", token=made["all"]) == 200
+        monkeypatch.setattr(visitors, "MOST_SECONDS", -1)
+        assert await browser.go() == 401
+
+
+async def test_two_gateways_of_one_host_know_their_own_logins(tokens):
+    path, made = tokens
+    file = BearerTokenFile(path)
+    async with (
+        paged([spec(ScriptedServer())], authenticate=file.authenticate) as one,
+        paged([spec(ScriptedServer())], authenticate=file.authenticate) as two,
+        browsing(one.origin) as browser,
+    ):
+        for origin in (one.origin, two.origin):
+            browser.origin = origin
+            await browser.go()
+            assert await browser.press("Log in", token=made["all"]) == 200
+        browser.origin = one.origin
+        assert await browser.go() == 200
+
+
+@pytest.mark.parametrize("foreign", ['a="', "b@c=1; d", "=; ;", 'x="\\"; y={"a": "b;c"}', "mcp_nursery_browser=short"])
+async def test_cookies_of_others_change_nothing(tokens, foreign):
+    path, made = tokens
+    file = BearerTokenFile(path)
+    async with (
+        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
+        browsing(gateway.origin) as browser,
+    ):
+        await browser.go()
+        await browser.press("Log in", token=made["all"])
+        own = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
+        async with httpx2.AsyncClient() as http:
+            for whole in (f"{foreign}; {own}", f"{own}; {foreign}"):
+                answer = await http.get(f"{gateway.origin}/ui", headers={"cookie": whole})
+                assert answer.status_code == 200
+                assert "set-cookie" not in answer.headers
+
+
+async def test_what_may_not_be_done_is_not_read():
+    """A form of who may not act, and a large one of who is not known, are refused before they have come."""
+    async with paged([spec(ScriptedServer())], authenticate=nobody) as gateway:
+        host, _, port = gateway.origin.removeprefix("http://").partition(":")
+        for path, status in (("act", 403), ("tool", 403), ("login", 413)):
+            stream = await trio.open_tcp_stream(host, int(port))
+            head = (
+                f"POST /ui/{path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 1000000\r\n"
+                "Content-Type: application/x-www-form-urlencoded\r\n\r\n"
+            )
+            await stream.send_all(head.encode() + b"a" * (page.LARGEST_FORM + 1))
+            with trio.fail_after(30):
+                assert f" {status} ".encode() in await stream.receive_some(64)
+            await stream.aclose()
+
+
+async def test_only_so_many_large_forms_are_read_at_once(monkeypatch):
+    monkeypatch.setattr(page, "MOST_ARGUMENTS", 1)
+    async with paged([spec(ScriptedServer())]) as gateway, browsing(gateway.origin) as browser:
+        await gateway.supervisor.list_tools()
+        await browser.go("/ui/tool?server=lab&tool=echo")
+        host, _, port = gateway.origin.removeprefix("http://").partition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        head = (
+            f"POST /ui/tool HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n"
+            "Content-Type: application/x-www-form-urlencoded\r\n\r\n"
+        )
+        await stream.send_all(head.encode())
+        with trio.fail_after(30):
+            assert b" 100 " in await stream.receive_some(64)
+            assert await browser.press("Call") == 503
+            await stream.aclose()
+            await browser.go("/ui/tool?server=lab&tool=echo")
+            while await browser.press("Call") == 503:
+                await browser.go("/ui/tool?server=lab&tool=echo")
+        assert "agree" in browser.text
 
 
 # -- other origins ----------------------------------------------------------------------------------------------------
@@ -359,6 +540,7 @@ async def test_a_link_from_elsewhere_shows_the_page_and_a_script_from_elsewhere_
     async with paged([spec(ScriptedServer())]) as gateway, browsing(gateway.origin) as browser:
         linked = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
         assert await browser.go("/ui", **linked) == 200
+        assert "SameSite=Lax" in browser.answer.headers["set-cookie"]  # with Strict the browser would have none
         assert await browser.go("/ui", **{"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}) == 403
         assert await browser.go("/ui/live?page=/", **{"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"}) == 403
 
@@ -367,7 +549,7 @@ async def test_a_link_from_elsewhere_shows_the_page_and_a_script_from_elsewhere_
     ("content", "kind", "status"),
     [
         (b"{}", "application/json", 415),
-        (b"a=" + b"x" * (page.LARGEST_FORM + 1), "application/x-www-form-urlencoded", 413),
+        (b"a=" + b"x" * page.LARGEST_FORM, "application/x-www-form-urlencoded", 413),
         (b"\xff", "application/x-www-form-urlencoded", 400),
         (b"&".join([b"a=1"] * (page.MOST_FIELDS + 2)), "application/x-www-form-urlencoded", 400),
         (b"", "application/x-www-form-urlencoded", 403),
@@ -377,6 +559,12 @@ async def test_what_is_no_form_is_refused(content, kind, status):
     async with paged([spec(ScriptedServer())]) as gateway, httpx2.AsyncClient() as http:
         answer = await http.post(f"{gateway.origin}/ui/act", content=content, headers={"content-type": kind})
         assert answer.status_code == status
+
+
+@pytest.mark.parametrize(("query", "status"), [("&" * 1_001, 400), ("a=1&" * 1_001, 400), ("a=%ED%A0%80", 200)])
+async def test_an_address_that_cannot_be_read_is_refused(query, status):
+    async with paged([spec(ScriptedServer())]) as gateway, browsing(gateway.origin) as browser:
+        assert await browser.go(f"/ui?{query}") == status
 
 
 # -- changes ----------------------------------------------------------------------------------------------------------
@@ -403,15 +591,15 @@ async def test_a_stream_of_an_unknown_page_begins_with_everything_and_says_what_
     servers = [spec(ScriptedServer(), f"s{number}") for number in range(3)]
     async with paged(servers) as gateway, browsing(gateway.origin) as browser:
         await browser.go()
-        path = live_path(browser).replace("rendered=", "rendered=x")
+        path = live_path(browser).replace("feed=", "feed=x")
         async with following(browser, path) as messages:
             with trio.fail_after(30):
                 first = await messages.receive()
                 assert len(first["put"]) == len(first["all"]) == 5
                 await gateway.supervisor.remove_server("s1")
-                while "drop" not in (message := await messages.receive()):
+                while "all" not in (message := await messages.receive()):
                     pass
-        assert len(message["drop"]) == 1
+        assert len(message["all"]) == 4
 
 
 async def test_the_page_of_a_removed_server_is_left():
@@ -437,11 +625,19 @@ async def test_standard_error_comes_as_it_is_written():
         assert message["text"] == [["stderr", "<i>one word</i>\n"]]
 
 
-async def test_there_are_only_so_many_streams(monkeypatch):
-    monkeypatch.setattr(page, "MOST_PAGES", 1)
-    async with paged([spec(ScriptedServer())]) as gateway, browsing(gateway.origin) as browser:
-        await browser.go()
-        async with following(browser, live_path(browser)) as messages:
-            await gateway.supervisor.stop_server("lab")
-            await messages.receive()
-            assert await browser.go("/ui/live?page=/") == 503
+async def test_there_are_only_so_many_streams_of_all_and_of_one(monkeypatch):
+    for name, path in (("MOST_FOLLOWERS", "/ui/live?page=/"), ("MOST_OF_VISITOR", "/ui/live?page=/clients")):
+        with monkeypatch.context() as patch:
+            patch.setattr(page, name, 1)
+            async with paged([spec(ScriptedServer())]) as gateway, browsing(gateway.origin) as browser:
+                await browser.go()
+                async with following(browser, live_path(browser)) as messages:
+                    await gateway.supervisor.stop_server("lab")
+                    await messages.receive()
+                    await browser.go(path)
+                    assert '{"full": true}' in browser.answer.text
+                    if name == "MOST_OF_VISITOR":
+                        async with browsing(gateway.origin) as other:
+                            await other.go()
+                            async with following(other, live_path(other).replace("feed=", "feed=x")) as more:
+                                assert "put" in await more.receive()

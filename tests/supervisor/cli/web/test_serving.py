@@ -72,7 +72,7 @@ def test_serve_without_tokens_shows_clients_and_their_sessions(config, tmp_path)
         with httpx2.Client() as browser:
             shown = browser.get(f"{origin}/ui/clients").text
             assert "me 7" in shown
-            key = re.search(r'name="session" value="(\w+)"', shown)[1]
+            key = re.search(r"session=(\w+)", shown)[1]
             csrf = re.search(r'name="csrf" value="(\w+)"', shown)[1]
             form = {"csrf": csrf, "act": "end_session", "session": key, "sure": "yes"}
             assert browser.post(f"{origin}/ui/act", data=form).status_code == 303

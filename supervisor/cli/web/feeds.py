@@ -1,0 +1,270 @@
+"""The changes of pages, made once for all who look at them.
+
+Each page that somebody looks at has a feed: the markup of its parts, and the generation in which each of them changed.
+One task keeps all feeds up to date, at events and once a second; browsers are sent what has changed since the
+generation that they have. So a page costs what its changes cost, and not what its visitors do.
+"""
+
+import json
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from secrets import token_urlsafe
+from typing import Any, Final, Protocol
+
+import trio
+from attrs import define, field, frozen
+
+from mcp_nursery.actors.errors import NurseryError, UnknownServer
+
+from ..output import safe_text
+from .history import PULSE, History
+from .layout import Part, ShownParts
+from .markup import Html
+
+THROTTLE: Final = 0.1
+"""Seconds between two looks at the servers: an event is seen within 0.2 s."""
+_REST: Final = 4
+"""Times as long as it took to bring the feeds up to date, nothing is done for them: a fifth of the time of the loop at
+most is theirs."""
+MOST_REST: Final = 2.0
+"""Seconds of that at most."""
+KEPT_FOR: Final = 10.0
+"""Seconds for which a feed is kept for a browser that has a document and does not follow it yet."""
+TURN: Final = 0.005
+"""Seconds of one turn of the loop in which parts are made."""
+MOST_LOGGED: Final = 500
+"""Lines of standard error that are kept for browsers that come."""
+LARGEST_LOG: Final = 200_000
+"""Characters of these lines."""
+_AT_ONCE: Final = 25
+"""Lines that are read between two pauses."""
+
+
+class LivePage(Protocol):
+    """A page whose parts change."""
+
+    title: str
+
+    def parts(self) -> Sequence[Part]:
+        """The parts as they are now.
+
+        Raises:
+            UnknownServer: The page is about a server that is configured no more.
+        """
+        ...
+
+    def content(self, shown: ShownParts) -> Html:
+        """The page of these parts."""
+        ...
+
+
+@frozen
+class PageKey:
+    """The name of a feed."""
+
+    path: str
+    server: str
+    """The server that it is about; empty: none."""
+    may_act: bool
+    """True if its buttons can be pressed."""
+
+
+@frozen
+class _Made:
+    """A part that was made."""
+
+    part: Part
+    html: Html
+    generation: int
+
+
+@define(eq=False)
+class Feed:
+    """The changes of one page. Written by the task of `Feeds`, read by all who follow it."""
+
+    page: LivePage
+    id: str = field(factory=lambda: token_urlsafe(9), init=False)
+    """A random name: another feed, or another process, has other generations."""
+    generation: int = field(default=0, init=False)
+    """The number of the last change."""
+    is_gone: bool = field(default=False, init=False)
+    """True once there is no such page any more."""
+    changed: trio.Event = field(factory=trio.Event, init=False)
+    """Set, and replaced, at each change."""
+    followers: int = field(default=0, init=False)
+    scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    """The scope of what is read for it."""
+    wanted_until: float = field(default=0.0, init=False)
+    lines: int = field(default=0, init=False)
+    """Lines of standard error so far."""
+    _made: OrderedDict[str, _Made] = field(factory=OrderedDict[str, _Made], init=False)
+    """The parts, the one that changed last at the end."""
+    _dropped_in: int = field(default=0, init=False)
+    """The generation in which parts went the last time."""
+    _messages: dict[int | None, bytes] = field(factory=dict[int | None, bytes], init=False)
+    """The messages of this generation, by the one that their readers have."""
+    _log: deque[str] = field(factory=deque[str], init=False)
+
+    @property
+    def shown(self) -> ShownParts:
+        """All parts, by id."""
+        return {id_: (made.part, made.html) for id_, made in self._made.items()}
+
+    async def update(self) -> None:
+        """Make what has changed."""
+        try:
+            parts = self.page.parts()
+        except UnknownServer:
+            self.is_gone = True
+            self.announce()
+            return
+        made: list[tuple[Part, Html]] = []
+        began = time.perf_counter()
+        for part in parts:
+            if not self._has(part):
+                made.append((part, part.render()))
+                if time.perf_counter() - began > TURN:
+                    await trio.lowlevel.checkpoint()
+                    began = time.perf_counter()
+        gone = self._made.keys() - {part.id for part in parts}
+        if not made and not gone:
+            return
+        self.generation += 1
+        for part, html in made:
+            self._made[part.id] = _Made(part, html, self.generation)
+            self._made.move_to_end(part.id)
+        for id_ in gone:
+            del self._made[id_]
+            self._dropped_in = self.generation
+        self._messages.clear()
+        self.announce()
+
+    def _has(self, part: Part) -> bool:
+        made = self._made.get(part.id)
+        return made is not None and made.part.signature == part.signature and made.part.order == part.order
+
+    def announce(self) -> None:
+        """Wake all who follow it."""
+        self.changed.set()
+        self.changed = trio.Event()
+
+    def message(self, since: int | None) -> bytes | None:
+        """All that has changed, as JSON: `put` has the markup of parts; `all` the ids of all there are, if some went.
+
+        Args:
+            since: The generation that the reader has; None: one of something else.
+        """
+        if since == self.generation:
+            return None
+        if since not in self._messages:
+            fresh = [made.html for made in self._made.values() if since is None or made.generation > since]
+            message: dict[str, Any] = {"put": fresh}
+            if since is None or since < self._dropped_in:
+                message["all"] = list(self._made)
+            self._messages[since] = json.dumps(message).encode()
+        return self._messages[since]
+
+    def add_lines(self, lines: Sequence[str]) -> None:
+        """Add lines of standard error."""
+        self._log += lines
+        self.lines += len(lines)
+        while len(self._log) > MOST_LOGGED or sum(map(len, self._log)) > LARGEST_LOG:
+            self._log.popleft()
+        self.announce()
+
+    def lines_since(self, count: int) -> bytes | None:
+        """The lines after so many, as far as they are kept, as JSON; None if there are none."""
+        fresh = list(self._log)[-(self.lines - count) :] if self.lines > count else []
+        return json.dumps({"text": [["stderr", "\n".join(fresh) + "\n"]]}).encode() if fresh else None
+
+    @contextmanager
+    def followed(self) -> Generator[None, None, None]:
+        """Keep it for as long as the block lasts."""
+        self.followers += 1
+        try:
+            yield
+        finally:
+            self.followers -= 1
+
+
+class Feeds:
+    """The feeds of all pages that somebody looks at.
+
+    Args:
+        history: The past of the servers.
+        nursery: For tasks that read standard error.
+    """
+
+    def __init__(self, history: History, nursery: trio.Nursery) -> None:
+        self._history = history
+        self._nursery = nursery
+        self._feeds: dict[PageKey, Feed] = {}
+        self._updating = trio.Lock()
+
+    async def open(self, key: PageKey, make: Callable[[], LivePage]) -> Feed:
+        """The feed of a page, as it is now.
+
+        Args:
+            key: Its name.
+            make: Makes the page, if there is no feed yet.
+
+        Raises:
+            UnknownServer: There is no such page any more.
+        """
+        feed = self._feeds.get(key)
+        if feed is None:
+            feed = self._feeds[key] = Feed(make())
+            if key.server:
+                self._nursery.start_soon(self._read_stderr, feed, key.server)
+        feed.wanted_until = trio.current_time() + KEPT_FOR
+        async with self._updating:
+            self._history.look()
+            await feed.update()
+        if feed.is_gone:
+            self._drop(key)
+            raise UnknownServer(key.server)
+        return feed
+
+    async def run(self) -> None:
+        """Keep all of them up to date, without end."""
+        while True:
+            changed = self._history.changed
+            began = time.perf_counter()
+            if self._feeds:
+                await self._update()
+            spent = time.perf_counter() - began
+            await trio.sleep(max(THROTTLE, min(MOST_REST, _REST * spent)))
+            with trio.move_on_after(PULSE):
+                await changed.wait()
+
+    async def _update(self) -> None:
+        now = trio.current_time()
+        async with self._updating:
+            self._history.look()
+            for key, feed in list(self._feeds.items()):
+                if not feed.followers and feed.wanted_until < now:
+                    self._drop(key)
+                else:
+                    await feed.update()
+                    if feed.is_gone:
+                        self._drop(key)
+
+    def _drop(self, key: PageKey) -> None:
+        feed = self._feeds.pop(key, None)
+        if feed is not None:
+            feed.scope.cancel()
+
+    async def _read_stderr(self, feed: Feed, server: str) -> None:
+        """Read standard error as it comes. To take secrets out of lines takes time: between two readings it rests."""
+        with feed.scope, suppress(NurseryError):  # it was removed, or its servers are borrowed: there are no lines
+            async with self._history.supervisor.stderr(server) as lines:
+                async for first in lines:
+                    began, read = time.perf_counter(), [first]
+                    with suppress(trio.WouldBlock, trio.EndOfChannel):
+                        while len(read) < _AT_ONCE and time.perf_counter() - began < TURN:
+                            read.append(lines.receive_nowait())
+                    feed.add_lines([safe_text(line) for line in read])
+                    spent = time.perf_counter() - began
+                    await trio.sleep(max(THROTTLE, _REST * spent))

@@ -1,0 +1,30 @@
+"""The words of a server, as people may see them who only look."""
+
+from attrs import frozen
+
+from mcp_nursery.supervisor import Supervisor
+from mcp_nursery.supervisor.security.redaction import CUT_MARGIN
+
+from ..output import safe_text
+from .layout import LONGEST_PHRASE, pretty, short
+
+
+@frozen
+class ServerWords:
+    """Makes texts of one server fit for a page: without its secrets, and of a long one the beginning."""
+
+    supervisor: Supervisor
+    server: str
+
+    def line(self, text: str, longest: int = LONGEST_PHRASE) -> str:
+        """A text on one line."""
+        return short(self.supervisor.redact(self.server, text, longest=longest + 1), longest)
+
+    def json(self, value: object, longest: int) -> str:
+        """A JSON value on several lines."""
+        whole = pretty(value, longest + CUT_MARGIN + 1)
+        return safe_text(self.supervisor.redact(self.server, whole, longest=longest))
+
+    def keeps(self, text: str) -> bool:
+        """True if there is no secret in a text."""
+        return self.supervisor.redact(self.server, text, longest=len(text)) == text
