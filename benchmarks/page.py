@@ -12,6 +12,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -69,7 +70,8 @@ def memory() -> float:
 
 async def measure(servers: int, seconds: float) -> None:
     """Measure, and print."""
-    specs = [ServerSpec(f"s{number}", ScriptedServer().transport) for number in range(servers)]
+    doubles = [ScriptedServer() for _ in range(servers)]
+    specs = [ServerSpec(f"s{number}", double.transport) for number, double in enumerate(doubles)]
     async with paged(specs) as gateway, browser(Path(tempfile.mkdtemp())) as page:
         for each in specs:
             await gateway.supervisor.wait_connected(each.name)
@@ -84,7 +86,7 @@ async def measure(servers: int, seconds: float) -> None:
         seen = [await seconds_until_shown(page, gateway, f"s{number + 1}") for number in range(ROUNDS)]
         print(f"an event is seen after {median(seen):.3f} s, {max(seen):.3f} s at most of {ROUNDS}")
         await compare_calls(page, gateway)
-        await flood(page, gateway, servers, seconds)
+        await flood(page, gateway, doubles, seconds)
 
 
 async def compare_calls(page: Any, gateway: Any) -> None:
@@ -100,7 +102,7 @@ async def compare_calls(page: Any, gateway: Any) -> None:
     print(f"a call costs {median(ratios):.3f} of itself with a page that is open")
 
 
-async def flood(page: Any, gateway: Any, servers: int, seconds: float) -> None:
+async def flood(page: Any, gateway: Any, doubles: Sequence[ScriptedServer], seconds: float) -> None:
     """Events for so long, and what that does to memory; less than ten seconds are left out."""
     await page.go(f"{gateway.origin}/ui")
     early: list[float] = []
@@ -108,10 +110,13 @@ async def flood(page: Any, gateway: Any, servers: int, seconds: float) -> None:
     heaps = [await heap_of(page)]
     while trio.current_time() < began + seconds:
         for number in range(EVENTS // 2):  # each stop and each start is at least one
-            name = f"s{(count + number) % servers}"
+            name = f"s{(count + number) % len(doubles)}"
             await gateway.supervisor.stop_server(name)
             await gateway.supervisor.start_server(name)
         count += EVENTS // 2
+        for double in doubles:  # what they record of their lives is no memory of ours
+            for record in (double.starts, double.ends, double.listings):
+                record.clear()
         early.append(memory())
         if len(early) % 30 == 0:
             heaps.append(await heap_of(page))
