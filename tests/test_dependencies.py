@@ -30,7 +30,7 @@ def declared(requirements):
 
 RUNTIME = declared(PROJECT["dependencies"])
 EXTRAS = {name: declared(requirements) for name, requirements in PROJECT["optional-dependencies"].items()}
-USED = RUNTIME | EXTRAS["gateway"] | EXTRAS["postgres"]
+USED = RUNTIME | EXTRAS["gateway"] | EXTRAS["postgres"] | EXTRAS["interop"]
 """What modules here may import: what extras bring is looked for when it is needed."""
 TESTED = USED | EXTRAS["test"]
 
@@ -76,7 +76,7 @@ OWN = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {
 """What scripts import from their own folder."""
 
 
-ELSEWHERE = {"agents", "fastmcp", "langchain_mcp_adapters", "pydantic_ai"}
+ELSEWHERE = {"fastmcp", "langchain_mcp_adapters"}
 """What servers and clients import that tests/interop runs in environments of their own."""
 
 

@@ -1,0 +1,103 @@
+"""The part of a supervisor that a framework needs, and the facts of a call for its program.
+
+A `Supervisor` has these methods in its Trio loop, and one in a thread of its own has them in the loop of its caller:
+a framework on either loop gets the same tools.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from mcp_types import AudioContent, ImageContent
+
+from mcp_nursery.actors.enums import Delivery
+from mcp_nursery.actors.errors import CallError, SupervisorClosed
+from mcp_nursery.actors.reply import ProgressCallback
+
+from ..tools.outcome import ToolOutcome
+from ..tools.tool import Tool
+
+__all__ = ["OfferedTools", "OnProgress", "ToolSupervisor", "facts_of", "media_of", "progress_of"]
+
+OnProgress = Callable[[str, float, float | None, str | None], Awaitable[None]]
+"""The callback for the progress of calls: `async (tool, progress, total, message)`, with the public name of the tool.
+It runs in order, before the result of its call."""
+
+
+class OfferedTools(Protocol):
+    """The tools for a model, as `Toolset` has them."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools now, sorted by name."""
+        ...
+
+    def preamble(self) -> str:
+        """The text for the system prompt."""
+        ...
+
+    async def run(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolOutcome:
+        """Do what a model asked for, with approval; always an outcome."""
+        ...
+
+
+class ToolSupervisor(Protocol):
+    """A supervisor that a framework can be given: a `Supervisor`, or one in a thread of its own."""
+
+    async def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
+        """The tools, once first attempts are settled."""
+        ...
+
+    def as_toolset(self, *, search: bool = False) -> OfferedTools:
+        """The tools for a model."""
+        ...
+
+
+def progress_of(tool: str, on_progress: OnProgress | None) -> ProgressCallback | None:
+    """The callback of one call of this tool; None if nobody wants to know."""
+    return None if on_progress is None else partial(on_progress, tool)
+
+
+def media_of(outcome: ToolOutcome) -> list[ImageContent | AudioContent]:
+    """The images and sounds that a model may be shown after the text."""
+    return [block for block in outcome.content if isinstance(block, ImageContent | AudioContent)]
+
+
+def facts_of(outcome: ToolOutcome) -> dict[str, Any]:
+    """The facts of a call that a program wants and a model is not shown, as a JSON object.
+
+    Its members: `server` and `tool` (the server's own name of it), `incarnation` of the server, `is_error`, `error`
+    (the name of its class, None if the tool answered), `delivery` (`not_sent`, `unknown`: the server may have acted, or
+    `answered`) and `structured` (the structured content). What is not known is None.
+    """
+    error, result = outcome.error, outcome.result
+    about = result or (error if isinstance(error, CallError) else None)
+    return {
+        "server": about and about.server,
+        "tool": about and about.tool,
+        "incarnation": about and about.incarnation,
+        "is_error": outcome.is_error,
+        "error": None if error is None else type(error).__name__,
+        "delivery": _delivery(outcome).value,
+        "structured": result and result.structured,
+    }
+
+
+def _delivery(outcome: ToolOutcome) -> Delivery:
+    match outcome.error:
+        case None:
+            return Delivery.ANSWERED
+        case CallError(delivery=delivery):
+            return delivery
+        case SupervisorClosed():  # the call may have been on its way when the block was left
+            return Delivery.UNKNOWN
+        case _:  # refused before a server was asked
+            return Delivery.NOT_SENT

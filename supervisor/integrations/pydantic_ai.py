@@ -1,0 +1,108 @@
+"""Supervised tools as a toolset of pydantic-ai.
+
+The agent asks for its tools before each request to the model, so it sees what servers have by then. A call that fails
+is a failed result for the model (`ToolFailed`), which costs it none of its retries: what it should do next stands in
+the text, and whether the server may have acted.
+"""
+
+import base64
+from typing import Any
+
+from pydantic_ai import BinaryContent, RunContext, ToolDefinition, ToolFailed, ToolReturn
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
+
+from mcp_nursery.actors.overrides import override
+
+from ..tools.outcome import ToolOutcome
+from ..tools.tool import Tool
+from .offered import OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+
+__all__ = ["SupervisedToolset"]
+
+_ANY_ARGUMENTS = SchemaValidator(core_schema.any_schema())
+"""The servers check the arguments themselves, and say what is wrong with them."""
+
+
+class SupervisedToolset(AbstractToolset[Any]):
+    """The tools of supervised servers, for `Agent(…, toolsets=[SupervisedToolset(supervisor)])`.
+
+    Entering and leaving it starts and ends nothing: the servers live as long as the block of their supervisor. A result
+    of the model's is text, followed by images and sounds as `BinaryContent`; `ToolReturnPart.metadata` has what
+    `facts_of` says. Where a call
+    failed, `ToolFailed.__cause__` is its `NurseryError`, for a toolset that wraps this one.
+
+    Args:
+        supervisor: Whose tools they are.
+        id: The toolset's name, unique in its agent.
+        search: As for `Supervisor.as_toolset`.
+        instructions: Whether the agent's instructions have `Toolset.preamble`.
+        timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
+        on_progress: Is told of the progress of calls.
+    """
+
+    def __init__(
+        self,
+        supervisor: ToolSupervisor,
+        *,
+        id: str = "mcp-nursery",  # noqa: A002 - as toolsets of pydantic-ai have it
+        search: bool = False,
+        instructions: bool = True,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self._supervisor = supervisor
+        self._offered = supervisor.as_toolset(search=search)
+        self._id = id
+        self._instructions = instructions
+        self._timeout = timeout
+        self._on_progress = on_progress
+
+    @property
+    @override
+    def id(self) -> str:
+        return self._id
+
+    @override
+    async def get_instructions(self, ctx: RunContext[Any]) -> str | None:
+        return self._offered.preamble() if self._instructions else None
+
+    @override
+    async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
+        await self._supervisor.list_tools()  # first attempts are settled, lists that may be old are new
+        return {
+            tool.name: ToolsetTool(
+                toolset=self,
+                tool_def=_definition(tool),
+                max_retries=ctx.max_retries,
+                args_validator=_ANY_ARGUMENTS,
+            )
+            for tool in self._offered.tools
+        }
+
+    @override
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> ToolReturn[Any]:
+        outcome = await self._offered.run(
+            name, tool_args, timeout=self._timeout, on_progress=progress_of(name, self._on_progress)
+        )
+        if outcome.is_error:
+            raise ToolFailed(outcome.text) from outcome.error
+        return ToolReturn(_content(outcome), metadata=facts_of(outcome))
+
+
+def _definition(tool: Tool) -> ToolDefinition:
+    shown = tool.as_anthropic()
+    return ToolDefinition(
+        name=tool.name,
+        description=shown["description"],
+        parameters_json_schema=shown["input_schema"],
+        metadata={"server": tool.server, "tool": tool.tool, "available": tool.available},
+        return_schema=tool.output_schema,
+    )
+
+
+def _content(outcome: ToolOutcome) -> str | list[str | BinaryContent]:
+    media = [BinaryContent(base64.b64decode(each.data), media_type=each.mime_type) for each in media_of(outcome)]
+    return [outcome.text, *media] if media else outcome.text

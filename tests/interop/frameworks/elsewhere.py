@@ -1,0 +1,95 @@
+"""A supervisor in a thread of its own, as a task of asyncio uses it."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from functools import partial
+
+import trio
+from anyio.from_thread import start_blocking_portal
+
+from mcp_nursery.supervisor import ServerSpec, StdioTransport, open_supervisor
+
+from ...lab import PROGRAMS
+from ...lab.processes import AT_ONCE
+
+
+def agent(**settings):
+    """The spec of the server of these tests."""
+    command = StdioTransport(sys.executable, args=["-I", "-S", str(PROGRAMS / "nursery_agent.py")])
+    return ServerSpec("agent", command, **{"policy": AT_ONCE, **settings})
+
+
+class Elsewhere:
+    def __init__(self, portal, supervisor):
+        self._portal, self._supervisor = portal, supervisor
+
+    async def _do(self, function, *args, **kwargs):
+        return await asyncio.wrap_future(self._portal.start_task_soon(partial(function, *args, **kwargs)))
+
+    async def list_tools(self, server=None, *, refresh=False):
+        return await self._do(self._supervisor.list_tools, server, refresh=refresh)
+
+    async def wait_connected(self, server):
+        return await self._do(self._supervisor.wait_connected, server)
+
+    async def changed(self, name):
+        """Wait until there is a tool of this name."""
+
+        async def known():
+            toolset = self._supervisor.as_toolset()
+            tools = toolset.tools
+            while name not in {tool.name for tool in tools}:
+                tools = await toolset.changed(tools)
+
+        await self._do(known)
+
+    def as_toolset(self, *, search=False):
+        return OfferedElsewhere(self._do, self._supervisor.as_toolset(search=search))
+
+    async def kill(self, server="agent"):
+        """Kill the server, and wait until its end is noticed."""
+
+        async def killed():
+            (status,) = [each for each in self._supervisor.status() if each.name == server]
+            async with self._supervisor.events() as events:
+                os.kill(status.pid, signal.SIGKILL)
+                async for event in events:
+                    if getattr(event, "server", None) == server and getattr(event, "new", None) == "waiting":
+                        return
+
+        await self._do(killed)
+
+
+class OfferedElsewhere:
+    def __init__(self, do, toolset):
+        self._do, self._toolset = do, toolset
+
+    @property
+    def tools(self):
+        return self._toolset.tools
+
+    def preamble(self):
+        return self._toolset.preamble()
+
+    async def run(self, name, arguments=None, *, timeout=None, on_progress=None, meta=None):
+        loop = asyncio.get_running_loop()
+
+        async def here(progress, total, message):
+            future = asyncio.run_coroutine_threadsafe(on_progress(progress, total, message), loop)
+            await trio.to_thread.run_sync(future.result)
+
+        run = partial(self._toolset.run, name, arguments, timeout=timeout, meta=meta)
+        return await self._do(run, on_progress=None if on_progress is None else here)
+
+
+@asynccontextmanager
+async def supervised_elsewhere(**options):
+    with start_blocking_portal(backend="trio") as portal:
+        opened = open_supervisor([agent()], **options)
+        with portal.wrap_async_context_manager(opened) as supervisor:
+            elsewhere = Elsewhere(portal, supervisor)
+            await elsewhere.wait_connected("agent")
+            yield elsewhere
