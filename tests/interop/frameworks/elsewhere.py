@@ -13,13 +13,29 @@ from anyio.from_thread import start_blocking_portal
 from mcp_nursery.supervisor import ServerSpec, StdioTransport, open_supervisor
 
 from ...lab import PROGRAMS
-from ...lab.processes import AT_ONCE
+from ...lab.processes import AT_ONCE, next_state
 
 
 def agent(**settings):
     """The spec of the server of these tests."""
     command = StdioTransport(sys.executable, args=["-I", "-S", str(PROGRAMS / "nursery_agent.py")])
     return ServerSpec("agent", command, **{"policy": AT_ONCE, **settings})
+
+
+async def kill(supervisor, server="agent"):
+    """Kill a server, and wait until its end is noticed."""
+    (status,) = [each for each in supervisor.status() if each.name == server]
+    async with supervisor.events() as events:
+        os.kill(status.pid, signal.SIGKILL)
+        await next_state(events, "waiting", server)
+
+
+async def learned(supervisor, name):
+    """Wait until there is a tool of this name."""
+    toolset = supervisor.as_toolset()
+    tools = toolset.tools
+    while name not in {tool.name for tool in tools}:
+        tools = await toolset.changed(tools)
 
 
 class Elsewhere:
@@ -32,35 +48,26 @@ class Elsewhere:
     async def list_tools(self, server=None, *, refresh=False):
         return await self._do(self._supervisor.list_tools, server, refresh=refresh)
 
-    async def wait_connected(self, server):
-        return await self._do(self._supervisor.wait_connected, server)
+    async def wait_connected(self):
+        return await self._do(self._supervisor.wait_connected, "agent")
 
-    async def changed(self, name):
-        """Wait until there is a tool of this name."""
+    async def kill(self):
+        await self._do(kill, self._supervisor)
 
-        async def known():
-            toolset = self._supervisor.as_toolset()
-            tools = toolset.tools
-            while name not in {tool.name for tool in tools}:
-                tools = await toolset.changed(tools)
-
-        await self._do(known)
+    async def learned(self, name):
+        await self._do(learned, self._supervisor, name)
 
     def as_toolset(self, *, search=False):
         return OfferedElsewhere(self._do, self._supervisor.as_toolset(search=search))
 
-    async def kill(self, server="agent"):
-        """Kill the server, and wait until its end is noticed."""
 
-        async def killed():
-            (status,) = [each for each in self._supervisor.status() if each.name == server]
-            async with self._supervisor.events() as events:
-                os.kill(status.pid, signal.SIGKILL)
-                async for event in events:
-                    if getattr(event, "server", None) == server and getattr(event, "new", None) == "waiting":
-                        return
+class Here:
+    """A supervisor of the same loop, by the names above."""
 
-        await self._do(killed)
+    def __init__(self, supervisor):
+        self.list_tools, self.as_toolset = supervisor.list_tools, supervisor.as_toolset
+        self.wait_connected = partial(supervisor.wait_connected, "agent")
+        self.kill, self.learned = partial(kill, supervisor), partial(learned, supervisor)
 
 
 class OfferedElsewhere:
@@ -91,5 +98,12 @@ async def supervised_elsewhere(**options):
         opened = open_supervisor([agent()], **options)
         with portal.wrap_async_context_manager(opened) as supervisor:
             elsewhere = Elsewhere(portal, supervisor)
-            await elsewhere.wait_connected("agent")
+            await elsewhere.wait_connected()
             yield elsewhere
+
+
+@asynccontextmanager
+async def supervised_here(**options):
+    async with open_supervisor([agent()], **options) as supervisor:
+        await supervisor.wait_connected("agent")
+        yield Here(supervisor)

@@ -62,7 +62,7 @@ def test_a_run_outlives_its_server():
                 return "pid", {}
 
             async def wait():
-                await supervisor.wait_connected("agent")
+                await supervisor.wait_connected()
                 return "pid", {}
 
             agent = Agent(asks_for(("pid", {}), kill, wait), toolsets=[SupervisedToolset(supervisor)])
@@ -152,7 +152,7 @@ def test_a_run_sees_what_a_server_learns_meanwhile():
         async with asyncio.timeout(60), supervised_elsewhere(**ALLOWED) as supervisor:
 
             async def known():
-                await supervisor.changed("mcp_agent_learned")
+                await supervisor.learned("mcp_agent_learned")
                 return "pid", {}
 
             model = asks_for(("learn", {}), known, ("learned", {}), seen=seen)
