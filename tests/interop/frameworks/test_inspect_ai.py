@@ -46,7 +46,7 @@ def backend(request, monkeypatch):
 
 
 def asks_for(*calls):
-    """A model that makes these calls, a message each, and then says that it is done. One of no server is by its name."""
+    """A model that makes these calls, a message each, and then says that it is done."""
 
     def answer(messages, tools, tool_choice, config):
         offered.append({each.name for each in tools})

@@ -1,0 +1,89 @@
+"""Supervised tools as tools of LangChain, for its agents and for LangGraph.
+
+A tool of LangChain stands for one public name. The call is made of whatever has that name when it is made, also after a
+restart of its server; `supervised_tools` is asked again for tools that came later.
+"""
+
+from typing import Any, Literal
+
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool
+from pydantic import PrivateAttr
+
+from mcp_nursery.actors.overrides import override
+
+from ..tools.outcome import ToolOutcome
+from .offered import OfferedTools, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+
+__all__ = ["supervised_tools"]
+
+
+async def supervised_tools(
+    supervisor: ToolSupervisor,
+    *,
+    search: bool = False,
+    timeout: float | None = None,
+    on_progress: OnProgress | None = None,
+) -> list[BaseTool]:
+    """The tools of supervised servers as they are now, once first attempts are settled.
+
+    A tool that is called with a tool call gives a `ToolMessage`: `content` is text, or the text and images as content
+    blocks; `artifact` is what `facts_of` says, structured content included; `status` is `error` if the
+    tool or the call failed. Nothing is raised for that. They are asynchronous only.
+
+    Args:
+        supervisor: Whose tools they are.
+        search: As for `Supervisor.as_toolset`.
+        timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
+        on_progress: Is told of the progress of calls.
+    """
+    await supervisor.list_tools()
+    offered = supervisor.as_toolset(search=search)
+    made: list[BaseTool] = []
+    for tool in offered.tools:
+        metadata = {"server": tool.server, "tool": tool.tool, "available": tool.available}
+        one = _SupervisedTool(**tool.as_langchain(), metadata=metadata)
+        one.bind_supervised(offered, timeout, on_progress)
+        made.append(one)
+    return made
+
+
+class _SupervisedTool(BaseTool):
+    """Takes any arguments by their names, such as `config`, which a `StructuredTool` keeps for itself."""
+
+    response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
+    _offered: OfferedTools = PrivateAttr()
+    _timeout: float | None = PrivateAttr(default=None)
+    _on_progress: OnProgress | None = PrivateAttr(default=None)
+
+    def bind_supervised(self, offered: OfferedTools, timeout: float | None, on_progress: OnProgress | None) -> None:
+        self._offered, self._timeout, self._on_progress = offered, timeout, on_progress
+
+    @override
+    def _run(self, /, *_args: Any, **_arguments: Any) -> Any:
+        raise NotImplementedError(f"{self.name} is asynchronous: use ainvoke, and astream or ainvoke of the agent")
+
+    @override
+    async def _arun(self, /, *_args: Any, **arguments: Any) -> tuple[str | list[dict[str, Any]], dict[str, Any]]:
+        outcome = await self._offered.run(
+            self.name, arguments, timeout=self._timeout, on_progress=progress_of(self.name, self._on_progress)
+        )
+        return _content(outcome), facts_of(outcome)
+
+    @override
+    async def arun(self, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call it. A failure is a message with the facts of it: `ToolException` would leave no room for these."""
+        output = await super().arun(tool_input, *args, **kwargs)
+        if isinstance(output, ToolMessage) and output.artifact["is_error"]:
+            output.status = "error"
+        return output
+
+
+def _content(outcome: ToolOutcome) -> str | list[dict[str, Any]]:
+    """The content of a message. With a sound in it LangChain would make one long text of all, base64 included."""
+    images = [
+        {"type": "image", "base64": each.data, "mime_type": each.mime_type}
+        for each in media_of(outcome)
+        if each.type == "image"
+    ]
+    return [{"type": "text", "text": outcome.text}, *images] if images else outcome.text
