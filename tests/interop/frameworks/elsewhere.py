@@ -48,6 +48,12 @@ class Elsewhere:
     async def list_tools(self, server=None, *, refresh=False):
         return await self._do(self._supervisor.list_tools, server, refresh=refresh)
 
+    async def list_prompts(self, server=None, *, refresh=False):
+        return await self._do(self._supervisor.list_prompts, server, refresh=refresh)
+
+    async def get_prompt(self, name, arguments=None):
+        return await self._do(self._supervisor.get_prompt, name, arguments)
+
     async def wait_connected(self):
         return await self._do(self._supervisor.wait_connected, "agent")
 

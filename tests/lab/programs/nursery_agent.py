@@ -83,7 +83,7 @@ def answer(message):
         case "initialize":
             return {
                 "protocolVersion": params["protocolVersion"],
-                "capabilities": {"tools": {"listChanged": True}},
+                "capabilities": {"tools": {"listChanged": True}, "prompts": {}},
                 "serverInfo": {"name": "agent", "version": "1"},
                 "instructions": "Use pid first.",
             }
@@ -91,6 +91,11 @@ def answer(message):
             return {"tools": tools()}
         case "tools/call":
             return call(params["name"], params.get("arguments", {}), params.get("_meta", {}).get("progressToken"))
+        case "prompts/list":
+            return {"prompts": [{"name": "summarise", "arguments": [{"name": "topic", "required": True}]}]}
+        case "prompts/get":
+            words = f"Summarise {params['arguments']['topic']}."
+            return {"messages": [{"role": "user", "content": {"type": "text", "text": words}}]}
         case _:
             return {}
 
