@@ -41,6 +41,10 @@ class Toolset:
         """The tools now, as Anthropic's API takes them."""
         return [tool.as_anthropic() for tool in self.tools]
 
+    def as_gemini(self) -> list[dict[str, Any]]:
+        """The tools now, as the `function_declarations` of a tool of Google's Gemini."""
+        return [tool.as_gemini() for tool in self.tools]
+
     def as_langchain(self) -> list[dict[str, Any]]:
         """The tools now, as LangChain's `StructuredTool` takes them."""
         return [tool.as_langchain() for tool in self.tools]

@@ -143,6 +143,6 @@ def test_the_pieces_of_code_use_what_there_is() -> None:
             case _:
                 continue
         known = inspect.signature(called).parameters
-        assert [word.arg for word in call.keywords if word.arg not in known] == [], f"{page}: {ast.unparse(call)}"
+        assert [word.arg for word in call.keywords if word.arg and word.arg not in known] == [], f"{page}: {ast.unparse(call)}"
         checked += 1
     assert checked > 40

@@ -17,7 +17,7 @@ from mcp_nursery.actors.reply import ProgressCallback
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
 
-__all__ = ["OfferedTools", "OnProgress", "ToolSupervisor", "facts_of", "media_of", "progress_of"]
+__all__ = ["OfferedTools", "OnProgress", "ToolSupervisor", "facts_of"]
 
 OnProgress = Callable[[str, float, float | None, str | None], Awaitable[None]]
 """The callback for the progress of calls: `async (tool, progress, total, message)`, with the public name of the tool.

@@ -26,7 +26,7 @@ _FACTS = "mcp-nursery/facts"
 
 
 class PromptSupervisor(ToolSupervisor, Protocol):
-    """A supervisor with prompts: a `Supervisor`, or one in a thread of its own."""
+    """A supervisor with prompts."""
 
     async def list_prompts(self, server: str | None = None, *, refresh: bool = False) -> Sequence[Prompt]:
         """The prompts, once first attempts are settled."""

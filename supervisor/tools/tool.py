@@ -134,6 +134,10 @@ class Tool:
         """The tool that Anthropic's API takes."""
         return as_anthropic(self)
 
+    def as_gemini(self) -> dict[str, Any]:
+        """The function declaration that Google's Gemini API takes."""
+        return as_gemini(self)
+
     def as_langchain(self) -> dict[str, Any]:
         """Name, description and `args_schema`, as LangChain's `StructuredTool` takes them."""
         return as_langchain(self)
@@ -190,6 +194,11 @@ def as_openai(tool: "Tool") -> dict[str, Any]:
 def as_anthropic(tool: "Tool") -> dict[str, Any]:
     """A tool of Anthropic's messages."""
     return {"name": tool.name, "description": tool.description, "input_schema": _schema(tool)}
+
+
+def as_gemini(tool: "Tool") -> dict[str, Any]:
+    """A function declaration of Google's Gemini, as its SDK names the members."""
+    return {"name": tool.name, "description": tool.description, "parameters_json_schema": _schema(tool)}
 
 
 def as_langchain(tool: "Tool") -> dict[str, Any]:

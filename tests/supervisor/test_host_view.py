@@ -361,6 +361,7 @@ async def test_a_toolset(autojump_clock):
         assert toolset.tools == supervisor.tools
         assert [one["function"]["name"] for one in toolset.as_openai()] == ["mcp_lab_fail", "mcp_lab_work"]
         assert [one["name"] for one in toolset.as_anthropic()] == ["mcp_lab_fail", "mcp_lab_work"]
+        assert [one["name"] for one in toolset.as_gemini()] == ["mcp_lab_fail", "mcp_lab_work"]
         assert [one["name"] for one in toolset.as_langchain()] == ["mcp_lab_fail", "mcp_lab_work"]
         opening = '<mcp_tool_output server="lab" tool="work" trust="untrusted">'
         assert await toolset.call("mcp_lab_work") == f"{opening}\ndone\n</mcp_tool_output>"

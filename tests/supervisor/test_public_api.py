@@ -37,6 +37,11 @@ PUBLIC_MODULES = [
             *("approval", "callbacks", "calls.fan_out", "calls.relayed", "config", "errors", "events"),
             *(
                 "gateway",
+                "integrations.inspect_ai",
+                "integrations.langchain",
+                "integrations.offered",
+                "integrations.openai_agents",
+                "integrations.pydantic_ai",
                 "notices",
                 "resources",
                 "security.redaction",

@@ -32,8 +32,7 @@ OPENED = {"asyncio": supervised_elsewhere, "trio": supervised_here}
 
 @pytest.fixture(autouse=True)
 def quiet(tmp_path, monkeypatch):
-    """Inspect shows nothing, and writes its logs here."""
-    monkeypatch.setenv("INSPECT_DISPLAY", "none")
+    """Inspect writes its logs here."""
     monkeypatch.setenv("INSPECT_LOG_DIR", str(tmp_path))
     yield
     gc.collect()  # what it leaves open is found here, and no test of others warned of it

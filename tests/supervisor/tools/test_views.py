@@ -166,9 +166,11 @@ def test_dictionaries_for_models():
         "function": {"name": name, "description": text, "parameters": schema},
     }
     assert seen.as_anthropic() == {"name": name, "description": text, "input_schema": schema}
+    assert seen.as_gemini() == {"name": name, "description": text, "parameters_json_schema": schema}
     assert seen.as_langchain() == {"name": name, "description": text, "args_schema": schema}
     seen.as_openai()["function"]["parameters"]["properties"].clear()
     seen.as_anthropic()["input_schema"]["$defs"].clear()
+    seen.as_gemini()["parameters_json_schema"]["$defs"].clear()
     seen.as_langchain()["args_schema"]["$defs"]["A"].clear()
     assert seen.input_schema == schema
 
