@@ -79,6 +79,10 @@ class Here:
 class OfferedElsewhere:
     def __init__(self, do, toolset):
         self._do, self._toolset = do, toolset
+        self.as_anthropic, self.as_openai, self.as_gemini = toolset.as_anthropic, toolset.as_openai, toolset.as_gemini
+
+    async def call(self, name, arguments=None):
+        return (await self.run(name, arguments)).text
 
     @property
     def tools(self):

@@ -2,8 +2,11 @@
 docs/howto/frameworks.md."""
 
 import gc
+import re
+from pathlib import Path
 
 import anyio
+import psutil
 import pytest
 import trio
 from inspect_ai import Task, eval_async
@@ -13,19 +16,19 @@ from inspect_ai.model import ChatMessageTool, ModelOutput, ModelUsage, get_model
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import ContentAudio, ContentImage, tool
 
-from mcp_nursery.supervisor import Approval
+from mcp_nursery.supervisor import Approval, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.integrations.inspect_ai import mcp_nursery_tools
 
-from .elsewhere import supervised_elsewhere, supervised_here
+from .elsewhere import agent, supervised_elsewhere, supervised_here
 
 pytestmark = [
-    pytest.mark.interop,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),  # Inspect's, and so is this
     pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated:DeprecationWarning"),
 ]
 
+PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "frameworks.md").read_text()
 ALLOWED = {"approval_rules": ApprovalRules(allowed=["*"])}
 OPENED = {"asyncio": supervised_elsewhere, "trio": supervised_here}
 
@@ -48,7 +51,7 @@ def asks_for(*calls):
     """A model that makes these calls, a message each, and then says that it is done."""
 
     def answer(messages, tools, tool_choice, config):
-        offered.append({each.name for each in tools})
+        offered.append({each.name: each.description for each in tools})
         made = sum(isinstance(message, ChatMessageTool) for message in messages)
         if made == len(calls):
             output = ModelOutput.from_content("mockllm/model", "done")
@@ -61,7 +64,7 @@ def asks_for(*calls):
     return get_model("mockllm/model", custom_outputs=answer, memoize=False), offered
 
 
-def evaluated(backend, *calls, options=ALLOWED, samples=1, settings=None, of_eval=None):
+def evaluated(backend, *calls, options=ALLOWED, samples=1, times=1, settings=None, of_eval=None):
     """The samples' logs."""
     model, offered = asks_for(*calls)
 
@@ -87,10 +90,20 @@ def evaluated(backend, *calls, options=ALLOWED, samples=1, settings=None, of_eva
 
                     return execute
 
+                @tool
+                def learned():
+                    async def execute():
+                        """Wait until the server has learned."""
+                        await supervisor.learned("mcp_agent_learned")
+                        return "learned"
+
+                    return execute
+
                 source = mcp_nursery_tools(supervisor, **(settings or {}))
+                tools = use_tools(source, *(each() for each in (kill, wait, learned)))
                 task = Task(
                     dataset=[Sample(input="go") for _ in range(samples)],
-                    solver=[use_tools(source, kill(), wait()), generate()],
+                    solver=[tools, generate()] * times,
                 )
                 (log,) = await eval_async(task, model=model, ctl_server=False, **(of_eval or {}))
                 return log
@@ -124,6 +137,31 @@ def test_a_sample_outlives_its_server(backend):
 def test_all_samples_share_one_server(backend):
     samples, _ = evaluated(backend, ("mcp_agent_pid", {}), samples=4)
     assert len({returns(sample)[0].text for sample in samples}) == 1
+
+
+def test_each_sample_may_have_a_server_of_its_own():
+    """The solver of the page."""
+    solvers = {}
+    exec(re.search(r"<!-- file: own_instance.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)[1], solvers)
+    model, _ = asks_for(("mcp_agent_pid", {}), ("mcp_agent_pid", {}))
+    alive = []
+
+    async def main():
+        with anyio.fail_after(60):
+            async with open_supervisor([agent()], **ALLOWED) as supervisor:
+                task = Task(
+                    dataset=[Sample(input="go") for _ in range(3)],
+                    solver=solvers["generate_with_its_own"](supervisor, "agent"),
+                )
+                (log,) = await eval_async(task, model=model, ctl_server=False)
+                pids = [{re.search(r"\d+", each.text)[0] for each in returns(sample)} for sample in log.samples]
+                alive.extend(pid for each in pids for pid in each if psutil.pid_exists(int(pid)))
+                return pids
+
+    pids = trio.run(main)
+    assert [len(each) for each in pids] == [1, 1, 1]
+    assert len(set.union(*pids)) == 3
+    assert alive == []
 
 
 def test_structured_content_is_in_the_transcript(backend):
@@ -169,6 +207,12 @@ def test_a_lost_call_says_that_the_server_may_have_acted(backend):
             "structured": None,
         }
     ]
+
+
+def test_the_next_solver_sees_what_a_server_learns_meanwhile(backend):
+    _, offered = evaluated(backend, ("mcp_agent_learn", {}), ("learned", {}), times=2)
+    assert ["mcp_agent_learned" in each for each in (offered[0], offered[-1])] == [False, True]
+    assert "in other words" in offered[-1]["mcp_agent_weather"]
 
 
 def test_nobody_to_ask_is_an_error_of_the_call(backend):
@@ -219,7 +263,7 @@ def test_a_long_result_keeps_its_marks(backend):
 
 def test_only_what_the_globs_fit(backend):
     _, offered = evaluated(backend, ("mcp_agent_pid", {}), settings={"tools": ["*_pid"]})
-    assert offered[0] == {"mcp_agent_pid", "kill", "wait"}
+    assert offered[0].keys() == {"mcp_agent_pid", "kill", "wait", "learned"}
 
 
 def test_what_inspect_has_no_words_for_goes_to_the_server(backend):

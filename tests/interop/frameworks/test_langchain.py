@@ -18,7 +18,7 @@ from mcp_nursery.supervisor.integrations.langchain import supervised_tools
 
 from .elsewhere import supervised_elsewhere
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ALLOWED = {"approval_rules": ApprovalRules(allowed=["*"])}
 
@@ -139,10 +139,11 @@ def test_what_a_server_learns_is_among_the_tools_that_are_asked_for_again():
             first = {tool.name: tool for tool in await supervised_tools(supervisor)}
             await first["mcp_agent_learn"].ainvoke({})
             await supervisor.learned("mcp_agent_learned")
-            again = {tool.name for tool in await supervised_tools(supervisor)}
-            return again - first.keys()
+            return first, {tool.name: tool for tool in await supervised_tools(supervisor)}
 
-    assert asyncio.run(main()) == {"mcp_agent_learned"}
+    first, again = asyncio.run(main())
+    assert again.keys() - first.keys() == {"mcp_agent_learned"}
+    assert "in other words" in again["mcp_agent_weather"].description
 
 
 def test_nobody_to_ask_is_an_error_message():

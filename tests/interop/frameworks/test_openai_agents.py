@@ -15,7 +15,7 @@ from mcp_nursery.supervisor.integrations.openai_agents import SupervisedMCPServe
 
 from .elsewhere import supervised_elsewhere
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ALLOWED = {"approval_rules": ApprovalRules(allowed=["*"])}
 UNTRACED = RunConfig(tracing_disabled=True)
@@ -28,7 +28,7 @@ class Scripted(Model):
         self.left, self.offered = list(calls), []
 
     async def get_response(self, *args, tools, **kwargs):
-        self.offered.append({tool.name for tool in tools})
+        self.offered.append({tool.name: tool.description for tool in tools})
         at = len(self.offered)
         if not self.left:
             text = ResponseOutputText(annotations=[], text="done", type="output_text")
@@ -153,6 +153,7 @@ def test_a_run_sees_what_a_server_learns_meanwhile():
 
     offered, (*_, learned) = asyncio.run(main())
     assert ["mcp_agent_learned" in names for names in (offered[0], offered[2])] == [False, True]
+    assert "in other words" in offered[2]["mcp_agent_weather"]
     assert not learned.custom_data["is_error"]
 
 

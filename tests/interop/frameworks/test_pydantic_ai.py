@@ -16,7 +16,7 @@ from mcp_nursery.supervisor.integrations.pydantic_ai import SupervisedToolset
 
 from .elsewhere import supervised_elsewhere
 
-pytestmark = [pytest.mark.interop, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 ALLOWED = {"approval_rules": ApprovalRules(allowed=["*"])}
 
@@ -159,8 +159,9 @@ def test_a_run_sees_what_a_server_learns_meanwhile():
             return returns((await Agent(model, toolsets=[SupervisedToolset(supervisor)]).run("go")).all_messages())
 
     *_, learned = asyncio.run(main())
-    offered = [{tool.name for tool in info.function_tools} for _, info in seen]
+    offered = [{tool.name: tool.description for tool in info.function_tools} for _, info in seen]
     assert ["mcp_agent_learned" in names for names in (offered[0], offered[2])] == [False, True]
+    assert "in other words" in offered[2]["mcp_agent_weather"]
     assert learned.outcome == "success"
 
 

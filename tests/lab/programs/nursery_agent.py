@@ -15,7 +15,7 @@ TOOLS = {
     "count": ({}, "Reports progress."),
     "fail": ({}, "Fails."),
     "die": ({}, "Ends the process without an answer."),
-    "learn": ({}, "Have one tool more."),
+    "learn": ({}, "Have one tool more, and say of another in other words what it does."),
     "odd": ({"any": True}, "A schema that only JSON Schema has words for."),
 }
 
@@ -38,6 +38,7 @@ def count(token):
 
 def learn():
     TOOLS["learned"] = ({}, "What was learned.")
+    TOOLS["weather"] = ({}, "Said in other words.")
     send({"method": "notifications/tools/list_changed"})
     return text("learned")
 
