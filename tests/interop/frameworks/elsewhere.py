@@ -64,7 +64,7 @@ class Elsewhere:
         await self._do(learned, self._supervisor, name)
 
     def as_toolset(self, *, search=False):
-        return OfferedElsewhere(self._do, self._supervisor.as_toolset(search=search))
+        return OfferedElsewhere(self._do, self._portal.call(partial(self._supervisor.as_toolset, search=search)))
 
 
 class Here:
@@ -103,12 +103,13 @@ class OfferedElsewhere:
 
 
 @asynccontextmanager
-async def supervised_elsewhere(**options):
+async def supervised_elsewhere(*, lazy=False, **options):
     with start_blocking_portal(backend="trio") as portal:
-        opened = open_supervisor([agent()], **options)
+        opened = open_supervisor([agent(lazy=lazy)], **options)
         with portal.wrap_async_context_manager(opened) as supervisor:
             elsewhere = Elsewhere(portal, supervisor)
-            await elsewhere.wait_connected()
+            if not lazy:
+                await elsewhere.wait_connected()
             yield elsewhere
 
 

@@ -16,6 +16,8 @@ TOOLS = {
     "fail": ({}, "Fails."),
     "die": ({}, "Ends the process without an answer."),
     "learn": ({}, "Have one tool more, and say of another in other words what it does."),
+    "stall": ({}, "Never answers."),
+    "meta": ({}, "The request's `_meta`."),
     "odd": ({"any": True}, "A schema that only JSON Schema has words for."),
 }
 
@@ -68,8 +70,10 @@ def call(name, arguments, token):
 
 
 def tools():
+    schema = {"type": "object", "properties": {"degrees": {"type": "number"}}}
     return [
         {
+            **({"outputSchema": schema} if name == "weather" else {}),
             "name": name,
             "description": words,
             "inputSchema": {"type": "object", "properties": properties, "required": ["text"] if name == "echo" else []},
@@ -91,7 +95,9 @@ def answer(message):
         case "tools/list":
             return {"tools": tools()}
         case "tools/call":
-            return call(params["name"], params.get("arguments", {}), params.get("_meta", {}).get("progressToken"))
+            meta = params.get("_meta", {})
+            arguments = meta if params["name"] == "meta" else params.get("arguments", {})
+            return call(params["name"], arguments, meta.get("progressToken"))
         case "prompts/list":
             return {"prompts": [{"name": "summarise", "arguments": [{"name": "topic", "required": True}]}]}
         case "prompts/get":
@@ -107,5 +113,5 @@ for line in sys.stdin:
         continue
     if message["method"] == "server/discover":
         send({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
-    else:
+    elif message.get("params", {}).get("name") != "stall":
         send({"id": message["id"], "result": answer(message)})
