@@ -36,7 +36,7 @@ class StderrLines(QueueReader[str]):
             trio.EndOfChannel: The server was removed, or the supervisor is closed.
             trio.ClosedResourceError: The channel is closed.
         """
-        return self._redact(await super().receive())
+        return self._redact(await super().receive())[:LONGEST_LINE]
 
     def receive_nowait(self) -> str:
         """The next line, if there is one.
@@ -46,7 +46,7 @@ class StderrLines(QueueReader[str]):
             trio.EndOfChannel: The server was removed, or the supervisor is closed.
             trio.ClosedResourceError: The channel is closed.
         """
-        return self._redact(self._queue.receive_nowait())
+        return self._redact(self._queue.receive_nowait())[:LONGEST_LINE]
 
 
 def _put(reader: BoundedQueue[str], lines: Sequence[str], missed: int = 0) -> None:

@@ -24,7 +24,7 @@ CLASSES = {name: it for name, it in PUBLIC.items() if inspect.isclass(it)}
 
 
 def fields_without_a_meaning(owner: type) -> list[str]:
-    """Public fields, members and attributes that no text follows."""
+    """Public fields, members and attributes that no text follows; methods made of other methods have the text of those."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
     assert isinstance(tree, ast.ClassDef)
     inits = [it.body for it in tree.body if isinstance(it, ast.FunctionDef) and it.name == "__init__"]
@@ -33,6 +33,7 @@ def fields_without_a_meaning(owner: type) -> list[str]:
         for body, assigned in [(tree.body, field), *((init, attribute) for init in inits)]
         for line, after in zip(body, [*body[1:], None], strict=True)
         if (name := assigned(line)) and not name.startswith("_") and not is_text(after)
+        if not (inspect.isfunction(vars(owner).get(name)) and inspect.getdoc(vars(owner)[name]))
     ]
 
 

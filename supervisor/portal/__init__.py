@@ -2,15 +2,19 @@
 
 Trio runs in a thread of its own, and the supervisor with it. Each request crosses to that thread by
 `TrioToken.run_sync_soon`, runs there in a task of its own, in the context of its caller, and its outcome crosses back
-by what the caller's loop has for that (`call_soon_threadsafe`, or an event that a thread waits for). Nobody polls.
+by what the caller's loop has for that (`call_soon_threadsafe`, or an event that a thread waits for). Nothing is polled.
 
-anyio's blocking portal does the same and more, for functions of either side. It was measured: a call through it costs
-two tasks, a `Future` of `concurrent.futures` and a lock on top (`benchmarks/portal.py`), and it does not wait for what
-it has cancelled. So the crossing is one of our own, with two promises. *Each request has one outcome on each side*: who
-is cancelled has the request cancelled there, at once, and goes on when it has ended. *Nothing outlives the block*:
-leaving it ends every request, every server and the thread, also where the interpreter exits before.
+Two promises. *Each request has one outcome on each side*: a caller that is cancelled has the request cancelled there,
+at once, and goes on when it has ended. *Nothing outlives the block*: leaving it ends every request, every server and
+the thread, also where the interpreter exits before.
+
+The blocking portal of anyio crosses in the same way, and gives futures of `concurrent.futures`. A caller that is
+cancelled goes on before its call has ended there, streams need a generator task for each, and callbacks do not come
+back to the loop of the caller: these are what this package adds.
 """
 
-from .supervisors import BlockingSupervisor, ThreadSupervisor, open_supervisor_thread
+from .blocking import BlockingSupervisor
+from .in_loop import ThreadSupervisor
+from .opening import open_supervisor_thread
 
 __all__ = ["BlockingSupervisor", "ThreadSupervisor", "open_supervisor_thread"]

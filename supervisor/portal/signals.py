@@ -1,37 +1,38 @@
-"""The ways to wake a caller of another thread: one for each loop that a caller may have."""
+"""The ways to wake a caller of another thread: one for each loop that a caller may have.
+
+A signal may be set from any thread, and stays set until it is waited for. A caller looks at what it waits for, waits
+for its signal, and looks again: so a signal that was set for nothing, or twice, does no harm.
+"""
 
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from inspect import isawaitable
-from typing import Any, Final
+from typing import Final, final
 
 import trio
 
 GRACE: Final = 5.0
-"""Seconds that a caller who was cancelled waits at most for the other side to end: it is told at once."""
-
-Callback = Callable[..., Any]
+"""Seconds that a caller who was cancelled waits at most for the other side to end, which is told at once."""
 
 
 class Signal(ABC):
-    """Wakes one caller. It may be set from any thread, and stays set until it is waited for."""
+    """Wakes one task."""
 
     @abstractmethod
     def set(self) -> None:
-        """Wake the caller. Never waits; nothing happens if its loop has gone."""
+        """Wake the task. Never waits; nothing happens if its loop has gone."""
 
     @abstractmethod
     async def wait(self) -> None:
-        """Wait until it is set, in the caller's loop."""
+        """Wait until it is set."""
 
     @abstractmethod
     async def wait_cancelled(self) -> bool:
-        """Wait once more after the caller was cancelled, `GRACE` seconds at most. False if it was not set by then."""
+        """Wait once more after the task was cancelled, `GRACE` seconds at most; false if it was not set by then."""
 
 
+@final
 class AsyncioSignal(Signal):
     """Wakes a task of asyncio."""
 
@@ -40,7 +41,7 @@ class AsyncioSignal(Signal):
         self._event = asyncio.Event()
 
     def set(self) -> None:
-        """Wake the caller."""
+        """Wake the task."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._event.set)
 
@@ -50,17 +51,20 @@ class AsyncioSignal(Signal):
         self._event.clear()
 
     async def wait_cancelled(self) -> bool:
-        """Wait for a bounded time; further cancellations change nothing."""
+        """Wait for a bounded time. Further cancellations are counted by asyncio, and change nothing here."""
         until = self._loop.time() + GRACE
         timer = self._loop.call_at(until, self._event.set)
-        while not self._event.is_set():
-            with suppress(asyncio.CancelledError):
-                await self._event.wait()
-        timer.cancel()
+        try:
+            while not self._event.is_set():
+                with suppress(asyncio.CancelledError):
+                    await self._event.wait()
+        finally:
+            timer.cancel()
         self._event.clear()
         return self._loop.time() < until
 
 
+@final
 class TrioSignal(Signal):
     """Wakes a task of another Trio loop."""
 
@@ -69,9 +73,12 @@ class TrioSignal(Signal):
         self._event = trio.Event()
 
     def set(self) -> None:
-        """Wake the caller."""
+        """Wake the task."""
         with suppress(trio.RunFinishedError):  # nobody waits any more
-            self._token.run_sync_soon(lambda: self._event.set())  # the event of that moment
+            self._token.run_sync_soon(self._set)
+
+    def _set(self) -> None:
+        self._event.set()  # of the moment at which this runs: each wait makes a new one
 
     async def wait(self) -> None:
         """Wait until it is set."""
@@ -85,18 +92,19 @@ class TrioSignal(Signal):
         return not late.cancelled_caught
 
 
+@final
 class ThreadSignal:
-    """Wakes a thread that waits."""
+    """Wakes a thread."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
 
     def set(self) -> None:
-        """Wake the caller."""
+        """Wake the thread."""
         self._event.set()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is set, or so many seconds. False if it is not."""
+        """Wait until it is set, or so many seconds; false if it is not."""
         found = self._event.wait(seconds)
         self._event.clear()
         return found
@@ -112,7 +120,7 @@ def is_on_asyncio() -> bool:
 
 
 def signal_here() -> Signal:
-    """A signal for the task that asks.
+    """Make a signal for the task that asks.
 
     Raises:
         RuntimeError: It is no task of asyncio or Trio.
@@ -122,87 +130,3 @@ def signal_here() -> Signal:
     if trio.lowlevel.in_trio_task():
         return TrioSignal()
     raise RuntimeError("neither asyncio nor Trio runs here: use `with` in plain code")
-
-
-# -- callbacks of the caller, in its own loop --------------------------------------------------------------------------
-
-
-def asyncio_callback(function: Callback) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """A callback of a program on asyncio, to be awaited on Trio: it runs in the loop of the program, and is cancelled
-    there when it is cancelled here."""
-    loop = asyncio.get_running_loop()
-
-    async def called(*args: Any) -> Any:
-        token, ended = trio.lowlevel.current_trio_token(), trio.Event()
-        done: list[Callable[[], Any]] = []
-        tasks: list[asyncio.Task[None]] = []
-
-        def settle(outcome: Callable[[], Any]) -> None:
-            done.append(outcome)
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(ended.set)
-
-        async def run() -> None:
-            try:
-                value = await _result_of(function, args)
-            except asyncio.CancelledError:
-                settle(_raiser(RuntimeError("the callback was cancelled in its own loop")))
-                raise
-            except BaseException as error:
-                settle(_raiser(error))
-                if not isinstance(error, Exception):
-                    raise
-            else:
-                settle(lambda: value)
-
-        try:
-            loop.call_soon_threadsafe(lambda: tasks.append(loop.create_task(run())))
-        except RuntimeError:
-            raise RuntimeError("the loop of the callback is closed") from None
-        try:
-            await ended.wait()
-        except trio.Cancelled:
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
-            with trio.CancelScope(shield=True), trio.move_on_after(GRACE):
-                await ended.wait()
-            raise
-        return done[0]()
-
-    return called
-
-
-def trio_callback(function: Callback) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """A callback of a program on another Trio loop, to be awaited on this one."""
-    home = trio.lowlevel.current_trio_token()
-
-    async def called(*args: Any) -> Any:
-        def cross() -> Any:
-            return trio.from_thread.run(_result_of, function, args, trio_token=home)
-
-        return await trio.to_thread.run_sync(cross, abandon_on_cancel=True)
-
-    return called
-
-
-def thread_callback(function: Callback) -> Callable[..., Coroutine[Any, Any, Any]]:
-    """A callback of plain code, to be awaited on Trio: a plain function runs in a thread; a coroutine function runs on
-    Trio itself."""
-
-    async def called(*args: Any) -> Any:
-        value = await trio.to_thread.run_sync(lambda: function(*args), abandon_on_cancel=True)
-        return await value if isawaitable(value) else value
-
-    return called
-
-
-async def _result_of(function: Callback, args: tuple[Any, ...]) -> Any:
-    value: Awaitable[Any] | Any = function(*args)
-    return await value if isawaitable(value) else value
-
-
-def _raiser(error: BaseException) -> Callable[[], Any]:
-    def raises() -> Any:
-        raise error
-
-    return raises

@@ -43,6 +43,7 @@ PUBLIC_MODULES = [
                 "integrations.openai_agents",
                 "integrations.pydantic_ai",
                 "notices",
+                "portal",
                 "resources",
                 "security.redaction",
                 "spec",

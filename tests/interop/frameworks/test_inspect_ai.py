@@ -245,7 +245,7 @@ def test_a_limit_of_the_sample_takes_its_call_back(backend):
 
     async def approve(request):
         try:
-            await trio.sleep_forever()
+            await anyio.sleep_forever()
         finally:
             ended.append(request.tool.name)
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-import trio
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -186,12 +185,12 @@ def test_a_graph_that_is_cancelled_takes_its_call_back():
     ended = []
 
     async def main():
-        loop, asking = asyncio.get_running_loop(), asyncio.Event()
+        asking = asyncio.Event()
 
         async def approve(request):
-            loop.call_soon_threadsafe(asking.set)
+            asking.set()
             try:
-                await trio.sleep_forever()
+                await asyncio.Event().wait()
             finally:
                 ended.append(request.tool.name)
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 
 import pytest
-import trio
 from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
 from agents.items import ToolCallOutputItem
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
@@ -194,12 +193,12 @@ def test_a_run_that_is_cancelled_takes_its_call_back():
     ended = []
 
     async def main():
-        loop, asking = asyncio.get_running_loop(), asyncio.Event()
+        asking = asyncio.Event()
 
         async def approve(request):
-            loop.call_soon_threadsafe(asking.set)
+            asking.set()
             try:
-                await trio.sleep_forever()
+                await asyncio.Event().wait()
             finally:
                 ended.append(request.tool.name)
 

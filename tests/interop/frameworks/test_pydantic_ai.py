@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-import trio
 from pydantic_ai import Agent, BinaryContent, DeferredToolRequests, DeferredToolResults, ToolFailed
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
@@ -210,12 +209,12 @@ def test_a_run_that_is_cancelled_takes_its_call_back():
     ended = []
 
     async def main():
-        loop, asking = asyncio.get_running_loop(), asyncio.Event()
+        asking = asyncio.Event()
 
         async def approve(request):
-            loop.call_soon_threadsafe(asking.set)
+            asking.set()
             try:
-                await trio.sleep_forever()
+                await asyncio.Event().wait()
             finally:
                 ended.append(request.tool.name)
 

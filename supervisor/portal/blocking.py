@@ -1,0 +1,192 @@
+"""The supervisor of another thread, for plain code: with the names and results of `Supervisor`."""
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, final
+
+from attrs import evolve
+
+from mcp_nursery.actors.errors import NurseryError
+
+from ..calls.call import Call
+from ..calls.fan_out import CallOutcome, Until
+from ..supervisor import Supervisor
+from ..tools.tool import Tool
+from ..tools.tool_result import ToolResult
+from ..toolset import Toolset
+from .crossing import Crossing, KnownOffers, moment
+from .signals import GRACE, ThreadSignal
+from .stream import ItemFeed
+from .thread import ThreadRequest, TrioThread
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def _block(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
+    """Run a function in the thread, and wait. Ctrl-C cancels it there."""
+    signal = ThreadSignal()
+    request = ThreadRequest(function, signal)
+    thread.post(request)
+    _block_until(thread, request, signal, lambda: request.outcome is not None)
+    assert request.outcome is not None  # that was waited for
+    return request.outcome.unwrap()
+
+
+def _block_until(
+    thread: TrioThread, request: ThreadRequest[Any], signal: ThreadSignal, holds: Callable[[], bool]
+) -> None:
+    try:
+        while not holds():
+            signal.wait()
+    except BaseException:
+        thread.cancel(request)
+        while request.outcome is None and signal.wait(GRACE):
+            pass
+        raise
+
+
+def _blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
+    """A coroutine method as a plain one, which waits."""
+
+    @wraps(method)
+    def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        found: R = _block(self._thread, self._bound(method, args, options))
+        return found
+
+    return crossing
+
+
+class BlockingStream(Generic[T]):
+    """A stream of the thread, for a block of plain code: `with … as items: for item in items`."""
+
+    def __init__(
+        self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]]
+    ) -> None:
+        self._thread = thread
+        self._signal = ThreadSignal()
+        self._feed = ItemFeed(thread, opening, self._signal)
+
+    def __enter__(self) -> Self:
+        feed = self._feed
+        self._thread.post(feed.request)
+        _block_until(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended)
+        if not feed.is_open:
+            feed.check()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        request = self._feed.request
+        self._thread.cancel(request)
+        _block_until(self._thread, request, self._signal, lambda: request.outcome is not None)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> T:
+        """The next item.
+
+        Raises:
+            StopIteration: The stream has ended.
+        """
+        feed = self._feed
+        item = feed.take()
+        if item is None:
+            _block_until(self._thread, feed.request, self._signal, lambda: feed.has_items or feed.has_ended)
+            item = feed.take()
+        if item is None:
+            feed.check()
+            raise StopIteration
+        return item
+
+
+def _blocking_stream(
+    method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[AsyncIterable[T]]],
+) -> Callable[Concatenate[Any, P], BlockingStream[T]]:
+    """A method that opens a stream for plain code."""
+
+    @wraps(method)
+    def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> BlockingStream[T]:
+        return BlockingStream(self._thread, self._bound(method, args, options))
+
+    return crossing
+
+
+@final
+class BlockingToolset(Crossing):
+    """A `Toolset` of the thread, for plain code."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """As of `Toolset`; they are descriptions: `run` and `call` call one."""
+        return tuple(evolve(tool, invoke=None) for tool in self._thread.do(lambda: self._there.tools))
+
+    as_openai: Final = moment(Toolset.as_openai)
+    as_anthropic: Final = moment(Toolset.as_anthropic)
+    as_langchain: Final = moment(Toolset.as_langchain)
+    as_gemini: Final = moment(Toolset.as_gemini)
+    preamble: Final = moment(Toolset.preamble)
+    call: Final = _blocking(Toolset.call)
+    run: Final = _blocking(Toolset.run)
+    changed: Final = _blocking(Toolset.changed)
+
+
+@final
+class BlockingSupervisor(KnownOffers):
+    """A `Supervisor` of the thread, for plain code and notebooks: its methods have the names, arguments, results and
+    errors of that, and wait. Any thread may call them. Callbacks may be plain functions, which run in threads."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """As of `Supervisor`; they are descriptions: `call_tool` calls one."""
+        return tuple(evolve(tool, invoke=None) for tool in self._thread.do(lambda: self._there.tools))
+
+    def tool(self, name: str, *, server: str | None = None) -> Tool:
+        """As of `Supervisor`."""
+        tool: Tool = self._thread.do(lambda: self._there.tool(name, server=server))
+        return evolve(tool, invoke=None)
+
+    def as_toolset(self, *, search: bool = False) -> BlockingToolset:
+        """As of `Supervisor`."""
+        there = self._thread.do(lambda: self._there.as_toolset(search=search))
+        return BlockingToolset(self._thread, there, self._wrap)
+
+    def fan_out(
+        self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None
+    ) -> BlockingStream[CallOutcome]:
+        """As of `Supervisor`."""
+        crossed = [self._crossed(call) for call in calls]
+        return BlockingStream(self._thread, lambda: self._there.fan_out(crossed, until=until, limit=limit))
+
+    def gather(self, calls: Iterable[Call], *, limit: int | None = None) -> list[ToolResult | NurseryError]:
+        """As of `Supervisor`."""
+        crossed = [self._crossed(call) for call in calls]
+        return _block(self._thread, lambda: self._there.gather(crossed, limit=limit))
+
+    call_tool: Final = _blocking(Supervisor.call_tool)
+    list_tools: Final = _blocking(Supervisor.list_tools)
+    find_tool: Final = _blocking(Supervisor.find_tool)
+    find_tools: Final = _blocking(Supervisor.find_tools)
+    list_resources: Final = _blocking(Supervisor.list_resources)
+    list_prompts: Final = _blocking(Supervisor.list_prompts)
+    read_resource: Final = _blocking(Supervisor.read_resource)
+    get_prompt: Final = _blocking(Supervisor.get_prompt)
+    complete: Final = _blocking(Supervisor.complete)
+    agree: Final = _blocking(Supervisor.agree)
+    refresh_old: Final = _blocking(Supervisor.refresh_old)
+    accept_change: Final = _blocking(Supervisor.accept_change)
+    wait_connected: Final = _blocking(Supervisor.wait_connected)
+    wait_listed: Final = _blocking(Supervisor.wait_listed)
+    reconnect: Final = _blocking(Supervisor.reconnect)
+    start_server: Final = _blocking(Supervisor.start_server)
+    stop_server: Final = _blocking(Supervisor.stop_server)
+    add_server: Final = _blocking(Supervisor.add_server)
+    remove_server: Final = _blocking(Supervisor.remove_server)
+    reload: Final = _blocking(Supervisor.reload)
+    set_roots: Final = _blocking(Supervisor.set_roots)
+    broadcast: Final = _blocking_stream(Supervisor.broadcast)
+    events: Final = _blocking_stream(Supervisor.events)
+    stderr: Final = _blocking_stream(Supervisor.stderr)
+    subscribe: Final = _blocking_stream(Supervisor.subscribe)

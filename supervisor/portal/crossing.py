@@ -1,0 +1,93 @@
+"""An object of the thread, as callers of any kind have it."""
+
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from attrs import evolve
+
+from ..calls.call import Call
+from ..resources import Prompt, Resource, ResourceTemplate
+from ..supervisor import Supervisor
+from ..tools.pins import DefinitionChange
+from .callbacks import CallbackWrap
+from .thread import TrioThread
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Crossing:
+    """An object of the thread, as its caller has it.
+
+    Args:
+        thread: The thread.
+        there: The object.
+        wrap: For the callbacks of the caller.
+    """
+
+    def __init__(self, thread: TrioThread, there: Any, wrap: CallbackWrap) -> None:
+        self._thread = thread
+        self._there = there
+        self._wrap = wrap
+
+    def _bound(self, method: Callable[..., R], args: tuple[Any, ...], options: Mapping[str, Any]) -> Callable[[], R]:
+        """The method of the object with these arguments, whose callbacks are the caller's."""
+        crossed = {
+            name: self._wrap(value) if name in ("on_progress", "approve") and callable(value) else value
+            for name, value in options.items()
+        }
+        return partial(method, self._there, *args, **crossed)
+
+    def _crossed(self, call: Call) -> Call:
+        """A call whose callback is the caller's."""
+        return call if call.on_progress is None else evolve(call, on_progress=self._wrap(call.on_progress))
+
+
+def moment(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A plain method: it takes a moment of the thread, for which the caller's waits."""
+
+    @wraps(method)
+    def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        found: R = self._thread.do(self._bound(method, args, options))
+        return found
+
+    return crossing
+
+
+class KnownOffers(Crossing):
+    """All that is known of servers without asking them, for callers of any kind."""
+
+    @property
+    def resources(self) -> tuple[Resource, ...]:
+        """As of `Supervisor`."""
+        return self._thread.do(lambda: self._there.resources)
+
+    @property
+    def resource_templates(self) -> tuple[ResourceTemplate, ...]:
+        """As of `Supervisor`."""
+        return self._thread.do(lambda: self._there.resource_templates)
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """As of `Supervisor`."""
+        return self._thread.do(lambda: self._there.prompts)
+
+    @property
+    def definition_changes(self) -> tuple[DefinitionChange, ...]:
+        """As of `Supervisor`."""
+        return self._thread.do(lambda: self._there.definition_changes)
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """As of `Supervisor`."""
+        return self._thread.do(lambda: self._there.unlisted)
+
+    status: Final = moment(Supervisor.status)
+    statistics: Final = moment(Supervisor.statistics)
+    recent_calls: Final = moment(Supervisor.recent_calls)
+    redact: Final = moment(Supervisor.redact)
+    spec: Final = moment(Supervisor.spec)
+    hello: Final = moment(Supervisor.hello)
+    offers: Final = moment(Supervisor.offers)
+    protocol_version: Final = moment(Supervisor.protocol_version)

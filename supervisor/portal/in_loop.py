@@ -1,0 +1,239 @@
+"""The supervisor of another thread, for tasks of a loop: with the names and results of `Supervisor`."""
+
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, final
+
+from attrs import evolve
+
+from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.reply import ProgressCallback
+
+from ..calls.call import Call
+from ..calls.fan_out import CallOutcome, Until
+from ..supervisor import Supervisor
+from ..tools.tool import Tool
+from ..tools.tool_result import ToolResult
+from ..toolset import Toolset
+from .crossing import Crossing, KnownOffers, moment
+from .signals import Signal, signal_here
+from .stream import ItemFeed
+from .thread import ThreadRequest, TrioThread
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+async def _ask(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
+    """Run a function in the thread. A task that is cancelled meanwhile has it cancelled there, and goes on when it has
+    ended."""
+    signal = signal_here()
+    request = ThreadRequest(function, signal)
+    thread.post(request)
+    await _wait(thread, request, signal, lambda: request.outcome is not None)
+    assert request.outcome is not None  # that was waited for
+    return request.outcome.unwrap()
+
+
+async def _wait(thread: TrioThread, request: ThreadRequest[Any], signal: Signal, holds: Callable[[], bool]) -> None:
+    try:
+        while not holds():
+            await signal.wait()
+    except GeneratorExit:  # the loop has gone: nothing can be waited for
+        thread.cancel(request)
+        raise
+    except BaseException:
+        thread.cancel(request)
+        while request.outcome is None and await signal.wait_cancelled():
+            pass
+        raise
+
+
+def _asked(
+    method: Callable[Concatenate[Any, P], Awaitable[R]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """A coroutine method: it runs in the thread, for a task of the caller's loop."""
+
+    @wraps(method)
+    async def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        return await _ask(self._thread, self._bound(method, args, options))
+
+    return crossing
+
+
+class ThreadStream(Generic[T]):
+    """A stream of the thread, for a block: `async with … as items: async for item in items`. A reader that falls behind
+    holds back what comes, as in the thread itself."""
+
+    def __init__(
+        self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]]
+    ) -> None:
+        self._thread = thread
+        self._opening = opening
+        self._signal: Signal
+        self._feed: ItemFeed[T]
+
+    async def __aenter__(self) -> Self:
+        self._signal = signal_here()
+        feed = self._feed = ItemFeed(self._thread, self._opening, self._signal)
+        self._thread.post(feed.request)
+        await _wait(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended)
+        if not feed.is_open:
+            feed.check()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        request = self._feed.request
+        self._thread.cancel(request)
+        await _wait(self._thread, request, self._signal, lambda: request.outcome is not None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        """The next item.
+
+        Raises:
+            StopAsyncIteration: The stream has ended.
+        """
+        feed = self._feed
+        item = feed.take()
+        if item is None:
+            await _wait(self._thread, feed.request, self._signal, lambda: feed.has_items or feed.has_ended)
+            item = feed.take()
+        if item is None:
+            feed.check()
+            raise StopAsyncIteration
+        return item
+
+
+def _streamed(
+    method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[AsyncIterable[T]]],
+) -> Callable[Concatenate[Any, P], ThreadStream[T]]:
+    """A method that opens a stream."""
+
+    @wraps(method)
+    def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> ThreadStream[T]:
+        return ThreadStream(self._thread, self._bound(method, args, options))
+
+    return crossing
+
+
+class ThreadTools(Crossing):
+    """Tools of the thread. Each can be awaited in the caller's loop: `await tool(arguments)`."""
+
+    def _here(self, tool: Tool) -> Tool:
+        return evolve(tool, invoke=self._invoke)
+
+    async def _invoke(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        on_progress: ProgressCallback | None,
+        meta: Mapping[str, Any] | None,
+    ) -> ToolResult:
+        there = await _ask(self._thread, partial(self._find, tool))
+        options: dict[str, Any] = {"timeout": timeout, "on_progress": on_progress, "meta": meta}
+        return await _ask(self._thread, self._bound(partial(_call, there), (arguments,), options))
+
+    async def _find(self, tool: Tool) -> Tool:
+        """The tool of the thread that this one stands for."""
+        supervisor = self._thread.supervisor
+        assert supervisor is not None  # it is open
+        return await supervisor.find_tool(tool.tool, server=tool.server)
+
+
+def _call(
+    tool: Tool, _there: object, arguments: Mapping[str, Any] | None, **options: Any
+) -> Coroutine[Any, Any, ToolResult]:
+    return tool(arguments, **options)
+
+
+@final
+class ThreadToolset(ThreadTools):
+    """A `Toolset` of the thread, for a task of the caller's loop."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """As of `Toolset`."""
+        return tuple(map(self._here, self._thread.do(lambda: self._there.tools)))
+
+    as_openai: Final = moment(Toolset.as_openai)
+    as_anthropic: Final = moment(Toolset.as_anthropic)
+    as_langchain: Final = moment(Toolset.as_langchain)
+    as_gemini: Final = moment(Toolset.as_gemini)
+    preamble: Final = moment(Toolset.preamble)
+    call: Final = _asked(Toolset.call)
+    run: Final = _asked(Toolset.run)
+    changed: Final = _asked(Toolset.changed)
+
+
+@final
+class ThreadSupervisor(ThreadTools, KnownOffers):
+    """A `Supervisor` of the thread, for tasks of the loop that has opened it: its methods have the names, arguments,
+    results and errors of that. Plain ones take a moment of the thread. Callbacks run in the loop of the caller."""
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """As of `Supervisor`."""
+        return tuple(map(self._here, self._thread.do(lambda: self._there.tools)))
+
+    def tool(self, name: str, *, server: str | None = None) -> Tool:
+        """As of `Supervisor`."""
+        return self._here(self._thread.do(lambda: self._there.tool(name, server=server)))
+
+    async def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
+        """As of `Supervisor`."""
+        return tuple(map(self._here, await _ask(self._thread, lambda: self._there.list_tools(server, refresh=refresh))))
+
+    async def find_tool(self, name: str, *, server: str | None = None) -> Tool:
+        """As of `Supervisor`."""
+        return self._here(await _ask(self._thread, lambda: self._there.find_tool(name, server=server)))
+
+    async def find_tools(self, query: str, *, server: str | None = None) -> tuple[Tool, ...]:
+        """As of `Supervisor`."""
+        return tuple(map(self._here, await _ask(self._thread, lambda: self._there.find_tools(query, server=server))))
+
+    def as_toolset(self, *, search: bool = False) -> ThreadToolset:
+        """As of `Supervisor`."""
+        there = self._thread.do(lambda: self._there.as_toolset(search=search))
+        return ThreadToolset(self._thread, there, self._wrap)
+
+    def fan_out(
+        self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None
+    ) -> ThreadStream[CallOutcome]:
+        """As of `Supervisor`."""
+        crossed = [self._crossed(call) for call in calls]
+        return ThreadStream(self._thread, lambda: self._there.fan_out(crossed, until=until, limit=limit))
+
+    async def gather(self, calls: Iterable[Call], *, limit: int | None = None) -> list[ToolResult | NurseryError]:
+        """As of `Supervisor`."""
+        crossed = [self._crossed(call) for call in calls]
+        return await _ask(self._thread, lambda: self._there.gather(crossed, limit=limit))
+
+    call_tool: Final = _asked(Supervisor.call_tool)
+    list_resources: Final = _asked(Supervisor.list_resources)
+    list_prompts: Final = _asked(Supervisor.list_prompts)
+    read_resource: Final = _asked(Supervisor.read_resource)
+    get_prompt: Final = _asked(Supervisor.get_prompt)
+    complete: Final = _asked(Supervisor.complete)
+    agree: Final = _asked(Supervisor.agree)
+    refresh_old: Final = _asked(Supervisor.refresh_old)
+    accept_change: Final = _asked(Supervisor.accept_change)
+    wait_connected: Final = _asked(Supervisor.wait_connected)
+    wait_listed: Final = _asked(Supervisor.wait_listed)
+    reconnect: Final = _asked(Supervisor.reconnect)
+    start_server: Final = _asked(Supervisor.start_server)
+    stop_server: Final = _asked(Supervisor.stop_server)
+    add_server: Final = _asked(Supervisor.add_server)
+    remove_server: Final = _asked(Supervisor.remove_server)
+    reload: Final = _asked(Supervisor.reload)
+    set_roots: Final = _asked(Supervisor.set_roots)
+    broadcast: Final = _streamed(Supervisor.broadcast)
+    events: Final = _streamed(Supervisor.events)
+    stderr: Final = _streamed(Supervisor.stderr)
+    subscribe: Final = _streamed(Supervisor.subscribe)

@@ -1,0 +1,106 @@
+"""Programs without Trio that end in any way: none of their servers is left, and the end is in time."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from ...lab.processes import LAB
+
+HEAD = """
+import asyncio, os, signal, sys, threading
+from mcp_nursery.supervisor import ServerSpec, StdioTransport
+from mcp_nursery.supervisor.portal import open_supervisor_thread
+COMMAND = StdioTransport(sys.executable, ["-I", "-S", sys.argv[1]])
+SERVERS = [ServerSpec(name, COMMAND) for name in ("one", "two", "three")]
+def say(*pids):
+    print(*pids, flush=True)
+"""
+PLAIN = (
+    HEAD
+    + """
+with open_supervisor_thread(SERVERS) as supervisor:
+    say(*(supervisor.call_tool("pid", server=each.name).full_text for each in SERVERS))
+    {end}
+"""
+)
+ASYNCIO = (
+    HEAD
+    + """
+async def main():
+    async with open_supervisor_thread(SERVERS) as supervisor:
+        say(*[(await supervisor.call_tool("pid", server=each.name)).full_text for each in SERVERS])
+        {end}
+asyncio.run(main())
+"""
+)
+NEVER_LEFT = (
+    HEAD
+    + """
+supervisor = open_supervisor_thread(SERVERS).__enter__()
+say(*(supervisor.call_tool("pid", server=each.name).full_text for each in SERVERS))
+{end}
+"""
+)
+LOOP_CLOSED = (
+    HEAD
+    + """
+async def main():
+    global supervisor
+    supervisor = await open_supervisor_thread(SERVERS).__aenter__()
+    say(*[(await supervisor.call_tool("pid", server=each.name)).full_text for each in SERVERS])
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+loop.close()
+"""
+)
+IN_A_CALL = 'supervisor.call_tool("sleep", {"seconds": 1000}, server="one", timeout=None)'
+FORKED = "child = os.fork(); child or sys.exit(0); os.waitpid(child, 0)"
+FORKED_IN_LOOP = "child = os.fork(); child or os._exit(0); os.waitpid(child, 0)"
+"""A child that goes on in a loop of asyncio takes its parent's loop apart, with or without a supervisor."""
+SIGINT = -signal.SIGINT
+
+PROGRAMS = {
+    "plain": (PLAIN, "pass", 0),
+    "plain, an exception": (PLAIN, "1 / 0", 1),
+    "plain, sys.exit": (PLAIN, "sys.exit(3)", 3),
+    "plain, Ctrl-C": (PLAIN, "threading.Event().wait()", SIGINT),
+    "plain, Ctrl-C in a call": (PLAIN, IN_A_CALL, SIGINT),
+    "plain, forked": (PLAIN, FORKED, 0),
+    "asyncio": (ASYNCIO, "pass", 0),
+    "asyncio, an exception": (ASYNCIO, "1 / 0", 1),
+    "asyncio, sys.exit": (ASYNCIO, "sys.exit(3)", 3),
+    "asyncio, Ctrl-C": (ASYNCIO, "await asyncio.Event().wait()", SIGINT),
+    "asyncio, Ctrl-C in a call": (ASYNCIO, f"await {IN_A_CALL}", SIGINT),
+    "asyncio, forked": (ASYNCIO, FORKED_IN_LOOP, 0),
+    "never left": (NEVER_LEFT, "pass", 0),
+    "never left, an exception": (NEVER_LEFT, "1 / 0", 1),
+    "never left, Ctrl-C in a call": (NEVER_LEFT, IN_A_CALL, SIGINT),
+    "the loop is closed": (LOOP_CLOSED, "", 0),
+}
+WITHIN = 15
+"""Seconds: the five of a supervisor, and those of an interpreter on a busy machine."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "end", "status"), PROGRAMS.values(), ids=PROGRAMS)
+def test_nothing_is_left(program, end, status, tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(program.replace("{end}", end))
+    command = [sys.executable, script, LAB]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pids = [int(each) for each in process.stdout.readline().split()]
+        assert len(pids) == 3
+        if status == SIGINT:
+            process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        _, said = process.communicate(timeout=60)
+        assert time.monotonic() - began < WITHIN
+    assert process.returncode == status, said
+    assert [pid for pid in pids if psutil.pid_exists(pid)] == []
+    if not status:
+        assert said == ""
