@@ -24,7 +24,7 @@ CLASSES = {name: it for name, it in PUBLIC.items() if inspect.isclass(it)}
 
 
 def fields_without_a_meaning(owner: type) -> list[str]:
-    """Public fields, members and attributes that no text follows; methods made of other methods have the text of those."""
+    """Public fields, members and attributes that no text follows; methods that are made of others have their text."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
     assert isinstance(tree, ast.ClassDef)
     inits = [it.body for it in tree.body if isinstance(it, ast.FunctionDef) and it.name == "__init__"]

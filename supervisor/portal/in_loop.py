@@ -17,7 +17,7 @@ from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from ..toolset import Toolset
 from .crossing import Crossing, KnownOffers, moment
-from .signals import Signal, signal_here
+from .signals import Signal
 from .stream import ItemFeed
 from .thread import ThreadRequest, TrioThread
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 async def _ask(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
     """Run a function in the thread. A task that is cancelled meanwhile has it cancelled there, and goes on when it has
     ended."""
-    signal = signal_here()
+    signal = thread.signals.here()
     request = ThreadRequest(function, signal)
     thread.post(request)
     await _wait(thread, request, signal, lambda: request.outcome is not None)
@@ -76,7 +76,7 @@ class ThreadStream(Generic[T]):
         self._feed: ItemFeed[T]
 
     async def __aenter__(self) -> Self:
-        self._signal = signal_here()
+        self._signal = self._thread.signals.here()
         feed = self._feed = ItemFeed(self._thread, self._opening, self._signal)
         self._thread.post(feed.request)
         await _wait(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended)

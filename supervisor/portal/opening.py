@@ -17,7 +17,7 @@ from ..supervisor import Supervisor
 from .blocking import BlockingSupervisor
 from .callbacks import CallbackWrap, asyncio_callback, thread_callback, trio_callback
 from .in_loop import ThreadSupervisor
-from .signals import ThreadSignal, is_on_asyncio, signal_here
+from .signals import ThreadSignal, running_loop
 from .thread import AT_EXIT, TrioThread
 
 P = ParamSpec("P")
@@ -46,9 +46,9 @@ class SupervisorThread:
         return self._thread
 
     async def __aenter__(self) -> ThreadSupervisor:
-        wrap = asyncio_callback if is_on_asyncio() else trio_callback
-        signal = signal_here()
+        wrap = trio_callback if running_loop() is None else asyncio_callback
         thread = self._make(wrap)
+        signal = thread.signals.here()
         try:
             thread.start(signal)
             while thread.supervisor is None and not thread.has_ended:
@@ -72,7 +72,7 @@ class SupervisorThread:
             thread.end()
             thread.join(AT_EXIT)
             return
-        signal = signal_here()
+        signal = thread.signals.here()
         thread.end(signal)
         cancelled: BaseException | None = None
         while not thread.has_ended and thread.is_own:

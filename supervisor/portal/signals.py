@@ -12,6 +12,8 @@ from typing import Final, final
 
 import trio
 
+from .deliveries import Deliveries
+
 GRACE: Final = 5.0
 """Seconds that a caller who was cancelled waits at most for the other side to end, which is told at once."""
 
@@ -34,33 +36,47 @@ class Signal(ABC):
 
 @final
 class AsyncioSignal(Signal):
-    """Wakes a task of asyncio."""
+    """Wakes a task of asyncio.
 
-    def __init__(self) -> None:
+    Args:
+        deliveries: Run functions in the loop of the task.
+    """
+
+    def __init__(self, deliveries: Deliveries) -> None:
         self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
+        self._deliveries = deliveries
+        self._is_set = False
+        self._waiting: asyncio.Future[None] | None = None
 
     def set(self) -> None:
         """Wake the task."""
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._event.set)
+            self._deliveries.add(self._set)
+
+    def _set(self) -> None:
+        self._is_set = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     async def wait(self) -> None:
         """Wait until it is set."""
-        await self._event.wait()
-        self._event.clear()
+        if not self._is_set:
+            self._waiting = self._loop.create_future()
+            await self._waiting
+        self._is_set = False
 
     async def wait_cancelled(self) -> bool:
         """Wait for a bounded time. Further cancellations are counted by asyncio, and change nothing here."""
         until = self._loop.time() + GRACE
-        timer = self._loop.call_at(until, self._event.set)
+        timer = self._loop.call_at(until, self._set)
         try:
-            while not self._event.is_set():
+            while not self._is_set:
                 with suppress(asyncio.CancelledError):
-                    await self._event.wait()
+                    await self.wait()
+                    break
         finally:
             timer.cancel()
-        self._event.clear()
+        self._is_set = False
         return self._loop.time() < until
 
 
@@ -110,23 +126,33 @@ class ThreadSignal:
         return found
 
 
-def is_on_asyncio() -> bool:
-    """True if the caller is a task of asyncio."""
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop of asyncio that runs here, if one does."""
     try:
-        asyncio.get_running_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return None
 
 
-def signal_here() -> Signal:
-    """Make a signal for the task that asks.
+class Signals:
+    """Makes signals, for callers of any loop."""
 
-    Raises:
-        RuntimeError: It is no task of asyncio or Trio.
-    """
-    if is_on_asyncio():
-        return AsyncioSignal()
-    if trio.lowlevel.in_trio_task():
-        return TrioSignal()
-    raise RuntimeError("neither asyncio nor Trio runs here: use `with` in plain code")
+    def __init__(self) -> None:
+        self._deliveries: dict[asyncio.AbstractEventLoop, Deliveries] = {}
+        """One for each loop that has asked: as a rule that of the program."""
+
+    def here(self) -> Signal:
+        """Make a signal for the task that asks.
+
+        Raises:
+            RuntimeError: It is no task of asyncio or Trio.
+        """
+        loop = running_loop()
+        if loop is not None:
+            deliveries = self._deliveries.get(loop)
+            if deliveries is None:
+                deliveries = self._deliveries[loop] = Deliveries(loop.call_soon_threadsafe)
+            return AsyncioSignal(deliveries)
+        if trio.lowlevel.in_trio_task():
+            return TrioSignal()
+        raise RuntimeError("neither asyncio nor Trio runs here: use `with` in plain code")

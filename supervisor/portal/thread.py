@@ -5,7 +5,7 @@ import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context, copy_context
 from typing import Any, Final, Generic, TypeVar
 
@@ -15,8 +15,9 @@ from mcp_nursery.actors.errors import SupervisorClosed
 from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from ..supervisor import Supervisor
+from .deliveries import Deliveries
 from .outcome import ThreadOutcome
-from .signals import Signal, ThreadSignal
+from .signals import Signal, Signals, ThreadSignal
 
 T = TypeVar("T")
 
@@ -64,7 +65,10 @@ class TrioThread:
         self._failure: BaseException | None = None
         self._has_begun = threading.Event()
         self._stop = trio.Event()
-        self._token: trio.lowlevel.TrioToken | None = None
+        self._deliveries: Deliveries | None = None
+        """Run functions in the thread, once it has begun."""
+        self.signals: Final = Signals()
+        """Makes signals for its callers."""
         self._opening_scope: Final = trio.CancelScope()
         self._nursery: trio.Nursery
         self._is_ending = False
@@ -158,12 +162,12 @@ class TrioThread:
 
     def begin(self, function: Callable[[], object]) -> bool:
         """Run a plain function in the thread, soon; false if there is none any more."""
-        if not self.is_own or self._token is None:
+        if not self.is_own or self._deliveries is None or self.has_ended:
             return False
-        try:
-            self._token.run_sync_soon(function)
-        except trio.RunFinishedError:
-            return False
+        with suppress(trio.RunFinishedError):  # then it is about to end
+            self._deliveries.add(function)
+        if self.has_ended:  # now, perhaps after all that waited was run
+            self._deliveries.run()
         return True
 
     # -- in its own thread ----------------------------------------------------------------------------------------
@@ -174,6 +178,8 @@ class TrioThread:
         except BaseException as error:
             self._failure = error
         self.has_ended = True
+        if self._deliveries is not None:
+            self._deliveries.run()  # requests that come from here on are refused, those that wait are ended
         self._has_begun.set()
         _RUNNING.discard(self)
         self._wake()
@@ -183,7 +189,7 @@ class TrioThread:
             watcher.set()
 
     async def _main(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
+        self._deliveries = Deliveries(trio.lowlevel.current_trio_token().run_sync_soon)
         self._has_begun.set()
         async with open_bare_nursery() as self._nursery:
             try:

@@ -1,0 +1,69 @@
+"""Functions on their way to another thread: each runs once, in order, whoever wakes whom."""
+
+import threading
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcp_nursery.supervisor.portal.deliveries import Deliveries
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_each_runs_once_in_order_with_few_wake_ups(steps):
+    """A step adds a function, or lets the other thread run what it was woken for."""
+    woken, ran, added = deque(), [], 0
+    deliveries = Deliveries(woken.append)
+    for adds in steps:
+        if adds:
+            deliveries.add(lambda number=added: ran.append(number))
+            added += 1
+            assert len(woken) == 1
+        elif woken:
+            woken.popleft()()
+            assert ran == list(range(added))
+    while woken:
+        woken.popleft()()
+    assert ran == list(range(added))
+
+
+def test_what_could_not_be_delivered_waits():
+    def refuse(_function):
+        raise ValueError
+
+    ran = []
+    deliveries = Deliveries(refuse)
+    with pytest.raises(ValueError):  # noqa: PT011 - it is ours
+        deliveries.add(lambda: ran.append(1))
+    deliveries.add(lambda: ran.append(2))  # somebody is woken already, or is about to run what is left
+    deliveries.run()
+    assert ran == [1, 2]
+
+
+def test_many_threads_lose_nothing():
+    ran, stop, ready = [], threading.Event(), threading.Event()
+    deliveries = Deliveries(lambda _function: ready.set())
+
+    def serve():
+        while not stop.is_set():
+            ready.wait(0.01)
+            ready.clear()
+            deliveries.run()
+
+    def add(thread):
+        for number in range(2_000):
+            deliveries.add(lambda number=number: ran.append((thread, number)))
+
+    server = threading.Thread(target=serve)
+    server.start()
+    adders = [threading.Thread(target=add, args=(number,)) for number in range(4)]
+    for each in adders:
+        each.start()
+    for each in adders:
+        each.join()
+    stop.set()
+    server.join()
+    deliveries.run()
+    assert len(ran) == 8_000
+    assert all([number for thread, number in ran if thread == mine] == list(range(2_000)) for mine in range(4))
