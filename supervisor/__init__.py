@@ -4,6 +4,6 @@ Here is what a program starts with, as `__init__.pyi` lists it. The rest is in `
 `callbacks`, `config`, `resources`, `status`, `toolset` and `testing`.
 """
 
-import lazy_loader  # pyright: ignore[reportMissingTypeStubs]
+from mcp_nursery.actors.lazy_exports import lazy_exports
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)  # pyright: ignore[reportUnknownVariableType]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)

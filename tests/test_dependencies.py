@@ -30,8 +30,13 @@ def declared(requirements):
 
 RUNTIME = declared(PROJECT["dependencies"])
 EXTRAS = {name: declared(requirements) for name, requirements in PROJECT["optional-dependencies"].items()}
-USED = RUNTIME | EXTRAS["gateway"] | EXTRAS["postgres"] | EXTRAS["interop"]
+WORK = {"test", "docs", "dev", "interop"}
+"""Extras for work on this package, not for its users."""
+USED = RUNTIME | EXTRAS["interop"]
 """What modules here may import: what extras bring is looked for when it is needed."""
+for extra in EXTRAS.keys() - WORK:
+    USED |= EXTRAS[extra]
+USED.pop("mcp-nursery")
 TESTED = USED | EXTRAS["test"]
 
 

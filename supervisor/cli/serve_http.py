@@ -285,8 +285,7 @@ def _installed(option: str) -> Generator[None, None, None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        missing = str(error.name).partition(".")[0]
-        raise ConfigError(f"{missing} is missing: pip install 'mcp-nursery[gateway]'", field=option) from None
+        raise ConfigError(str(error), field=option) from None
 
 
 def _hosts(host: str, named: Iterable[str]) -> Sequence[str] | None:

@@ -13,6 +13,7 @@ from mcp_nursery.supervisor.config.whole_file import open_regular
 from mcp_nursery.supervisor.gateway import SessionKeys
 from mcp_nursery.supervisor.gateway.sealing import LEAST_KEY, MOST_SEALING_KEYS
 from mcp_nursery.supervisor.storage.state_file import UnusableFile, check_file, make_folder
+from mcp_nursery.supervisor.user_folders import state_folder
 
 from .failures import OK
 from .output import write_json, write_line
@@ -66,9 +67,7 @@ def own_key_file() -> Path:
     Raises:
         ConfigError: It or its folder is not this user's alone, or it cannot be made.
     """
-    from platformdirs import user_state_path
-
-    path = user_state_path("mcp-nursery") / "session-keys"
+    path = state_folder() / "session-keys"
     try:
         make_folder(path.parent)
         check_file(path)

@@ -23,7 +23,12 @@ from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of, secrets_of_value
 from mcp_nursery.supervisor.security.trust import AGREED_FILE, FileRead
 from mcp_nursery.supervisor.spec import ServerSpec
-from mcp_nursery.supervisor.transports import DockerGatewayTransport, DockerTransport, StdioTransport
+from mcp_nursery.supervisor.transports import (
+    DockerGatewayTransport,
+    DockerTransport,
+    StdioTransport,
+    WebSocketTransport,
+)
 
 from .document import as_object
 from .value_sources import CommandFailed, EnvFileError, output_of, read_env_file
@@ -372,8 +377,8 @@ _UNKNOWN = "unknown"
 
 
 async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None:
-    """A variable without value, an `envFile` that cannot be used, a program or working directory that is not there;
-    None if nothing is found.
+    """A variable without value, an `envFile` that cannot be used, a program, working directory or extra that is not
+    there; None if nothing is found.
 
     Args:
         spec: The server.
@@ -390,6 +395,8 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
             cwd = getattr(transport, "cwd", None)
             shown = ShownCommand(written.command, getattr(written, "cwd", None))
             find_program(transport.command, child_environment(transport.env), cwd and str(cwd), shown)
+        elif isinstance(transport, WebSocketTransport):
+            transport.connector(close_grace=0.0)  # which an extra installs
     except StartFailed as error:
         problem = str(error)
     except ConfigError as error:  # a URL that its variables make none

@@ -13,6 +13,7 @@ from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
 
+from ..user_folders import config_folder
 from .dialects import DIALECTS
 
 SETTINGS = frozenset(
@@ -85,9 +86,7 @@ def user_files(*, hosts: bool) -> list[EntryOrigin]:
 
 def own_file() -> Path:
     """The user's own file, `servers.json` in the configuration folder of mcp-nursery."""
-    from platformdirs import user_config_path
-
-    return user_config_path("mcp-nursery") / "servers.json"
+    return config_folder() / "servers.json"
 
 
 def _of_the_user() -> Iterator[Path]:

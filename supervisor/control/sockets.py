@@ -19,6 +19,7 @@ from attrs import frozen
 from mcp_nursery.actors.errors import ConfigError
 
 from ..storage.state_file import UnusableFile, make_folder
+from ..user_folders import state_folder
 
 _LISTEN_BACKLOG: Final = 64
 _LONGEST_PATH: Final = 100
@@ -29,9 +30,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 
 def control_folder() -> Path:
     """Return the folder of the sockets of this user's hosts: `control` in the user's state folder."""
-    from platformdirs import user_state_path
-
-    return user_state_path("mcp-nursery") / "control"
+    return state_folder() / "control"
 
 
 @frozen

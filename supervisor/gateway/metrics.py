@@ -1,19 +1,17 @@
 """The figures of a gateway as Prometheus reads them, when somebody asks.
 
 Those of servers are made of what is counted anyway: calls cost nothing more. Those that OpenTelemetry is told of cost a
-call a quarter more, and need what the extra `gateway` installs.
+call a quarter more, and need what the extra `otel` installs; these alone are written by the client of Prometheus.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
-from attrs import frozen
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from attrs import define, field
 
 from mcp_nursery.actors.enums import ServerState
 
+from ..extras import needs_extra
 from ..status import ServerStatus, SupervisorStatistics
 
 
@@ -25,14 +23,21 @@ class TelemetryFigures:
     """
 
     def __init__(self) -> None:
-        from opentelemetry.exporter.prometheus import PrometheusMetricReader
-        from opentelemetry.sdk.metrics import MeterProvider
+        with needs_extra("otel"):
+            from opentelemetry.exporter.prometheus import PrometheusMetricReader
+            from opentelemetry.sdk.metrics import MeterProvider
+            from prometheus_client import CollectorRegistry
 
-        self.registry: Final = CollectorRegistry()
-        """The registry of these figures."""
-        reader = PrometheusMetricReader(registry=self.registry)
+        self._registry: Final = CollectorRegistry()
+        reader = PrometheusMetricReader(registry=self._registry)
         self.provider: Final[MeterProvider] = MeterProvider([reader], shutdown_on_exit=False)
         """For `open_supervisor` and `open_http`."""
+
+    def exposition(self) -> bytes:
+        """All of them in the text format of Prometheus."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self._registry)
 
 
 def exposition(
@@ -49,57 +54,93 @@ def exposition(
         kept: Bytes that wait for clients, by kind.
         telemetry: The figures of OpenTelemetry.
     """
-    registry = CollectorRegistry()
-    registry.register(_Counted(statuses, statistics, kept or {}))
-    return generate_latest(registry) + (b"" if telemetry is None else generate_latest(telemetry.registry))
+    text = "".join(family.text() for family in _counted(statuses, statistics, kept or {}))
+    return text.encode() + (b"" if telemetry is None else telemetry.exposition())
 
 
-@frozen(eq=False)
-class _Counted(Collector):
-    statuses: Sequence[ServerStatus]
-    statistics: SupervisorStatistics
-    kept: Mapping[str, int]
+@define
+class MetricFamily:
+    """The samples of one name, in the text format 0.0.4 of Prometheus."""
 
-    def collect(self) -> Iterator[Metric]:
-        """The metrics, for `Collector`."""
-        own = ["server"]
-        connected = GaugeMetricFamily("mcp_nursery_server_connected", "Whether it is connected.", labels=own)
-        for status in self.statuses:
-            connected.add_metric([status.name], status.state is ServerState.CONNECTED)
-        yield connected
-        in_flight = GaugeMetricFamily("mcp_nursery_server_requests", "Requests that wait for it.", labels=own)
-        done = CounterMetricFamily("mcp_nursery_server_results", "Requests that it has answered.", labels=own)
-        restarts = CounterMetricFamily("mcp_nursery_server_restarts", "Starts by its restart policy.", labels=own)
-        failures = CounterMetricFamily(
-            "mcp_nursery_server_failures", "Requests that failed.", labels=["server", "error", "delivery"]
-        )
-        unchecked = CounterMetricFamily(
-            "mcp_nursery_server_unchecked_results", "Results not held against too complex output schemas.", labels=own
-        )
-        kept = GaugeMetricFamily(
-            "mcp_nursery_server_kept_bytes",
-            "Bytes that wait for it, or of what it has said.",
-            labels=["server", "kind"],
-        )
-        latency = GaugeMetricFamily(
-            "mcp_nursery_server_latency_seconds", "What answered requests took.", labels=["server", "quantile"]
-        )
-        for name, server in self.statistics.by_server.items():
-            in_flight.add_metric([name], server.calls.in_flight)
-            done.add_metric([name], server.calls.done)
-            restarts.add_metric([name], server.restarts)
-            unchecked.add_metric([name], server.unchecked)
-            for kind, count in server.kept.items():
-                kept.add_metric([name, kind], count)
-            for failure in server.failures:
-                failures.add_metric([name, failure.error, failure.delivery], failure.count)
-            if (took := server.latency) is not None:
-                for quantile, seconds in (("0.5", took.p50), ("0.95", took.p95), ("0.99", took.p99)):
-                    latency.add_metric([name, quantile], seconds)
-        clients = GaugeMetricFamily("mcp_nursery_gateway_kept_bytes", "Bytes that wait for clients.", labels=["kind"])
-        state = self.statistics.state
-        yield GaugeMetricFamily("mcp_nursery_state_usable", "Whether the state can be used.", value=state.usable)
-        yield CounterMetricFamily("mcp_nursery_state_refused", "Questions it gave no answer to.", value=state.refused)
-        for kind, count in self.kept.items():
-            clients.add_metric([kind], count)
-        yield from (in_flight, done, restarts, failures, unchecked, kept, latency, clients)
+    kind: Literal["counter", "gauge"]
+    """The kind: a counter only grows."""
+    name: str
+    """The name; that of a counter ends with `_total`."""
+    about: str
+    """One line, for people."""
+    labels: Sequence[str] = ()
+    """The names of labels, in the order of a sample's values."""
+    samples: list[tuple[Sequence[str], float]] = field(factory=list[tuple[Sequence[str], float]])
+    """The values of labels, and the value."""
+
+    def add(self, values: Sequence[str], value: float) -> None:
+        """Add a sample."""
+        self.samples.append((values, value))
+
+    def text(self) -> str:
+        """The lines of it."""
+        lines = [f"# HELP {self.name} {self.about}", f"# TYPE {self.name} {self.kind}"]
+        lines += [f"{self.name}{self._labels(values)} {float(value)!r}" for values, value in self.samples]
+        return "".join(f"{line}\n" for line in lines)
+
+    def _labels(self, values: Sequence[str]) -> str:
+        pairs = (f'{label}="{_escaped(value)}"' for label, value in sorted(zip(self.labels, values, strict=True)))
+        return f"{{{','.join(pairs)}}}" if values else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _counted(
+    statuses: Sequence[ServerStatus], statistics: SupervisorStatistics, kept_for_clients: Mapping[str, int]
+) -> Iterator[MetricFamily]:
+    own = ["server"]
+    connected = MetricFamily("gauge", "mcp_nursery_server_connected", "Whether it is connected.", own)
+    for status in statuses:
+        connected.add([status.name], status.state is ServerState.CONNECTED)
+    yield connected
+    in_flight = MetricFamily("gauge", "mcp_nursery_server_requests", "Requests that wait for it.", own)
+    done = MetricFamily("counter", "mcp_nursery_server_results_total", "Requests that it has answered.", own)
+    restarts = MetricFamily("counter", "mcp_nursery_server_restarts_total", "Starts by its restart policy.", own)
+    failures = MetricFamily(
+        "counter", "mcp_nursery_server_failures_total", "Requests that failed.", ["server", "error", "delivery"]
+    )
+    unchecked = MetricFamily(
+        "counter",
+        "mcp_nursery_server_unchecked_results_total",
+        "Results not held against too complex output schemas.",
+        own,
+    )
+    kept = MetricFamily(
+        "gauge",
+        "mcp_nursery_server_kept_bytes",
+        "Bytes that wait for it, or of what it has said.",
+        ["server", "kind"],
+    )
+    latency = MetricFamily(
+        "gauge", "mcp_nursery_server_latency_seconds", "What answered requests took.", ["server", "quantile"]
+    )
+    for name, server in statistics.by_server.items():
+        in_flight.add([name], server.calls.in_flight)
+        done.add([name], server.calls.done)
+        restarts.add([name], server.restarts)
+        unchecked.add([name], server.unchecked)
+        for kind, count in server.kept.items():
+            kept.add([name, kind], count)
+        for failure in server.failures:
+            failures.add([name, failure.error, failure.delivery], failure.count)
+        if (took := server.latency) is not None:
+            for quantile, seconds in (("0.5", took.p50), ("0.95", took.p95), ("0.99", took.p99)):
+                latency.add([name, quantile], seconds)
+    clients = MetricFamily("gauge", "mcp_nursery_gateway_kept_bytes", "Bytes that wait for clients.", ["kind"])
+    state = statistics.state
+    yield MetricFamily(
+        "gauge", "mcp_nursery_state_usable", "Whether the state can be used.", samples=[((), state.usable)]
+    )
+    yield MetricFamily(
+        "counter", "mcp_nursery_state_refused_total", "Questions it gave no answer to.", samples=[((), state.refused)]
+    )
+    for kind, count in kept_for_clients.items():
+        clients.add([kind], count)
+    yield from (in_flight, done, restarts, failures, unchecked, kept, latency, clients)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
+from ..extras import needs_extra
 from .auth.principal import Principal
 
 LEAST_KEY: Final = 32
@@ -61,8 +62,9 @@ class SessionKeys:
         Raises:
             ValueError: There is no key, or one that is too short, or there are too many.
         """
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        with needs_extra("gateway"):
+            from cryptography.exceptions import InvalidTag
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         if not 1 <= len(keys) <= MOST_SEALING_KEYS:
             raise ValueError(f"must be 1 to {MOST_SEALING_KEYS} keys, not {len(keys)}")

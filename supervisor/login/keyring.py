@@ -1,6 +1,10 @@
-"""The keyring of the operating system, where there is one. All of it waits for other programs: for threads alone."""
+"""The keyring of the operating system, where there is one, and the extra `keyring` is installed. All of it waits for
+other programs: for threads alone."""
 
+from importlib import import_module
 from typing import Any, Final
+
+from ..extras import needs_extra
 
 SERVICE: Final = "mcp-nursery"
 """The name of the service that tokens are kept under."""
@@ -8,6 +12,23 @@ SERVICE: Final = "mcp-nursery"
 
 class KeyringFailed(Exception):
     """A keyring that does not answer, or refuses."""
+
+
+def _existing() -> Any:
+    """The keyring that something was put into.
+
+    Raises:
+        KeyringFailed: It is not there.
+    """
+    try:
+        with needs_extra("keyring"):
+            import_module("keyring")
+    except ModuleNotFoundError as error:
+        raise KeyringFailed(f"they are in the keyring: {error}") from None
+    found = _usable()
+    if found is None:
+        raise KeyringFailed("the keyring they are in is not there")
+    return found
 
 
 def _usable() -> Any:
@@ -42,9 +63,7 @@ def get(name: str) -> str | None:
     Raises:
         KeyringFailed: That cannot be told.
     """
-    keyring = _usable()
-    if keyring is None:
-        raise KeyringFailed("the keyring they are in is not there")
+    keyring = _existing()
     try:
         found: str | None = keyring.get_password(SERVICE, name)
     except Exception as error:
@@ -58,9 +77,7 @@ def remove(name: str) -> None:
     Raises:
         KeyringFailed: It may be there still.
     """
-    keyring = _usable()
-    if keyring is None:
-        raise KeyringFailed("the keyring they are in is not there")
+    keyring = _existing()
     try:
         if keyring.get_password(SERVICE, name) is not None:
             keyring.delete_password(SERVICE, name)

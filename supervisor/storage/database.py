@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from mcp_nursery.actors.errors import ConfigError, one_line
 
+from ..extras import needs_extra
 from ..security.redaction import Redactor
 from .store import StoreUnreadable
 
@@ -288,11 +289,9 @@ class UnusableDatabase(Exception):
 
 def _settings_of(url: str) -> dict[str, Any]:
     """The settings of a URL, with our own where it has none."""
-    try:
+    with needs_extra("postgres", "state"):
         from psycopg import Error
         from psycopg.conninfo import conninfo_to_dict
-    except ImportError:
-        raise ConfigError("psycopg is missing: pip install 'mcp-nursery[postgres]'", field="state") from None
     try:
         settings: dict[str, Any] = dict(conninfo_to_dict(url))
     except (Error, ValueError):  # their words quote the URL

@@ -17,6 +17,7 @@ from mcp_nursery.actors.process.table import ProcessId
 from ..security.trust import TrustRequest
 from ..session_notes import NoteChange, SessionNote
 from ..tools.pins import DefinitionChange, Pin, Room, check_pinned, means_the_same, pins_after
+from ..user_folders import state_folder
 from .rows import (
     SWEPT_NOTES,
     Sweeps,
@@ -79,9 +80,7 @@ class SqliteStore(Store):
     def _former(self) -> Path:
         """The file that a version with another format may have written."""
         if self._named is None:
-            from platformdirs import user_state_path
-
-            return user_state_path("mcp-nursery") / "state.sqlite3"
+            return state_folder() / "state.sqlite3"
         return self._named
 
     @property

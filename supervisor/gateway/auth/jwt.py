@@ -10,6 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from mcp_nursery.actors.errors import ConfigError
 
+from ...extras import needs_extra
 from .principal import Principal, Refused, bearer_of, path_of
 
 WELL_KNOWN: Final = ".well-known/oauth-protected-resource"
@@ -44,7 +45,8 @@ class OAuthResource:
         scopes: Sequence[str] = (),
         jwks: str | None = None,
     ) -> None:
-        from .issuer import Issuer, is_safe
+        with needs_extra("gateway"):
+            from .issuer import Issuer, is_safe
 
         for name, place in (("issuer", issuer), ("jwks", jwks)):
             if place is not None and not (is_safe(place) and urlsplit(place).hostname):

@@ -3,11 +3,13 @@
 import pytest
 import trio
 import trio.testing
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from mcp_nursery.actors.errors import CallTimeout
 from mcp_nursery.supervisor import open_supervisor
-from mcp_nursery.supervisor.gateway.metrics import exposition
+from mcp_nursery.supervisor.gateway.metrics import MetricFamily, exposition
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ...lab.specs import spec
@@ -64,3 +66,23 @@ async def test_what_calls_came_to(autojump_clock):
         await trio.sleep(10)
         figures = figures_of(supervisor)
         assert (figures["connected",], figures["restarts_total",]) == (1, 1)
+
+
+@pytest.mark.parametrize("value", [0, True, 1.5, 123456, 1e-7])
+@pytest.mark.parametrize("labels", [{}, {"server": 'a"\\b\nc', "kind": "é{}, "}])
+def test_the_text_is_that_of_the_client_of_prometheus(labels, value):
+    class Registry:
+        def collect(self):
+            for each in (CounterMetricFamily("some", "About it.", labels=list(labels)), gauge):
+                each.add_metric(list(labels.values()), value)
+                yield each
+
+    gauge = GaugeMetricFamily("other", "Of two lines?", labels=list(labels))
+    ours = [
+        MetricFamily("counter", "some_total", "About it.", list(labels)),
+        MetricFamily("gauge", "other", "Of two lines?", list(labels)),
+    ]
+    for family in ours:
+        family.add(list(labels.values()), value)
+    written = "".join(family.text() for family in ours)
+    assert written == generate_latest(Registry()).decode()
