@@ -1,41 +1,43 @@
 """The exports of a package that load when they are first used, as the stub beside it lists them.
 
-The stub is what type checkers read, so there is one list. A package needs it at import time: nothing but the parser of
-Python is loaded for it.
+The stub is what type checkers read, so there is one list. It is read as text: the parser of Python takes longer to load
+than all else that a program has loaded then.
 """
 
-import ast
-import os
 import sys
-from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # without `typing`, which takes as long as all else here
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
-def lazy_exports(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def lazy_exports(package: str, file: str) -> "tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]":
     """Return `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
         package: Its `__name__`.
-        file: Its `__file__`, beside which the stub is.
+        file: Its `__file__`, beside which the stub is. That imports by `from … import …` alone, and then lists
+            `__all__`.
     """
-    with open(f"{os.path.splitext(file)[0]}.pyi", encoding="utf-8") as stub:
-        tree = ast.parse(stub.read())
-    modules = {
-        alias.name: "." * statement.level + (statement.module or "")
-        for statement in tree.body
-        if isinstance(statement, ast.ImportFrom)
-        for alias in statement.names
-    }
+    with open(f"{file.rpartition('.')[0]}.pyi", encoding="utf-8") as stub:
+        imports = stub.read().partition("\n__all__")[0].split("from ")[1:]
+    modules: dict[str, str] = {}
+    for statement in imports:
+        module, _, names = statement.partition(" import ")
+        modules |= {name.strip(" ()\n"): module for name in names.split(",")}
+    modules.pop("", None)  # after the last comma
+    exported = sorted(modules)
 
-    def get(name: str) -> Any:
+    def get(name: str) -> "Any":
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         found = getattr(import_module(modules[name], package), name)
         setattr(sys.modules[package], name, found)  # it is asked for once
         return found
 
-    def names() -> list[str]:
-        return sorted(modules)
+    def names_of_package() -> list[str]:
+        return exported
 
-    return get, names, names()
+    return get, names_of_package, exported

@@ -1,13 +1,22 @@
 """Exports that load when they are first used, as the stub beside the package lists them."""
 
+import ast
 import importlib
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
+PATH = f"import sys; sys.path += {[path for path in sys.path if path]!r}; "
+STUBS = sorted((ROOT / "supervisor").rglob("__init__.pyi"))
+
 STUB = """
 from .inner import one
-from ._other import two
+from ._other import (
+    two,
+)
 
 __all__ = ["one", "two"]
 """
@@ -48,3 +57,19 @@ def test_a_name_that_is_none(package):
         package.three  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'three' from 'lazily'"):
         exec("from lazily import three")
+
+
+@pytest.mark.parametrize("stub", STUBS, ids=[stub.parent.name for stub in STUBS])
+def test_every_stub_is_read_as_python_reads_it(stub):
+    statements = [each for each in ast.parse(stub.read_text()).body if isinstance(each, ast.ImportFrom)]
+    names = sorted(alias.asname or alias.name for each in statements for alias in each.names)
+    package = importlib.import_module(".".join(["mcp_nursery", *stub.parent.relative_to(ROOT).parts]))
+    assert package.__all__ == names
+    assert all(getattr(package, name) is not None for name in names)
+
+
+def test_the_package_loads_next_to_nothing():
+    code = "import sys; before = {*sys.modules}; import mcp_nursery.supervisor; print(*{*sys.modules} - before)"
+    said = subprocess.run([sys.executable, "-I", "-S", "-c", PATH + code], capture_output=True, text=True, check=True)
+    loaded = {name for name in said.stdout.split() if not name.startswith("mcp_nursery")}
+    assert not loaded & {"ast", "attr", "inspect", "re", "trio", "typing"}
