@@ -1,5 +1,6 @@
-"""The version of this package. Read here: to look through what is installed takes longer than most starts."""
+"""The version of this package: the only place that has it. Read here: to look through what is installed takes longer
+than most starts."""
 
 from typing import Final
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"

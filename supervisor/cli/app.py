@@ -64,9 +64,9 @@ def _help_alone(context: click.Context) -> None:
 
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from .installation import describe_installation
 
-        click.echo(f"{PROGRAM} {version(PROGRAM)}")
+        click.echo("\n".join(describe_installation()))
         context.exit()
 
 
@@ -106,7 +106,7 @@ app: Commands = Commands(
             is_eager=True,
             expose_value=False,
             callback=_show_version,
-            help="Print the version.",
+            help="Print the version, the commit it was built from, and what it depends on.",
         ),
         _of_completion("--install-completion", "Install completion for bash, zsh or fish. Default: your shell."),
         _of_completion("--show-completion", "Print the completion script."),
