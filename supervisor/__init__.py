@@ -4,6 +4,6 @@ Here is what a program starts with, as `__init__.pyi` lists it. The rest is in `
 `callbacks`, `config`, `resources`, `status`, `toolset` and `testing`.
 """
 
-from mcp_nursery.actors.lazy_exports import lazy_exports
+from .lazy_exports import exports_of
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
+__getattr__, __dir__, __all__ = exports_of(__name__, __file__)

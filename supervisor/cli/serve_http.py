@@ -316,7 +316,7 @@ def _oauth(
         with _installed("--oauth-issuer"):
             return OAuthResource(issuer, url, audiences=audience, scopes=scope, jwks=jwks)
     except ConfigError as error:
-        options = {"issuer": "--oauth-issuer", "jwks": "--oauth-jwks"}
+        options = {"issuer": "--oauth-issuer", "--oauth-issuer": "--oauth-issuer", "jwks": "--oauth-jwks"}
         raise ConfigError(error.problem, field=options.get(str(error.field), "--public-url")) from None
 
 

@@ -1,5 +1,5 @@
 """Reading configuration files: which servers to run and how. Loaded when it is first used: specs by code need none."""
 
-from mcp_nursery.actors.lazy_exports import lazy_exports
+from ..lazy_exports import exports_of
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
+__getattr__, __dir__, __all__ = exports_of(__name__, __file__)

@@ -1,4 +1,3 @@
-import importlib.metadata
 import inspect
 import json
 import os
@@ -9,6 +8,7 @@ import sys
 
 import pytest
 
+from mcp_nursery.actors.version import VERSION
 from mcp_nursery.supervisor.cli.commands import COMMANDS
 from mcp_nursery.supervisor.cli.options import CommandSignature
 
@@ -67,10 +67,10 @@ def test_importing_the_package_loads_nothing():
     assert ran.stdout.split() == ["False", "False"]
 
 
-def test_version(cli, monkeypatch):
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: f"1.2.3 of {name}")
+def test_version(cli):
     ran = cli("--version")
-    assert (ran.code, ran.out) == (0, "mcp-nursery 1.2.3 of mcp-nursery\n")
+    assert (ran.code, ran.out.splitlines()[0]) == (0, f"mcp-nursery {VERSION}")
+    assert "\nmcp " in ran.out
 
 
 @pytest.mark.parametrize(

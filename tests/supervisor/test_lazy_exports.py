@@ -21,9 +21,9 @@ from ._other import (
 __all__ = ["one", "two"]
 """
 PACKAGE = """
-from mcp_nursery.actors.lazy_exports import lazy_exports
+from mcp_nursery.supervisor.lazy_exports import exports_of
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, __file__)
+__getattr__, __dir__, __all__ = exports_of(__name__, __file__)
 """
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def lazy_exports(package: str, file: str) -> "tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]":
+def exports_of(package: str, file: str) -> "tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]":
     """Return `__getattr__`, `__dir__` and `__all__` of a package.
 
     Args:
