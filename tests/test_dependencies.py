@@ -101,3 +101,26 @@ def test_bounds(name):
         assert bounds.endswith(",<1")
     if name in ("mcp", "mcp-types"):
         assert bounds.endswith(",<3")
+
+
+PAGE = (ROOT / "docs" / "explanation" / "dependencies.md").read_text()
+
+
+def part(title):
+    """The rows of a table of the page."""
+    return re.search(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE)[1]
+
+
+def test_the_page_says_of_every_dependency_why():
+    named = set(re.findall(r"`([\w.-]+)`", part("Without extras")))
+    assert RUNTIME.keys() - named == set()
+    rows = {row.split("|")[1].strip(" `"): row for row in part("Extras").splitlines() if row.startswith("| `")}
+    for extra in EXTRAS.keys() - WORK:
+        brought = EXTRAS[extra].keys() - {"mcp-nursery"}
+        text = rows[extra].replace("`-", "`opentelemetry-")
+        assert [name for name in brought if f"`{name}`" not in text] == []
+
+
+def test_what_an_extra_brings_the_base_does_not():
+    for extra in EXTRAS.keys() - WORK:
+        assert EXTRAS[extra].keys() & RUNTIME.keys() == set()
