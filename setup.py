@@ -2,6 +2,7 @@
 stands in pyproject.toml."""
 
 import runpy
+import shutil
 from pathlib import Path
 
 from setuptools import setup
@@ -24,9 +25,13 @@ class BuildWithCommit(build_py):
 
     def run(self) -> None:
         """Copy them, and write it."""
+        if self.editable_mode:  # then the commit is asked for when somebody wants to know
+            super().run()
+            return
+        package = Path(self.build_lib, "mcp_nursery")
+        shutil.rmtree(package, ignore_errors=True)  # modules that an earlier build left, and that are gone
         super().run()
-        if not self.editable_mode:  # then it is asked for when somebody wants to know
-            record(Path(self.build_lib, "mcp_nursery", "actors"))
+        record(package / "actors")
 
 
 class SdistWithCommit(sdist):

@@ -45,6 +45,23 @@ def test_the_wheel_has_the_package_and_nothing_else(distributions):
     assert metadata["License-Expression"] == "MIT"
 
 
+def test_a_module_that_is_gone_is_in_no_wheel_of_the_same_folder(distributions, tmp_path):
+    """As `pip install .` builds one, in the folder of the sources: what an earlier build has left there is."""
+    source = tmp_path / "source"
+    with tarfile.open(distributions.sdist) as sdist:
+        sdist.extractall(tmp_path, filter="data")
+    (tmp_path / f"mcp_nursery-{VERSION}").rename(source)
+    left = source / "build" / "lib" / "mcp_nursery" / "actors" / "gone.py"
+    left.parent.mkdir(parents=True)
+    left.write_text("")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(source)]
+    subprocess.run(command, check=True, timeout=120)
+    (built,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(built) as wheel, zipfile.ZipFile(distributions.wheel) as other:
+        assert sorted(wheel.namelist()) == sorted(other.namelist())
+        assert wheel.read("mcp_nursery/actors/commit.txt").decode().strip() == distributions.commit
+
+
 def test_the_sdist_has_the_whole_tree(distributions):
     """The wheel was made of it: so it can be installed."""
     with tarfile.open(distributions.sdist) as sdist:
