@@ -41,3 +41,30 @@ async def run_alongside(*tasks: Callable[[], Awaitable[object]]) -> AsyncGenerat
             yield
         finally:
             nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_service_nursery() -> AsyncGenerator[trio.Nursery, None]:
+    """A nursery whose tasks outlast its block: what cancels it from outside reaches the block first, and the tasks when
+    the block has been left. So the block can use them while it cleans up. A task that crashes ends all.
+
+    As of any nursery, leaving the block waits for the tasks: cancel its scope to end them.
+    """
+    opened: list[trio.Nursery] = []
+    is_open, left = trio.Event(), trio.Event()
+
+    async def run() -> None:
+        with trio.CancelScope(shield=True) as scope:  # until the block is left
+            async with trio.open_nursery() as services:
+                opened.append(services)
+                is_open.set()
+                await left.wait()
+                scope.shield = False
+
+    async with trio.open_nursery() as outer:
+        outer.start_soon(run)  # not `start`: one that is cancelled waits for its task, which would wait for the block
+        try:
+            await is_open.wait()
+            yield opened[0]
+        finally:
+            left.set()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 from attrs import Attribute, field, fields, frozen
-from tricycle import open_service_nursery
 
 from mcp_nursery.actors.argument_checks import (
     Check,
@@ -22,6 +21,7 @@ from mcp_nursery.actors.argument_checks import (
 )
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, Roots
 from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_line
+from mcp_nursery.actors.nurseries import open_service_nursery
 from mcp_nursery.actors.roots import roots_or_none
 
 from .config.specs import WANTED, ConfigSource, Docker, Given, add_gateway, specs_of
@@ -308,8 +308,10 @@ async def _in_nursery(
     """A supervisor in a nursery of its own. What its body raises comes out bare, a crash of ours as what it is."""
     raised: BaseException | None = None
     crashes: list[BaseException] = []
+    entered = False
     try:
         async with open_service_nursery() as services:
+            entered = True
             try:
                 async with running(services) as supervisor:
                     yield supervisor
@@ -318,6 +320,8 @@ async def _in_nursery(
             services.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         crashes = [error for error in leaves(group) if not isinstance(error, trio.Cancelled)]
+        if not entered:
+            raise
     if crashes:
         crash = NurseryError(one_line(f"the supervisor crashed, please report it: {crashes[0]!r}"))
         crash.__cause__ = crashes[0]

@@ -14,8 +14,6 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.secrets import names_only, shown_url
 
-from .extras import needs_extra
-
 if TYPE_CHECKING:
     import httpx2
 
@@ -320,22 +318,16 @@ class SseTransport(AuthorisedTransport):
 
 @frozen
 class WebSocketTransport(RemoteTransport):
-    """A remote server on a WebSocket; its headers go with the request that opens it. Needs the extra `websocket`."""
+    """A remote server on a WebSocket; its headers go with the request that opens it."""
 
     kind: ClassVar[TransportKind] = "ws"
 
     schemes: ClassVar[tuple[str, ...]] = ("ws", "wss")
 
     def connector(self, *, close_grace: float) -> "Connector":
-        """The connector by which an incarnation reaches it. `close_grace` bounds, in seconds, the closing handshake.
-
-        Raises:
-            ConfigError: The extra `websocket` is not installed.
-        """
+        """The connector by which an incarnation reaches it. `close_grace` bounds, in seconds, the closing handshake."""
         from mcp_nursery.actors.transports.http.headers import WithHeaders
-
-        with needs_extra("websocket", "transport"):
-            from mcp_nursery.actors.transports.websocket.connector import WebSocketConnector
+        from mcp_nursery.actors.transports.websocket.connector import WebSocketConnector
 
         return WithHeaders(
             self.headers, lambda headers: WebSocketConnector(url=self.url, headers=headers, close_grace=close_grace)

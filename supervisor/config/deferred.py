@@ -27,7 +27,6 @@ from mcp_nursery.supervisor.transports import (
     DockerGatewayTransport,
     DockerTransport,
     StdioTransport,
-    WebSocketTransport,
 )
 
 from .document import as_object
@@ -377,8 +376,8 @@ _UNKNOWN = "unknown"
 
 
 async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None:
-    """A variable without value, an `envFile` that cannot be used, a program, working directory or extra that is not
-    there; None if nothing is found.
+    """A variable without value, an `envFile` that cannot be used, a program or folder that is not there; None if
+    nothing is found.
 
     Args:
         spec: The server.
@@ -395,8 +394,6 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
             cwd = getattr(transport, "cwd", None)
             shown = ShownCommand(written.command, getattr(written, "cwd", None))
             find_program(transport.command, child_environment(transport.env), cwd and str(cwd), shown)
-        elif isinstance(transport, WebSocketTransport):
-            transport.connector(close_grace=0.0)  # which an extra installs
     except StartFailed as error:
         problem = str(error)
     except ConfigError as error:  # a URL that its variables make none

@@ -9,25 +9,28 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Literal, cast
 
-from inspect_ai.log import transcript
-from inspect_ai.tool import (
-    ContentAudio,
-    ContentImage,
-    ContentText,
-    ToolDef,
-    ToolError,
-    ToolParam,
-    ToolParams,
-    ToolSource,
-)
-from inspect_ai.tool import Tool as InspectTool
 from pydantic import ValidationError
 
 from mcp_nursery.actors.overrides import override
 
+from ..extras import needs_extra
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
 from .offered import OfferedTools, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+
+with needs_extra("inspect-ai"):
+    from inspect_ai.log import transcript
+    from inspect_ai.tool import (
+        ContentAudio,
+        ContentImage,
+        ContentText,
+        ToolDef,
+        ToolError,
+        ToolParam,
+        ToolParams,
+        ToolSource,
+    )
+    from inspect_ai.tool import Tool as InspectTool
 
 __all__ = ["mcp_nursery_tools"]
 

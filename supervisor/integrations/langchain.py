@@ -6,14 +6,17 @@ restart of its server; `supervised_tools` is asked again for tools that came lat
 
 from typing import Any, Literal
 
-from langchain_core.messages import ToolMessage
-from langchain_core.tools import BaseTool
 from pydantic import PrivateAttr
 
 from mcp_nursery.actors.overrides import override
 
+from ..extras import needs_extra
 from ..tools.outcome import ToolOutcome
 from .offered import OfferedTools, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+
+with needs_extra("langchain"):
+    from langchain_core.messages import ToolMessage
+    from langchain_core.tools import BaseTool
 
 __all__ = ["supervised_tools"]
 

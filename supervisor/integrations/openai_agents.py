@@ -7,17 +7,20 @@ call that fails is a result for the model.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from agents import AgentBase, FunctionTool, RunContextWrapper
-from agents.mcp import MCPServer, MCPUtil
-from agents.mcp.util import MCPToolCustomDataContext
 from mcp_types import CallToolResult, GetPromptResult, ListPromptsResult
 from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.overrides import override
 
+from ..extras import needs_extra
 from ..resources import Prompt, PromptResult
 from ..tools.tool import Tool
 from .offered import OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+
+with needs_extra("openai-agents"):
+    from agents import AgentBase, FunctionTool, RunContextWrapper
+    from agents.mcp import MCPServer, MCPUtil
+    from agents.mcp.util import MCPToolCustomDataContext
 
 __all__ = ["PromptSupervisor", "SupervisedMCPServer", "function_tools"]
 

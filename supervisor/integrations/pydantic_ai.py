@@ -8,15 +8,18 @@ the text, and whether the server may have acted.
 import base64
 from typing import Any
 
-from pydantic_ai import BinaryContent, RunContext, ToolDefinition, ToolFailed, ToolReturn
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from mcp_nursery.actors.overrides import override
 
+from ..extras import needs_extra
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
 from .offered import OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+
+with needs_extra("pydantic-ai"):
+    from pydantic_ai import BinaryContent, RunContext, ToolDefinition, ToolFailed, ToolReturn
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 __all__ = ["SupervisedToolset"]
 

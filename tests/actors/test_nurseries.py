@@ -13,7 +13,7 @@ import trio.testing
 from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ConnectionLost, NurseryError, SupervisorClosed
-from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
+from mcp_nursery.actors.nurseries import open_bare_nursery, open_service_nursery, run_alongside
 from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.decisions import state_machine
 from mcp_nursery.supervisor.decisions.restart_policy import RestartPolicy
@@ -443,3 +443,65 @@ async def test_statistics(autojump_clock):
         assert (now.calls.in_flight, now.calls.done, now.calls.failed) == (1, 1, 0)
         assert (now.router.waiting, now.router.capacity, now.router.senders_blocked) == (0, 256, 0)
         nursery.cancel_scope.cancel()
+
+
+# -- tasks that outlast their block -----------------------------------------------------------------------------------
+
+
+async def serve(seen):
+    """A service: it answers until it is cancelled."""
+    try:
+        await trio.sleep_forever()
+    finally:
+        seen.append("service")
+
+
+async def test_what_cancels_a_service_nursery_reaches_its_block_first_and_then_its_tasks(autojump_clock):
+    seen = []
+    with trio.move_on_after(5) as scope:
+        async with open_service_nursery() as services:
+            services.start_soon(serve, seen)
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.CancelScope(shield=True):
+                    await trio.sleep(10)  # the service is still there
+                    seen.append("block")
+    assert scope.cancelled_caught
+    assert seen == ["block", "service"]
+
+
+async def test_leaving_the_block_waits_for_the_tasks_or_ends_them(autojump_clock):
+    seen = []
+    async with open_service_nursery() as services:
+        services.start_soon(trio.sleep, 3)
+    assert trio.current_time() == 3
+    async with open_service_nursery() as services:
+        services.start_soon(serve, seen)
+        services.cancel_scope.cancel()
+    assert seen == ["service"]
+
+
+async def test_a_service_that_crashes_ends_the_block(autojump_clock):
+    async def crash():
+        await trio.sleep(1)
+        raise ZeroDivisionError
+
+    seen = []
+    with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
+        async with open_service_nursery() as services:
+            services.start_soon(serve, seen)
+            services.start_soon(crash)
+            await trio.sleep_forever()
+    assert seen == ["service"]
+    assert trio.current_time() == 1
+
+
+async def test_a_block_that_raises_ends_its_services(autojump_clock):
+    seen = []
+    with pytest.RaisesGroup(ZeroDivisionError):
+        async with open_service_nursery() as services:
+            services.start_soon(serve, seen)
+            await trio.sleep(1)
+            raise ZeroDivisionError
+    assert seen == ["service"]

@@ -16,10 +16,12 @@ from .conftest import Installed
 pytestmark = pytest.mark.ci
 
 MOST = 10
-"""Packages besides those that `mcp` and `trio` need, this one included."""
+"""Packages besides this one and those that `mcp` and `trio` need."""
 NEEDS_AN_EXTRA = {
-    "mcp_nursery.actors.transports.websocket.connector": "wsproto",
-    "mcp_nursery.actors.transports.websocket.stream": "wsproto",
+    "mcp_nursery.supervisor.integrations.inspect_ai": "inspect_ai",
+    "mcp_nursery.supervisor.integrations.langchain": "langchain_core",
+    "mcp_nursery.supervisor.integrations.openai_agents": "agents",
+    "mcp_nursery.supervisor.integrations.pydantic_ai": "pydantic_ai",
 }
 """Modules that do not load without an extra, and what they miss. PyJWT, cryptography and the API of OpenTelemetry come
 with `mcp`."""
@@ -65,7 +67,7 @@ def closure(roots, requires):
 def test_it_brings_few_packages(installed, tmp_path):
     done = installed.run("python", "-c", LIST, cwd=tmp_path)
     requires = {canonical(name): needs for name, needs in json.loads(done.stdout).items()}
-    more = requires.keys() - closure(["mcp", "trio"], requires)
+    more = requires.keys() - closure(["mcp", "trio"], requires) - {"mcp-nursery"}
     assert requires.keys() == closure(["mcp-nursery"], requires)
     assert len(more) <= MOST, sorted(more)
 
@@ -77,7 +79,7 @@ def test_it_says_what_it_is(installed, distributions, tmp_path):
     assert (first, commit) == (f"mcp-nursery {VERSION}", f"commit {distributions.commit}")
     names = [line.split()[0] for line in rest]
     assert {"python", "mcp", "trio", "httpx2", "orjson"} <= set(names)
-    assert not {"psycopg", "keyring", "trio-websocket", "pytest"} & set(names)
+    assert not {"psycopg", "keyring", "pytest"} & set(names)
 
 
 def test_the_readme_works(installed, tmp_path):
@@ -126,15 +128,12 @@ NAMED = [
     ([*SERVE, "--metrics", "--", "true"], "field '--metrics': opentelemetry.exporter", "otel"),
     ([*SERVE, "--state", "postgresql://h/db", "--", "true"], "field 'state': psycopg", "postgres"),
     (["status", "--state", "postgresql://h/db", "--config", "servers.json"], "field 'state': psycopg", "postgres"),
-    (["status", "--config", "sockets.json"], "field 'transport': wsproto", "websocket"),
-    (["check", "--config", "sockets.json"], "sockets.json: server 'live': wsproto", "websocket"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "problem", "extra"), NAMED, ids=[f"{each[0][0]} {each[2]}" for each in NAMED])
 def test_a_missing_extra_is_named(installed, tmp_path, arguments, problem, extra):
     (tmp_path / "servers.json").write_text('{"mcpServers": {}}')
-    (tmp_path / "sockets.json").write_text('{"mcpServers": {"live": {"type": "ws", "url": "ws://127.0.0.1:9"}}}')
     done = installed.run("mcp-nursery", *arguments, cwd=tmp_path)
     assert done.returncode in (2, 3)
     lines = [line for line in (done.stdout + done.stderr).splitlines() if " is missing: " in line]
@@ -172,3 +171,10 @@ def test_the_extra_of_the_gateway_is_named(without_cryptography, tmp_path, optio
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert re.search(rf"{re.escape(problem)}\S* is missing: pip install 'mcp-nursery\[gateway\]'$", line)
+
+
+@pytest.mark.parametrize("module", [name.rpartition(".")[2] for name in NEEDS_AN_EXTRA])
+def test_a_missing_framework_is_named(installed, tmp_path, module):
+    done = installed.run("python", "-c", f"import mcp_nursery.supervisor.integrations.{module}", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].endswith(f" is missing: pip install 'mcp-nursery[{module.replace('_', '-')}]'")

@@ -4,12 +4,9 @@ import sys
 from importlib import import_module
 
 import pytest
-import trio
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensUnreadable
-from mcp_nursery.supervisor import ServerSpec, WebSocketTransport, open_supervisor
-from mcp_nursery.supervisor.config.deferred import problem_with
 from mcp_nursery.supervisor.extras import needs_extra
 from mcp_nursery.supervisor.gateway import OAuthResource, SessionKeys
 from mcp_nursery.supervisor.login.token_files import TokenFolder
@@ -56,17 +53,6 @@ def test_a_gateway_with_keys_or_tokens(monkeypatch, module, make):
         make()
 
 
-async def test_a_server_on_a_websocket_fails_alone(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("mcp_nursery.actors.transports.websocket.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "trio_websocket", None)
-    with trio.fail_after(30):
-        async with open_supervisor([ServerSpec("live", WebSocketTransport("ws://127.0.0.1:9"))], gate=10) as supervisor:
-            (status,) = supervisor.status()
-    assert status.state == "failed"
-    assert status.error == "field 'transport': trio_websocket is missing: pip install 'mcp-nursery[websocket]'"
-
-
 async def test_tokens_in_a_keyring_that_is_not_installed(tmp_path, monkeypatch):
     """What was put there cannot be read; what is new goes to a file."""
     tmp_path.chmod(0o700)
@@ -80,15 +66,3 @@ async def test_tokens_in_a_keyring_that_is_not_installed(tmp_path, monkeypatch):
     with pytest.raises(TokensUnreadable) as caught:
         await store.read()
     assert str(caught.value) == "they are in the keyring: keyring is missing: pip install 'mcp-nursery[keyring]'"
-
-
-async def test_check_finds_an_entry_that_needs_an_extra(monkeypatch):
-    for name in [name for name in sys.modules if name.startswith("mcp_nursery.actors.transports.websocket.")]:
-        monkeypatch.delitem(sys.modules, name)
-    spec = ServerSpec("live", WebSocketTransport("ws://127.0.0.1:9"))
-    assert await problem_with(spec, trusted=True) is None
-    monkeypatch.delitem(sys.modules, "mcp_nursery.actors.transports.websocket.connector")
-    monkeypatch.delitem(sys.modules, "mcp_nursery.actors.transports.websocket.stream")
-    monkeypatch.setitem(sys.modules, "trio_websocket", None)
-    problem = await problem_with(spec, trusted=True)
-    assert problem.problem == "trio_websocket is missing: pip install 'mcp-nursery[websocket]'"
