@@ -298,6 +298,15 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
         _STATE,
         *_OUTPUT,
     ),
+    "doctor": CommandSignature(
+        "doctor:doctor",
+        "Describe this machine, its files and its servers for a bug report, without secrets. Starts trusted servers.",
+        option("--start/--no-start", "Start the servers that are trusted, and stop them.", default=True),
+        option(
+            "--timeout S", "Seconds to wait for servers that are connecting.", type=NOT_NEGATIVE, default=STATUS_SECONDS
+        ),
+        *_SERVERS,
+    ),
     "import": CommandSignature(
         "files:import_servers",
         "Copy the servers of other hosts' files into one file for mcp-nursery.",

@@ -37,7 +37,7 @@ def check(options: Options, *, schema: bool) -> int:
         return OK
     configs, problems = _read(options)
     specs = [spec for each in configs for spec in each.servers]
-    servers = run_async(partial(_documents, options, specs))
+    servers = run_async(partial(documents_of, options, specs))
     problems += [server["error"] for server in servers if server["error"]]
     for warning in (warning for each in configs for warning in each.warnings):
         warn(f"warning: {warning}")
@@ -69,7 +69,8 @@ def _read(options: Options) -> tuple[list[Config], list[str]]:
     return (configs if problems else [load_config(*options.config)]), problems
 
 
-async def _documents(options: Options, specs: Sequence[ServerSpec]) -> list[dict[str, Any]]:
+async def documents_of(options: Options, specs: Sequence[ServerSpec]) -> list[dict[str, Any]]:
+    """Describe the entries as they can be known without a start: who trusts them, and their errors."""
     return [await _document(options, spec) for spec in specs]
 
 
