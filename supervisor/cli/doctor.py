@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import trio
@@ -62,7 +62,7 @@ def doctor(options: Options, *, start: bool, timeout: float) -> int:
     files, specs = _files(options)
     entries = run_async(partial(_entries, options, config.servers))
     problems += [entry["error"] for entry in entries if entry["error"]]
-    started = run_async(partial(_start, options, config, timeout)) if start and config.servers else {}
+    started = run_async(partial(_start, options, config, timeout if start else None))
     for entry in entries:
         entry["start"] = None if (found := started.get(entry["name"])) is None else _start_document(*found)
     report: Document = {
@@ -171,7 +171,7 @@ async def _entries(options: Options, specs: Sequence[ServerSpec]) -> list[Docume
 def _entry(spec: ServerSpec, *, trusted: bool) -> Document:
     deferred = spec.transport if isinstance(spec.transport, DeferredTransport) else None
     transport: Any = spec.transport if deferred is None else deferred.transport
-    reasons = [] if trusted or spec.trust_request is None else spec.trust_request.reasons
+    reasons = () if trusted or spec.trust_request is None else spec.trust_request.reasons
     return {
         "enabled": spec.enabled,
         "starts": _program(transport),
@@ -204,8 +204,12 @@ def _redactor(specs: Iterable[ServerSpec]) -> Redactor:
 _Started: TypeAlias = tuple[ServerStatus, float | None]
 
 
-async def _start(options: Options, config: Config, timeout: float) -> Mapping[str, _Started]:
-    """Each server when it had settled, and the seconds until then. None of those that are blocked is started."""
+async def _start(options: Options, config: Config, timeout: float | None) -> Mapping[str, _Started]:
+    """Each server when it had settled, and the seconds until then. None of those that are blocked is started; without
+    a time limit none at all."""
+    if timeout is None or not config.servers:
+        await trio.lowlevel.checkpoint()
+        return {}
     AHEAD.set(False)  # nothing is called
     begun = trio.current_time()
     took: dict[str, float] = {}
@@ -241,14 +245,16 @@ def _line(text: str) -> str:
 
 def _lines(value: Any, indent: str = "") -> Iterator[str]:
     """The document as lines: `name: value`, and what is within it further to the right."""
-    pairs = value.items() if isinstance(value, dict) else (("-", each) for each in value)
+    pairs: Iterable[tuple[str, Any]] = (
+        cast("Document", value).items() if isinstance(value, dict) else (("-", each) for each in value)
+    )
     for name, each in pairs:
         label = name if name == "-" else f"{name}:"
         if isinstance(each, (dict, list)) and each:
             yield indent + label
             yield from _lines(each, f"{indent}  ")
         else:
-            yield f"{indent}{label} {_word(each)}"
+            yield f"{indent}{label} {_word(cast("object", each))}"
 
 
 def _word(value: object) -> str:
