@@ -10,7 +10,6 @@ import resource
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -20,13 +19,13 @@ import trio
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.process.command import INHERITED
-from mcp_nursery.actors.version import VERSION
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.config.discovery import EntryOrigin, own_file, project_files, user_files
 from mcp_nursery.supervisor.config.loader import read_found
 from mcp_nursery.supervisor.control.sockets import control_folder, names_of_hosts
+from mcp_nursery.supervisor.http_server.listening import bind_socket
 from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.security.redaction import Redactor
 from mcp_nursery.supervisor.security.secret_values import secrets_in
@@ -36,6 +35,7 @@ from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 from .failures import USAGE
 from .files import documents_of
+from .installation import describe_installation
 from .output import safe_line, write_json, write_line
 from .runtime import Options, read_config, run_async
 from .status import settle
@@ -43,8 +43,6 @@ from .statuses import worked
 
 Document: TypeAlias = dict[str, Any]
 
-_PACKAGES: Final = ("mcp", "trio", "trio-websocket", "httpx2", "attrs", "cattrs", "orjson", "jsonschema-rs", "click")
-"""The dependencies whose version may explain a fault."""
 _LIMITS: Final = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
 _STDERR_LINES: Final = 10
 """Lines of a server's standard error that are shown."""
@@ -72,6 +70,7 @@ def doctor(options: Options, *, start: bool, timeout: float) -> int:
         "servers": entries,
         "inherited": [name for name in INHERITED if name in os.environ],
         "hosts": _running(),
+        "ports": _ports(),
         "limits": {what: _limit(which) for what, which in _LIMITS.items()},
         "errors": problems,
         "warnings": list(config.warnings),
@@ -97,15 +96,20 @@ def _read(options: Options) -> tuple[Config, list[str]]:
 
 
 def _versions() -> Document:
-    packages = {name: found for name in _PACKAGES if (found := _version(name)) is not None}
-    return {"mcp-nursery": VERSION, "python": platform.python_version(), "platform": platform.platform(), **packages}
+    parts = dict(line.split(maxsplit=1) for line in describe_installation())
+    return {**parts, "platform": platform.platform()}
 
 
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def _ports() -> Document:
+    """The addresses of this machine, and whether a port can be had there, as `serve --http` and logins need one."""
+    found: Document = {}
+    for address in ("127.0.0.1", "::1"):
+        try:
+            with bind_socket(address, 0):
+                found[address] = True
+        except ConfigError:
+            found[address] = False
+    return found
 
 
 def _paths(options: Options) -> Iterator[tuple[str, Path]]:
@@ -254,7 +258,7 @@ def _lines(value: Any, indent: str = "") -> Iterator[str]:
             yield indent + label
             yield from _lines(each, f"{indent}  ")
         else:
-            yield f"{indent}{label} {_word(cast("object", each))}"
+            yield f"{indent}{label} {_word(cast('object', each))}"
 
 
 def _word(value: object) -> str:

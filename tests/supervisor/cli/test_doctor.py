@@ -18,7 +18,8 @@ def test_a_healthy_server(cli, lab):
     assert server["start"]["seconds"] > 0
     assert ran.json["files"][0]["servers"] == ["lab"]
     assert ran.json["errors"] == []
-    assert {"mcp-nursery", "python", "platform", "mcp", "trio"} <= set(ran.json["versions"])
+    assert {"mcp-nursery", "commit", "python", "platform", "mcp", "trio"} <= set(ran.json["versions"])
+    assert ran.json["ports"]["127.0.0.1"] is True
     assert set(ran.json["limits"]) == {"open files", "processes"}
 
 
