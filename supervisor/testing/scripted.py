@@ -9,8 +9,8 @@ import math
 from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field, frozen
@@ -132,9 +132,27 @@ class ScriptedServer:
         return ScriptedTransport(self)
 
     def crash(self, exit_code: int = 1) -> None:
-        """End the living incarnation now, as if its process had died."""
-        if self._current is not None:
-            self._current.die(exit_code)
+        """End the living incarnation now, as if its process had died. This and the next two may be called in any
+        thread; in one that is not that of its supervisor they take effect soon."""
+        self._do(lambda incarnation: incarnation.die(exit_code))
+
+    def hang(self) -> None:
+        """Have the living incarnation send nothing any more, although its connection stays open."""
+        self._do(Incarnation.hang)
+
+    def garble(self, line: str = "Traceback (most recent call last):") -> None:
+        """Have the living incarnation send a line that is no message."""
+        self._do(lambda incarnation: incarnation.garble(line))
+
+    def _do(self, function: "Callable[[Incarnation], object]") -> None:
+        incarnation = self._current
+        if incarnation is None:
+            return
+        if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is incarnation.token:
+            function(incarnation)
+        else:
+            with suppress(trio.RunFinishedError):  # its life is over
+                incarnation.token.run_sync_soon(function, incarnation)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification from the living incarnation: on each stream that is listened to, if it is `modern` and
@@ -218,6 +236,9 @@ class Incarnation:
         self._listening: set[int | str] = set()
         """The ids of the requests by which a client listens."""
         self._asked: list[ToolFunction] = []
+        self._hangs = False
+        self.token: Final = trio.lowlevel.current_trio_token()
+        """The loop that it lives in."""
 
     # -- the stream -----------------------------------------------------------------------------------------------
 
@@ -275,11 +296,22 @@ class Incarnation:
             self._exit_code = exit_code
             self._answered.unpark_all()
 
+    def hang(self) -> None:
+        """Send nothing any more."""
+        self._hangs = True
+
+    def garble(self, line: str) -> None:
+        """Send a line that is no message."""
+        self._send(line.encode())
+
     def send(self, message: Mapping[str, Any]) -> None:
         """Send a message, unless it has ended or fallen silent."""
-        silent = trio.current_time() >= self._greeted_at + self._life.silent_after
+        self._send(json.dumps(message).encode())
+
+    def _send(self, frame: bytes) -> None:
+        silent = self._hangs or trio.current_time() >= self._greeted_at + self._life.silent_after
         if self._exit_code is None and not silent:
-            self._answers.append(json.dumps(message).encode())
+            self._answers.append(frame)
             self._answered.unpark_all()
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.ci
 MOST = 10
 """Packages besides this one and those that `mcp` and `trio` need."""
 NEEDS_AN_EXTRA = {
+    "mcp_nursery.supervisor.pytest_plugin": "pytest",
     "mcp_nursery.supervisor.integrations.inspect_ai": "inspect_ai",
     "mcp_nursery.supervisor.integrations.langchain": "langchain_core",
     "mcp_nursery.supervisor.integrations.openai_agents": "agents",
@@ -173,7 +174,7 @@ def test_the_extra_of_the_gateway_is_named(without_cryptography, tmp_path, optio
     assert re.search(rf"{re.escape(problem)}\S* is missing: pip install 'mcp-nursery\[gateway\]'$", line)
 
 
-@pytest.mark.parametrize("module", [name.rpartition(".")[2] for name in NEEDS_AN_EXTRA])
+@pytest.mark.parametrize("module", [name.rpartition(".")[2] for name in NEEDS_AN_EXTRA if "integrations" in name])
 def test_a_missing_framework_is_named(installed, tmp_path, module):
     done = installed.run("python", "-c", f"import mcp_nursery.supervisor.integrations.{module}", cwd=tmp_path)
     assert done.returncode == 1

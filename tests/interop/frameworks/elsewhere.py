@@ -1,13 +1,12 @@
 """A supervisor with the server of these tests, in this loop and in a thread of its own."""
 
-import os
-import signal
 import sys
 from contextlib import asynccontextmanager
 from functools import partial
 
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.portal import open_supervisor_thread
+from mcp_nursery.supervisor.pytest_plugin import Faults
 
 from ...lab import PROGRAMS
 from ...lab.processes import next_state
@@ -24,9 +23,8 @@ def agent(**settings):
 
 async def kill(supervisor, server="agent"):
     """Kill a server, and wait until its end is noticed."""
-    (status,) = [each for each in supervisor.status() if each.name == server]
     async with supervisor.events() as events:
-        os.kill(status.pid, signal.SIGKILL)
+        Faults().kill(supervisor, server)
         await next_state(events, "waiting", server)
 
 

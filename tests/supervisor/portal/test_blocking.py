@@ -5,8 +5,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import trio
 
-from mcp_nursery.supervisor import Approval, Call, CallTimeout, ConfigError, UnknownTool
+from mcp_nursery.supervisor import Approval, Call, CallTimeout, ConfigError, Supervisor, UnknownTool
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.portal import open_supervisor_thread
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
@@ -60,8 +61,8 @@ def test_calls_lists_and_streams():
     assert threads() == []
 
 
-def test_many_threads_call_at_once():
-    with open_supervisor_thread([lab()]) as supervisor, ThreadPoolExecutor(8) as pool:
+def test_many_threads_call_at_once(mcp_supervisor):
+    with mcp_supervisor({"lab": lab().transport}) as supervisor, ThreadPoolExecutor(8) as pool:
         texts = [str(number) for number in range(200)]
         answers = pool.map(
             lambda text: supervisor.call_tool("mcp_lab_echo", {"text": text}, timeout=30).full_text, texts
@@ -155,3 +156,48 @@ def test_in_a_child_of_fork_it_is_closed_and_the_servers_are_the_parents():
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert supervisor.call_tool("mcp_lab_pid").full_text == pid
+
+
+def test_servers_are_killed_hang_and_talk_nonsense(mcp_supervisor, mcp_server, mcp_faults):
+    scripted = mcp_server()
+    with mcp_supervisor([spec(scripted), lab("real")]) as supervisor:
+        supervisor.wait_connected("real")
+        for name in ("lab", "real"):
+            with supervisor.events() as events:
+                mcp_faults.kill(supervisor, name)
+                assert any(
+                    (getattr(each, "server", ""), getattr(each, "new", "")) == (name, "waiting") for each in events
+                )
+            supervisor.wait_connected(name)
+            if name == "lab":
+                mcp_faults.garbage(supervisor, name)
+            assert supervisor.call_tool("echo", server=name, timeout=30).server == name
+            mcp_faults.hang(supervisor, name)
+            with pytest.raises(CallTimeout):
+                supervisor.call_tool("echo", server=name, timeout=0.2)
+        with pytest.raises(ValueError, match="scripted"):
+            mcp_faults.garbage(supervisor, "real")
+
+
+async def test_on_trio_the_fixture_is_a_supervisor_of_this_loop(mcp_supervisor, mcp_server, mcp_faults):
+    async with mcp_supervisor({"lab": mcp_server()}) as supervisor:
+        assert isinstance(supervisor, Supervisor)
+        mcp_faults.kill(supervisor, "lab")
+        await supervisor.wait_connected("lab")
+
+
+def test_virtual_time(mcp_virtual):
+    async def main():
+        await trio.sleep(1_000)
+        return trio.current_time()
+
+    assert mcp_virtual(main) == 1_000
+
+
+def test_a_supervisor_that_a_test_has_not_left_is_ended(mcp_supervisor):
+    block = mcp_supervisor([])
+    supervisor = block.__enter__()
+    block.__exit__(None, None, None)
+    block.__exit__(None, None, None)  # as the fixture does
+    with pytest.raises(SupervisorClosed):
+        supervisor.status()

@@ -1,0 +1,173 @@
+"""Fixtures for tests of agents and hosts, where `mcp-nursery` is installed beside pytest.
+
+`mcp_supervisor` opens supervisors, `mcp_server` makes scripted servers, `mcp_faults` has them fail, and `mcp_virtual`
+runs a test in virtual time. Nothing of this package is loaded before a test asks for one of them.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from .portal import BlockingSupervisor, ThreadSupervisor
+    from .supervisor import Supervisor
+    from .testing import ScriptedServer
+
+    AnySupervisor: TypeAlias = Supervisor | ThreadSupervisor | BlockingSupervisor
+
+
+class SupervisorBlock:
+    """The block of a supervisor in a test: `with` in a plain test, `async with` in one on Trio, asyncio or anyio. On
+    Trio it is a `Supervisor` of the same loop, elsewhere one in a thread of its own."""
+
+    def __init__(self, servers: Any, options: Mapping[str, Any]) -> None:
+        self._servers = servers
+        self._options = options
+        self._plain: AbstractContextManager[BlockingSupervisor] | None = None
+        self._block: AbstractAsyncContextManager[Supervisor | ThreadSupervisor]
+
+    def __enter__(self) -> "BlockingSupervisor":
+        from .portal import open_supervisor_thread
+
+        self._plain = open_supervisor_thread(self._servers, **self._options)
+        return self._plain.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        plain, self._plain = self._plain, None
+        if plain is not None:
+            plain.__exit__(kind, error, traceback)
+
+    async def __aenter__(self) -> "Supervisor | ThreadSupervisor":
+        import trio
+
+        from .opening import open_supervisor
+        from .portal import open_supervisor_thread
+
+        opened = open_supervisor if trio.lowlevel.in_trio_task() else open_supervisor_thread
+        self._block = opened(self._servers, **self._options)
+        return await self._block.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._block.__aexit__(kind, error, traceback)
+
+
+class Faults:
+    """Has servers of a test fail, now."""
+
+    def __init__(self) -> None:
+        self._stopped: set[int] = set()
+
+    def kill(self, supervisor: "AnySupervisor", server: str) -> None:
+        """End its process, or the life of a scripted server, as a crash does."""
+        scripted = _scripted(supervisor, server)
+        if scripted is None:
+            os.kill(_pid(supervisor, server), signal.SIGKILL)
+        else:
+            scripted.crash()
+
+    def hang(self, supervisor: "AnySupervisor", server: str) -> None:
+        """Have it answer nothing any more. A process is stopped until it is killed, or the test ends."""
+        scripted = _scripted(supervisor, server)
+        if scripted is None:
+            pid = _pid(supervisor, server)
+            os.kill(pid, signal.SIGSTOP)
+            self._stopped.add(pid)
+        else:
+            scripted.hang()
+
+    def garbage(self, supervisor: "AnySupervisor", server: str) -> None:
+        """Have it send a line that is no message, such as a traceback.
+
+        Raises:
+            ValueError: It is a process: only a scripted server does that on demand.
+        """
+        scripted = _scripted(supervisor, server)
+        if scripted is None:
+            raise ValueError(f"{server}: garbage is for scripted servers")
+        scripted.garble()
+
+    def end(self) -> None:
+        """Have processes go on that were stopped: they end with their supervisor."""
+        for pid in self._stopped:
+            try:
+                os.kill(pid, signal.SIGCONT)
+            except ProcessLookupError:
+                continue
+
+
+def _scripted(supervisor: "AnySupervisor", server: str) -> "ScriptedServer | None":
+    from .testing.scripted import ScriptedTransport
+
+    transport = supervisor.spec(server).transport
+    return transport.server if isinstance(transport, ScriptedTransport) else None
+
+
+def _pid(supervisor: "AnySupervisor", server: str) -> int:
+    pid = next((status.pid for status in supervisor.status() if status.name == server), None)
+    if pid is None:
+        raise ValueError(f"{server} has no process now")
+    return pid
+
+
+@pytest.fixture
+def mcp_supervisor() -> Generator[Callable[..., SupervisorBlock], None, None]:
+    """Opens supervisors: `with mcp_supervisor({"lab": server}) as supervisor`.
+
+    Its argument is what `open_supervisor` takes, or a mapping of names to scripted servers and transports. Its options
+    are those of `open_supervisor`; state is kept in memory unless they say otherwise.
+    """
+    from .storage.store import MemoryStore
+
+    blocks: list[SupervisorBlock] = []
+
+    def opening(servers: Any, **options: Any) -> SupervisorBlock:
+        given = _specs(cast("Mapping[str, Any]", servers)) if isinstance(servers, Mapping) else servers
+        blocks.append(SupervisorBlock(given, {"state": MemoryStore(), **options}))
+        return blocks[-1]
+
+    yield opening
+    for block in blocks:
+        block.__exit__(None, None, None)  # one that a plain test has not left
+
+
+def _specs(servers: Mapping[str, Any]) -> list[Any]:
+    from .spec import ServerSpec
+    from .testing import ScriptedServer
+
+    return [
+        ServerSpec(name, server.transport if isinstance(server, ScriptedServer) else server)
+        for name, server in servers.items()
+    ]
+
+
+@pytest.fixture
+def mcp_server() -> "Callable[..., ScriptedServer]":
+    """Makes scripted servers: see `ScriptedServer`, whose arguments it takes."""
+    from .testing import ScriptedServer
+
+    return ScriptedServer
+
+
+@pytest.fixture
+def mcp_faults() -> Generator[Faults, None, None]:
+    """Has servers fail: `mcp_faults.kill(supervisor, "lab")`, `hang`, `garbage`."""
+    faults = Faults()
+    yield faults
+    faults.end()
+
+
+@pytest.fixture
+def mcp_virtual() -> Callable[..., Any]:
+    """Runs an async function in virtual time, on Trio: see `run_virtual`. For scripted servers alone."""
+    from .testing import run_virtual
+
+    return run_virtual
