@@ -22,6 +22,7 @@ version = release = installed("mcp-nursery")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx_design",
     "diagrams",
     "generated",
     "screen_picture",
