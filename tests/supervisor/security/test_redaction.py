@@ -5,6 +5,8 @@ import time
 from re import _parser  # how short a match can be; no public name tells
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import StdioTransport
@@ -387,3 +389,26 @@ def test_to_know_another_long_token_takes_no_time_to_speak_of():
     for number in range(40):
         redactor = redactor.also([f"{number}{LETTERS * 120}"])
     assert time.process_time() - began < 2
+
+
+@given(st.integers(0, 13_000), st.integers(1, 3_000), st.integers(0, 20_000), st.integers(8, 9_000))
+def test_the_beginning_of_a_text_has_no_part_of_a_secret_and_takes_no_more_than_it_needs(before, longest, after, size):
+    secret = "Zq7v" * (size // 4)
+    text = "." * before + secret + "-" * after
+    shown = Redactor.of([secret]).beginning(text, longest)
+    assert len(shown) <= longest
+    assert "Zq7v" not in shown
+    whole = Redactor.of([secret]).text(text)
+    assert whole.startswith(shown)
+    if len(text) <= longest + 10_000:
+        assert shown == whole[:longest]
+
+
+def test_the_beginning_of_a_long_text_is_found_without_the_rest():
+    class Text(str):
+        """A text that is cut before anything else is done with it."""
+
+        def replace(self, *_):
+            raise AssertionError("all of it was read")
+
+    assert PLAIN.beginning(Text("word " * 100_000), 12) == "word word wo"
