@@ -59,7 +59,7 @@ async def main() -> None:
         await page.go(f"{gateway.origin}/ui/server?name=crm")
         await page.picture(FOLDER / "page-server.png", 1180, 640)
         await page.go(f"{gateway.origin}/ui/tool?server=documents&tool=search")
-        await page.fill("arg.query", "invoices")
+        await page.fill("arg.0", "invoices")
         await page.press("Call")
         await page.picture(FOLDER / "page-tool.png", 1180, 640)
 
