@@ -58,8 +58,10 @@ loop.close()
 """
 )
 IN_A_CALL = 'supervisor.call_tool("sleep", {"seconds": 1000}, server="one", timeout=None)'
-FORKED = "child = os.fork(); child or sys.exit(0); os.waitpid(child, 0)"
-FORKED_IN_LOOP = "child = os.fork(); child or os._exit(0); os.waitpid(child, 0)"
+QUIET = "import warnings; warnings.simplefilter('ignore', DeprecationWarning); "
+"""From 3.12 on Python warns of `fork` in a process with threads, whatever the child does."""
+FORKED = f"{QUIET}child = os.fork(); child or sys.exit(0); os.waitpid(child, 0)"
+FORKED_IN_LOOP = f"{QUIET}child = os.fork(); child or os._exit(0); os.waitpid(child, 0)"
 """A child that goes on in a loop of asyncio takes its parent's loop apart, with or without a supervisor."""
 SIGINT = -signal.SIGINT
 
