@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 SHOWN: Final = 500
 """Tools, resources or prompts that are listed; of more, their number is said."""
+MOST_CHANGES: Final = 50
+"""Changed definitions that are shown: those that come after them follow when these are accepted."""
 LONGEST_SHOWN: Final = 4_000
 """Characters of a description or a definition that are shown."""
 TOOLS, RESOURCES, PROMPTS, CHANGES = "tools", "resources", "prompts", "changes"
@@ -92,8 +94,8 @@ class ServerPage:
             Part("incarnations", incarnations, lambda: self._incarnations(list(past.incarnations)[::-1])),
             Part("events", events, lambda: h("section", h("h2", "Events"), events_of(events), id="events")),
             Part("calls", calls, lambda: self._calls(calls)),
-            Part("offers", counts, lambda: _offers(*counts)),
-            *self._list(CHANGES, changes, lambda each: each.tool, Same, self._change),
+            Part("offers", (counts, len(changes)), lambda: _offers(*counts, len(changes))),
+            *self._list(CHANGES, changes[:MOST_CHANGES], lambda each: each.tool, Same, self._change),
             *self._list(TOOLS, tools, lambda each: each.tool, _signature, self._tool),
             *self._list(RESOURCES, resources, lambda each: each.uri, Same, self._named),
             *self._list(PROMPTS, prompts, lambda each: each.name, Same, self._named),
@@ -255,9 +257,10 @@ def _section(title: str, content: Html, **attributes: str) -> Html:
     return h("section", h("h2", title), content, **attributes)
 
 
-def _offers(tools: int, resources: int, prompts: int) -> Html:
+def _offers(tools: int, resources: int, prompts: int, changes: int) -> Html:
     more = f" Of each the first {SHOWN} are listed." if max(tools, resources, prompts) > SHOWN else ""
-    return h("p", f"It has {tools} tools, {resources} resources and {prompts} prompts now.{more}", id="offers")
+    differ = f" {changes} tools differ from what they were when they were first used." if changes else ""
+    return h("p", f"It has {tools} tools, {resources} resources and {prompts} prompts now.{more}{differ}", id="offers")
 
 
 def _next(record: IncarnationRecord) -> Html | None:
