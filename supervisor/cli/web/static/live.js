@@ -110,7 +110,7 @@
       if (message.full) {
         close();
         say("Too many pages are open. This one shows what was, and tries again.");
-        setTimeout(follow, 5 * LATER);
+        setTimeout(follow, 2 * LATER);
       } else change(message);
     };
     stream.onerror = () => {
