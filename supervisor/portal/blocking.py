@@ -114,6 +114,15 @@ def _blocking_stream(
     return crossing
 
 
+def _description(tool: Tool) -> Tool:
+    """A tool that plain code cannot await."""
+    return evolve(tool, invoke=None)
+
+
+def _described(tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    return tuple(map(_description, tools))
+
+
 @final
 class BlockingToolset(Crossing):
     """A `Toolset` of the thread, for plain code."""
@@ -121,7 +130,7 @@ class BlockingToolset(Crossing):
     @property
     def tools(self) -> tuple[Tool, ...]:
         """As of `Toolset`; they are descriptions: `run` and `call` call one."""
-        return tuple(evolve(tool, invoke=None) for tool in self._thread.do(lambda: self._there.tools))
+        return _described(self._thread.do(lambda: self._there.tools))
 
     as_openai: Final = moment(Toolset.as_openai)
     as_anthropic: Final = moment(Toolset.as_anthropic)
@@ -141,12 +150,23 @@ class BlockingSupervisor(KnownOffers):
     @property
     def tools(self) -> tuple[Tool, ...]:
         """As of `Supervisor`; they are descriptions: `call_tool` calls one."""
-        return tuple(evolve(tool, invoke=None) for tool in self._thread.do(lambda: self._there.tools))
+        return _described(self._thread.do(lambda: self._there.tools))
 
     def tool(self, name: str, *, server: str | None = None) -> Tool:
         """As of `Supervisor`."""
-        tool: Tool = self._thread.do(lambda: self._there.tool(name, server=server))
-        return evolve(tool, invoke=None)
+        return _description(self._thread.do(lambda: self._there.tool(name, server=server)))
+
+    def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
+        """As of `Supervisor`."""
+        return _described(_block(self._thread, lambda: self._there.list_tools(server, refresh=refresh)))
+
+    def find_tool(self, name: str, *, server: str | None = None) -> Tool:
+        """As of `Supervisor`."""
+        return _description(_block(self._thread, lambda: self._there.find_tool(name, server=server)))
+
+    def find_tools(self, query: str, *, server: str | None = None) -> tuple[Tool, ...]:
+        """As of `Supervisor`."""
+        return _described(_block(self._thread, lambda: self._there.find_tools(query, server=server)))
 
     def as_toolset(self, *, search: bool = False) -> BlockingToolset:
         """As of `Supervisor`."""
@@ -166,9 +186,6 @@ class BlockingSupervisor(KnownOffers):
         return _block(self._thread, lambda: self._there.gather(crossed, limit=limit))
 
     call_tool: Final = _blocking(Supervisor.call_tool)
-    list_tools: Final = _blocking(Supervisor.list_tools)
-    find_tool: Final = _blocking(Supervisor.find_tool)
-    find_tools: Final = _blocking(Supervisor.find_tools)
     list_resources: Final = _blocking(Supervisor.list_resources)
     list_prompts: Final = _blocking(Supervisor.list_prompts)
     read_resource: Final = _blocking(Supervisor.read_resource)

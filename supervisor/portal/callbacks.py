@@ -61,7 +61,7 @@ def asyncio_callback(function: Callback) -> AwaitedCallback:
 
         def ended(task: asyncio.Task[Any]) -> None:
             if task.cancelled():
-                crossing.finish(ThreadOutcome(error=RuntimeError("the callback was cancelled in its own loop")))
+                crossing.finish(_cancelled())
             else:
                 error = task.exception()
                 crossing.finish(ThreadOutcome(task.result()) if error is None else ThreadOutcome(error=error))
@@ -72,8 +72,10 @@ def asyncio_callback(function: Callback) -> AwaitedCallback:
             task.add_done_callback(ended)
 
         def cancel() -> None:
-            with suppress(RuntimeError):  # the loop is closed
+            try:
                 loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
+            except RuntimeError:  # the loop is closed: nothing runs there any more
+                crossing.finish(_cancelled())
 
         try:
             loop.call_soon_threadsafe(begin, context=copy_context())
@@ -93,9 +95,7 @@ def trio_callback(function: Callback) -> AwaitedCallback:
         crossing, scope = _Crossing(), trio.CancelScope()
 
         async def run() -> None:
-            outcome: ThreadOutcome[Any] = ThreadOutcome(
-                error=RuntimeError("the callback was cancelled in its own loop")
-            )
+            outcome = _cancelled()
             try:
                 with scope:
                     try:
@@ -108,8 +108,10 @@ def trio_callback(function: Callback) -> AwaitedCallback:
                 crossing.finish(outcome)
 
         def cancel() -> None:
-            with suppress(trio.RunFinishedError):
+            try:
                 home.run_sync_soon(scope.cancel)
+            except trio.RunFinishedError:  # nothing runs there any more
+                crossing.finish(_cancelled())
 
         context = copy_context()
         try:
@@ -139,3 +141,7 @@ def thread_callback(function: Callback) -> AwaitedCallback:
 async def _result_of(function: Callback, args: tuple[Any, ...]) -> Any:
     value: Awaitable[Any] | Any = function(*args)
     return await value if isawaitable(value) else value
+
+
+def _cancelled() -> ThreadOutcome[Any]:
+    return ThreadOutcome(error=RuntimeError("the callback was cancelled in its own loop"))

@@ -33,11 +33,12 @@ class Crossing:
 
     def _bound(self, method: Callable[..., R], args: tuple[Any, ...], options: Mapping[str, Any]) -> Callable[[], R]:
         """The method of the object with these arguments, whose callbacks are the caller's."""
-        crossed = {
-            name: self._wrap(value) if name in ("on_progress", "approve") and callable(value) else value
-            for name, value in options.items()
-        }
-        return partial(method, self._there, *args, **crossed)
+        crossed = {name: self._given(value) for name, value in options.items()}
+        return partial(method, self._there, *map(self._given, args), **crossed)
+
+    def _given(self, value: Any) -> Any:
+        """An argument; a function is a callback of the caller's."""
+        return self._wrap(value) if callable(value) else value
 
     def _crossed(self, call: Call) -> Call:
         """A call whose callback is the caller's."""

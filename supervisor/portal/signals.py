@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Final, final
 
+import anyio
 import trio
 
 from .deliveries import Deliveries
@@ -66,14 +67,16 @@ class AsyncioSignal(Signal):
         self._is_set = False
 
     async def wait_cancelled(self) -> bool:
-        """Wait for a bounded time. Further cancellations are counted by asyncio, and change nothing here."""
+        """Wait for a bounded time. Further cancellations are counted by asyncio, and change nothing here; those of a
+        scope of anyio, which come again in each turn of the loop, are held off."""
         until = self._loop.time() + GRACE
         timer = self._loop.call_at(until, self._set)
         try:
-            while not self._is_set:
-                with suppress(asyncio.CancelledError):
-                    await self.wait()
-                    break
+            with anyio.CancelScope(shield=True):  # for as long as the timer lets it
+                while not self._is_set:
+                    with suppress(asyncio.CancelledError):
+                        await self.wait()
+                        break
         finally:
             timer.cancel()
         self._is_set = False

@@ -3,6 +3,7 @@
 import atexit
 import os
 import threading
+import time
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
@@ -22,7 +23,7 @@ from .signals import Signal, Signals, ThreadSignal
 T = TypeVar("T")
 
 AT_EXIT: Final = 10.0
-"""Seconds that the interpreter waits at its exit for a block that was never left."""
+"""Seconds that the interpreter waits at its exit for all blocks that were never left."""
 
 
 class ThreadRequest(Generic[T]):
@@ -71,6 +72,7 @@ class TrioThread:
         """Makes signals for its callers."""
         self._opening_scope: Final = trio.CancelScope()
         self._nursery: trio.Nursery
+        self._end_wanted = False
         self._is_ending = False
         self.has_ended: bool = False
         """True once nothing of it is left."""
@@ -99,14 +101,17 @@ class TrioThread:
     def start(self, watcher: Signal | ThreadSignal) -> None:
         """Start it. `watcher` is woken when the supervisor is open, and when everything has ended."""
         self._watchers.append(watcher)
-        self._thread.start()
         _RUNNING.add(self)
+        self._thread.start()
         self._has_begun.wait()
 
     def end(self, watcher: Signal | ThreadSignal | None = None) -> None:
         """Have it end. `watcher` is woken when it has."""
         if not self.is_own:
             return  # a child: the servers are its parent's
+        self._end_wanted = True  # for a loop that has not begun yet
+        if self._thread.ident is None:
+            self.has_ended = True  # it could not be started
         if watcher is not None:
             self._watchers.append(watcher)
         if not self.begin(self._end) and watcher is not None:
@@ -114,7 +119,7 @@ class TrioThread:
 
     def join(self, seconds: float | None = None) -> None:
         """Wait for the thread."""
-        if self.is_own:
+        if self.is_own and self._thread.ident is not None:
             self._thread.join(seconds)
 
     def check(self) -> None:
@@ -150,6 +155,8 @@ class TrioThread:
 
         def run() -> None:
             try:
+                if self.has_ended:  # whatever asks Trio would fail
+                    raise SupervisorClosed from self._failure
                 found.append(ThreadOutcome(function()))
             except BaseException as error:
                 found.append(ThreadOutcome(error=error))
@@ -191,6 +198,8 @@ class TrioThread:
     async def _main(self) -> None:
         self._deliveries = Deliveries(trio.lowlevel.current_trio_token().run_sync_soon)
         self._has_begun.set()
+        if self._end_wanted:
+            self._end()
         async with open_bare_nursery() as self._nursery:
             try:
                 with self._opening_scope:
@@ -208,7 +217,7 @@ class TrioThread:
             self._opening_scope.cancel()
 
     def _start(self, request: ThreadRequest[Any]) -> None:
-        if self._is_ending:
+        if self._is_ending or self.has_ended:
             request.finish(ThreadOutcome(error=SupervisorClosed()))
         else:
             request.context.run(self._nursery.start_soon, self._perform, request)
@@ -233,6 +242,8 @@ _RUNNING: "Final[weakref.WeakSet[TrioThread]]" = weakref.WeakSet()
 @atexit.register
 def _end_all() -> None:
     """End what was never left: the interpreter would stop the threads, and leave their servers behind."""
-    for thread in list(_RUNNING):
+    running, until = list(_RUNNING), time.monotonic() + AT_EXIT
+    for thread in running:
         thread.end()
-        thread.join(AT_EXIT)
+    for thread in running:
+        thread.join(max(0, until - time.monotonic()))

@@ -35,6 +35,9 @@ def test_calls_lists_and_streams():
         assert "mcp_lab_hang" in [tool.name for tool in supervisor.list_tools()]
         assert {tool.name for tool in supervisor.tools} >= {"mcp_lab_hang", "mcp_other_echo"}
         assert supervisor.find_tool("echo", server="other").name == supervisor.tool("mcp_other_echo").name
+        for tool in (*supervisor.list_tools(), *supervisor.find_tools("echo"), supervisor.find_tool("mcp_other_echo")):
+            with pytest.raises(TypeError, match="description only"):  # plain code cannot await it
+                tool().send(None)
         assert [each.full_text for each in supervisor.gather([Call("mcp_other_echo", {"text": "a"})])] == ["a"]
         calls = [Call("mcp_other_echo", {"text": text}) for text in "abc"]
         with supervisor.fan_out(calls) as outcomes:

@@ -57,6 +57,28 @@ loop.run_until_complete(main())
 loop.close()
 """
 )
+CLOSED_IN_A_CALLBACK = (
+    HEAD
+    + """
+from mcp_nursery.supervisor import Approval
+async def approve(request):
+    asked.set_result(None)
+    await asyncio.Event().wait()
+async def main():
+    global supervisor, task, asked
+    asked = asyncio.get_running_loop().create_future()
+    supervisor = await open_supervisor_thread(SERVERS, approve=approve).__aenter__()
+    say(*[(await supervisor.call_tool("pid", server=each.name)).full_text for each in SERVERS])
+    tool = await supervisor.find_tool("echo", server="one")
+    task = asyncio.ensure_future(tool({}))
+    await asked
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+for each in asyncio.all_tasks(loop):
+    each._log_destroy_pending = False
+loop.close()
+"""
+)
 IN_A_CALL = 'supervisor.call_tool("sleep", {"seconds": 1000}, server="one", timeout=None)'
 QUIET = "import warnings; warnings.simplefilter('ignore', DeprecationWarning); "
 """From 3.12 on Python warns of `fork` in a process with threads, whatever the child does."""
@@ -82,6 +104,7 @@ PROGRAMS = {
     "never left, an exception": (NEVER_LEFT, "1 / 0", 1),
     "never left, Ctrl-C in a call": (NEVER_LEFT, IN_A_CALL, SIGINT),
     "the loop is closed": (LOOP_CLOSED, "", 0),
+    "the loop is closed in a callback": (CLOSED_IN_A_CALLBACK, "", 0),
 }
 WITHIN = 15
 """Seconds: the five of a supervisor, and those of an interpreter on a busy machine."""

@@ -16,6 +16,8 @@ from mcp_nursery.supervisor import Approval, Call, CallTimeout, ConfigError, Sup
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.errors import NurseryError, SupervisorClosed, UnknownResource
 from mcp_nursery.supervisor.portal import BlockingSupervisor, ThreadSupervisor, open_supervisor_thread
+from mcp_nursery.supervisor.portal.callbacks import asyncio_callback, trio_callback
+from mcp_nursery.supervisor.portal.signals import GRACE
 from mcp_nursery.supervisor.portal.stream import MOST_UNREAD
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from mcp_nursery.supervisor.toolset import Toolset
@@ -353,6 +355,81 @@ def test_a_server_asks_and_is_answered_in_the_loop_of_the_program():
         assert loops == [asyncio.get_running_loop()]
 
     play(main)
+
+
+def test_roots_are_those_that_a_coroutine_of_the_program_names():
+    """Those that it was opened with, and those that it is given later."""
+    loops = []
+
+    def naming(*folders):
+        async def roots(_message):
+            await asyncio.sleep(0)
+            loops.append(asyncio.get_running_loop())
+            return folders
+
+        return roots
+
+    async def main():
+        server = asking({"method": "roots/list", "params": {}})
+        async with open_supervisor_thread([spec(server)], callbacks=Callbacks(roots=naming("/one"))) as supervisor:
+            for folder in ("/one", "/two", "/three"):
+                if folder == "/two":
+                    await supervisor.set_roots(naming(folder))
+                if folder == "/three":
+                    await supervisor.set_roots(roots=naming(folder))
+                result = await supervisor.call_tool("work", {}, server="lab", timeout=30)
+                assert f"file://{folder}" in result.full_text
+        assert loops == [asyncio.get_running_loop()] * 3
+
+    play(main)
+
+
+@BACKENDS
+def test_a_callback_whose_loop_has_ended_holds_up_nobody(backend):
+    """Its supervisor goes on in another thread, and waits for nothing that cannot come."""
+    begun, made = threading.Event(), []
+
+    async def never():
+        begun.set()
+        await anyio.sleep(1_000)
+
+    async def make():
+        wrap = trio_callback if backend == "trio" else asyncio_callback
+        made.append(wrap(never))
+        if backend == "asyncio":
+            made.append(asyncio.get_running_loop())
+
+    async def ask():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(made[0])
+            await trio.to_thread.run_sync(begun.wait)
+            ended.wait(60)
+            began = trio.current_time()
+            nursery.cancel_scope.cancel()
+        return trio.current_time() - began
+
+    ended, seconds = threading.Event(), []
+    if backend == "trio":
+
+        async def home():
+            await make()
+            asking_thread.start()
+            await trio.to_thread.run_sync(begun.wait)
+
+        asking_thread = threading.Thread(target=lambda: seconds.append(trio.run(ask)))
+        trio.run(home)
+    else:
+        loop = asyncio.new_event_loop()
+        loop.run_until_complete(make())
+        asking_thread = threading.Thread(target=lambda: seconds.append(trio.run(ask)))
+        asking_thread.start()
+        loop.run_until_complete(loop.run_in_executor(None, begun.wait))
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False
+        loop.close()
+    ended.set()
+    asking_thread.join(60)
+    assert seconds[0] < GRACE / 2
 
 
 # -- opening and leaving ----------------------------------------------------------------------------------------------

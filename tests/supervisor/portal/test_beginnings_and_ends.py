@@ -1,0 +1,193 @@
+"""A thread that cannot begin, that ends before it has begun, or whose end crosses what is asked of it."""
+
+import asyncio
+import threading
+
+import anyio
+import pytest
+import trio
+
+from mcp_nursery.supervisor import portal
+from mcp_nursery.supervisor.errors import SupervisorClosed
+from mcp_nursery.supervisor.portal import open_supervisor_thread
+from mcp_nursery.supervisor.portal.signals import AsyncioSignal, ThreadSignal
+from mcp_nursery.supervisor.portal.thread import ThreadRequest, TrioThread
+from mcp_nursery.supervisor.testing import ScriptedServer
+
+from ...lab.specs import spec
+
+
+def threads():
+    return [each for each in threading.enumerate() if each.name == "mcp-nursery"]
+
+
+def refuse(_thread):
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_thread_that_cannot_be_started_says_why_in_plain_code(monkeypatch):
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"), open_supervisor_thread([]):
+        raise AssertionError("it was entered")
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_thread_that_cannot_be_started_says_why_in_a_loop(backend, monkeypatch):
+    async def main():
+        with anyio.fail_after(60), monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            async with open_supervisor_thread([]):
+                raise AssertionError("it was entered")
+
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        anyio.run(main, backend=backend)
+
+
+class Interrupted(threading.Event().__class__):
+    """Ctrl-C comes while the main thread waits; then the thread may go on."""
+
+    def __init__(self, go):
+        super().__init__()
+        self.go = go
+
+    def wait(self, timeout=None):
+        threading.Timer(0, self.go.set).start()
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_before_the_loop_has_begun_leaves_nothing(monkeypatch):
+    go, begins, opened = threading.Event(), TrioThread.start, []
+    run = TrioThread._run
+
+    def late(thread):
+        go.wait(60)
+        run(thread)
+
+    def start(thread, watcher):
+        thread._has_begun = Interrupted(go)
+        begins(thread, watcher)
+
+    monkeypatch.setattr(TrioThread, "_run", late)
+    monkeypatch.setattr(TrioThread, "start", start)
+    ended = threading.Event()
+
+    def watch():
+        if not ended.wait(60):  # the test would wait forever
+            for each in threads():
+                opened.append(each)
+            raise SystemExit
+
+    watchdog = threading.Thread(target=watch, daemon=True)
+    watchdog.start()
+    with pytest.raises(KeyboardInterrupt), open_supervisor_thread([spec(ScriptedServer())]):
+        raise AssertionError("it was entered")
+    ended.set()
+    watchdog.join()
+    assert opened == threads() == []
+
+
+def test_a_loop_that_fails_at_once_says_why(monkeypatch):
+    def fails(*_):
+        raise OSError("no loop")
+
+    monkeypatch.setattr(portal.thread.trio, "run", fails)
+    with pytest.raises(OSError, match="no loop"), open_supervisor_thread([]):
+        raise AssertionError("it was entered")
+    assert threads() == []
+
+
+class Late:
+    """A thread whose loop has ended, at the moment before it is marked as ended."""
+
+    def __init__(self, supervisor):
+        self.thread = supervisor._thread
+        self.woken = threading.Event()
+        self.thread.has_ended = False
+        self.thread._deliveries._is_woken = False
+        self.thread._deliveries._wake = lambda _run: self.woken.set()
+
+    def mark(self):
+        """As the thread does it, once somebody has asked for something."""
+        assert self.woken.wait(60)
+        self.thread.has_ended = True
+        self.thread._deliveries.run()
+
+
+@pytest.mark.parametrize("is_ending", [True, False])
+def test_what_crosses_the_end_is_refused(is_ending):
+    """Also where the loop has broken, and could not say that it would end."""
+    with open_supervisor_thread([spec(ScriptedServer())]) as supervisor:
+        supervisor.list_tools()
+    for ask in (supervisor.status, supervisor.list_tools):
+        late = Late(supervisor)
+        late.thread._is_ending = is_ending
+        marking = threading.Thread(target=late.mark)
+        marking.start()
+        with pytest.raises(SupervisorClosed):
+            ask()
+        marking.join()
+
+
+def test_all_that_were_never_left_end_at_the_same_time(monkeypatch):
+    """One that is stuck takes the others no time at the exit of the interpreter."""
+    order = []
+
+    class Fake:
+        def __init__(self, name):
+            self.name = name
+
+        def end(self):
+            order.append(("end", self.name))
+
+        def join(self, seconds):
+            order.append(("join", seconds <= portal.thread.AT_EXIT))
+
+    fakes = [Fake(number) for number in range(3)]
+    monkeypatch.setattr(portal.thread, "_RUNNING", fakes)
+    monkeypatch.setattr(portal.thread, "AT_EXIT", 0.5)
+    portal.thread._end_all()
+    assert order == [("end", 0), ("end", 1), ("end", 2)] + [("join", True)] * 3
+
+
+def test_the_scope_of_anyio_does_not_spin_while_a_cancelled_task_waits_for_its_request(monkeypatch):
+    """On asyncio a scope of anyio cancels again in each turn of the loop; the request takes its time to end."""
+    waits, begun, ends = [], threading.Event(), threading.Event()
+    wait = AsyncioSignal.wait
+
+    async def counted(signal):
+        waits.append(signal)
+        await wait(signal)
+
+    monkeypatch.setattr(AsyncioSignal, "wait", counted)
+
+    async def slow_to_end():
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(ends.wait)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        async with open_supervisor_thread([]) as supervisor:
+            thread = supervisor._thread
+
+            async def ask():
+                await portal.in_loop._ask(thread, slow_to_end)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                await anyio.to_thread.run_sync(begun.wait)
+                del waits[:]
+                tasks.cancel_scope.cancel()
+                loop.call_later(0.2, ends.set)
+        assert len(waits) < 10
+
+    anyio.run(main)
+
+
+def test_a_request_of_a_thread_that_never_began_is_refused():
+    thread = TrioThread(lambda: None)
+    with pytest.raises(SupervisorClosed):
+        thread.post(ThreadRequest(trio.sleep_forever, ThreadSignal()))
