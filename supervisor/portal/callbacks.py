@@ -95,7 +95,7 @@ def trio_callback(function: Callback) -> AwaitedCallback:
         crossing, scope = _Crossing(), trio.CancelScope()
 
         async def run() -> None:
-            outcome = _cancelled()
+            outcome: ThreadOutcome[Any] = _cancelled()
             try:
                 with scope:
                     try:
