@@ -130,7 +130,7 @@ class HttpFront:
         if self._tokens is None and self._oauth is None:
             return Visitors(None, self.session_keys)
         with _installed("--ui"):
-            return Visitors(self._authenticate, self.session_keys or random_keys())
+            return Visitors(self._authenticate, self.session_keys or random_keys(), secure=self._behind_proxy)
 
     def _check_network(self, host: str) -> None:
         if self._tokens is None and self._oauth is None:

@@ -6,6 +6,7 @@ generation that they have. So a page costs what its changes cost, and not what i
 """
 
 import json
+import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Sequence
@@ -21,7 +22,9 @@ from mcp_nursery.actors.errors import NurseryError, UnknownServer
 from ..output import safe_text
 from .history import PULSE, History
 from .layout import Part, ShownParts
-from .markup import Html
+from .markup import Html, h
+
+logger: Final = logging.getLogger(__name__)
 
 THROTTLE: Final = 0.1
 """Seconds between two looks at the servers: an event is seen within 0.2 s."""
@@ -80,6 +83,15 @@ class _Made:
     generation: int
 
 
+def _html(part: Part) -> Html:
+    """The markup of a part. One that cannot be made, whatever a server has said, takes nothing else with it."""
+    try:
+        return part.render()
+    except Exception:
+        logger.exception("a part of the page cannot be shown: %s", part.id)
+        return h("p", "This part cannot be shown: the log says why.", id=part.id, data_list=part.list or None)
+
+
 @define(eq=False)
 class Feed:
     """The changes of one page. Written by the task of `Feeds`, read by all who follow it."""
@@ -96,6 +108,10 @@ class Feed:
     followers: int = field(default=0, init=False)
     scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     """The scope of what is read for it."""
+    updating: trio.Lock = field(factory=trio.Lock, init=False)
+    """Held while it is brought up to date."""
+    rests_until: float = field(default=0.0, init=False)
+    """The time before which nothing is done for it: see `_REST`."""
     wanted_until: float = field(default=0.0, init=False)
     lines: int = field(default=0, init=False)
     """Lines of standard error so far."""
@@ -124,7 +140,7 @@ class Feed:
         began = time.perf_counter()
         for part in parts:
             if not self._has(part):
-                made.append((part, part.render()))
+                made.append((part, _html(part)))
                 if time.perf_counter() - began > TURN:
                     await trio.lowlevel.checkpoint()
                     began = time.perf_counter()
@@ -140,6 +156,10 @@ class Feed:
             self._dropped_in = self.generation
         self._messages.clear()
         self.announce()
+
+    def forget_lines(self) -> None:
+        """Show none of them to browsers that come."""
+        self._log.clear()
 
     def _has(self, part: Part) -> bool:
         made = self._made.get(part.id)
@@ -201,7 +221,6 @@ class Feeds:
         self._history = history
         self._nursery = nursery
         self._feeds: dict[PageKey, Feed] = {}
-        self._updating = trio.Lock()
 
     async def open(self, key: PageKey, make: Callable[[], LivePage]) -> Feed:
         """The feed of a page, as it is now.
@@ -214,57 +233,66 @@ class Feeds:
             UnknownServer: There is no such page any more.
         """
         feed = self._feeds.get(key)
-        if feed is None:
+        if feed is None or feed.is_gone:
             feed = self._feeds[key] = Feed(make())
             if key.server:
                 self._nursery.start_soon(self._read_stderr, feed, key.server)
         feed.wanted_until = trio.current_time() + KEPT_FOR
-        async with self._updating:
+        async with feed.updating:
             self._history.look()
             await feed.update()
         if feed.is_gone:
-            self._drop(key)
+            self._drop(key, feed)
             raise UnknownServer(key.server)
         return feed
 
     async def run(self) -> None:
-        """Keep all of them up to date, without end."""
+        """Keep all of them up to date, without end. One that takes long holds up no other."""
         while True:
             changed = self._history.changed
-            began = time.perf_counter()
             if self._feeds:
-                await self._update()
-            spent = time.perf_counter() - began
-            await trio.sleep(max(THROTTLE, min(MOST_REST, _REST * spent)))
+                self._history.look()
+            now = trio.current_time()
+            for key, feed in list(self._feeds.items()):
+                if not feed.followers and feed.wanted_until < now:
+                    self._drop(key, feed)
+                elif feed.rests_until <= now and not feed.updating.locked():
+                    self._nursery.start_soon(self._update, key, feed)
+            await trio.sleep(THROTTLE)
             with trio.move_on_after(PULSE):
                 await changed.wait()
 
-    async def _update(self) -> None:
-        now = trio.current_time()
-        async with self._updating:
-            self._history.look()
-            for key, feed in list(self._feeds.items()):
-                if not feed.followers and feed.wanted_until < now:
-                    self._drop(key)
-                else:
-                    await feed.update()
-                    if feed.is_gone:
-                        self._drop(key)
+    async def _update(self, key: PageKey, feed: Feed) -> None:
+        async with feed.updating:
+            began = time.perf_counter()
+            await feed.update()
+            spent = time.perf_counter() - began
+            feed.rests_until = trio.current_time() + min(MOST_REST, _REST * spent)
+        if feed.is_gone:
+            self._drop(key, feed)
 
-    def _drop(self, key: PageKey) -> None:
-        feed = self._feeds.pop(key, None)
-        if feed is not None:
-            feed.scope.cancel()
+    def _drop(self, key: PageKey, feed: Feed) -> None:
+        """Forget a feed; another of its name stays."""
+        if self._feeds.get(key) is feed:
+            del self._feeds[key]
+        feed.scope.cancel()
 
     async def _read_stderr(self, feed: Feed, server: str) -> None:
-        """Read standard error as it comes. To take secrets out of lines takes time: between two readings it rests."""
-        with feed.scope, suppress(NurseryError):  # it was removed, or its servers are borrowed: there are no lines
-            async with self._history.supervisor.stderr(server) as lines:
-                async for first in lines:
-                    began, read = time.perf_counter(), [first]
-                    with suppress(trio.WouldBlock, trio.EndOfChannel):
-                        while len(read) < _AT_ONCE and time.perf_counter() - began < TURN:
-                            read.append(lines.receive_nowait())
-                    feed.add_lines([safe_text(line) for line in read])
-                    spent = time.perf_counter() - began
-                    await trio.sleep(max(THROTTLE, _REST * spent))
+        """Read standard error as it comes, also that of a server which was removed and is there again. To take secrets
+        out of lines takes time: between two readings it rests."""
+        with feed.scope:
+            while True:
+                with suppress(NurseryError):  # it was removed, or its servers are borrowed: there are no lines
+                    await self._read_lines(feed, server)
+                feed.forget_lines()
+                await trio.sleep(PULSE)
+
+    async def _read_lines(self, feed: Feed, server: str) -> None:
+        async with self._history.supervisor.stderr(server) as lines:
+            async for first in lines:
+                began, read = time.perf_counter(), [first]
+                with suppress(trio.WouldBlock, trio.EndOfChannel):
+                    while len(read) < _AT_ONCE and time.perf_counter() - began < TURN:
+                        read.append(lines.receive_nowait())
+                feed.add_lines([safe_text(line) for line in read])
+                await trio.sleep(max(THROTTLE, _REST * (time.perf_counter() - began)))

@@ -6,8 +6,8 @@ Acts are forms: what one does is asked about first where it cannot be undone, an
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache, partial
 from hashlib import sha256
 from http import HTTPStatus
@@ -47,8 +47,20 @@ LARGEST_ARGUMENTS: Final = 1 << 20
 """Bytes of a form with them."""
 MOST_ARGUMENTS: Final = 8
 """Forms with arguments that are read at once."""
+MOST_LOGINS: Final = 8
+"""Forms of who is not logged in that are read at once."""
+LOGIN_SECONDS: Final = 5.0
+"""Seconds in which such a form has to come."""
+FORM_SECONDS: Final = 30.0
+"""Seconds in which any other has to."""
+MOST_DOCUMENTS: Final = 8
+"""Documents that are under way to one visitor."""
+MOST_USED: Final = 10_000
+"""Forms of tools that were sent, and are remembered so that none is twice."""
 MOST_FIELDS: Final = 1_000
 """Fields of a form, or of an address."""
+MOST_DIGITS: Final = 16
+"""Digits of the number of a generation."""
 _GONE: Final = b'{"gone": true}'
 _HTML: Final = b"text/html; charset=utf-8"
 _KINDS: Final = {"css": b"text/css; charset=utf-8", "js": b"text/javascript; charset=utf-8", "svg": b"image/svg+xml"}
@@ -83,7 +95,11 @@ class WebPage:
         self._visitors = visitors
         self._feeds = feeds
         self._streams: Counter[str] = Counter()
-        self._reading = trio.CapacityLimiter(MOST_ARGUMENTS)
+        self._reading: Counter[str] = Counter()
+        self._reading_of: Counter[str] = Counter()
+        self._strangers: Counter[str] = Counter()
+        self._showing: Counter[str] = Counter()
+        self._used: OrderedDict[str, None] = OrderedDict()
         self._flashes: OrderedDict[str, Flash] = OrderedDict()
 
     async def __call__(self, exchange: HttpExchange, scope: Message) -> Callable[[HttpExchange], Awaitable[None]]:
@@ -102,7 +118,7 @@ class WebPage:
     async def _serve(self, visitor: Visitor, query: FormFields, scope: Message, exchange: HttpExchange) -> None:
         path = exchange.path.removeprefix("/ui").rstrip("/") or "/"
         if visitor.is_new:
-            set_cookie(exchange, BROWSER, visitor.browser, secure=scope.get("scheme") == "https")
+            set_cookie(exchange, BROWSER, visitor.browser, secure=self._is_secure(scope))
         if exchange.method == "POST":
             await self._post(path, visitor, scope, exchange)
         elif exchange.method != "GET":
@@ -114,10 +130,19 @@ class WebPage:
         elif path == "/live":
             await self._follow(visitor, query, exchange)
         elif path == "/tool":
-            shown = ToolPage(self._supervisor, visitor, query.get("server", ""), query.get("tool", ""))
-            await self._send(exchange, shown.document({}), status=shown.status)
+            with self._one_of(self._showing, visitor.who, MOST_DOCUMENTS):
+                await self._show_tool(visitor, query, exchange)
         else:
-            await self._show(path, visitor, query, exchange)
+            with self._one_of(self._showing, visitor.who, MOST_DOCUMENTS):
+                await self._show(path, visitor, query, exchange)
+
+    async def _show_tool(self, visitor: Visitor, query: FormFields, exchange: HttpExchange) -> None:
+        server, tool = query.get("server", ""), query.get("tool", "")
+        shown = ToolPage(self._supervisor, visitor, server, tool, use=self._use)
+        await self._send(exchange, shown.document({}), status=shown.status)
+
+    def _is_secure(self, scope: Message) -> bool:
+        return self._visitors.secure or scope.get("scheme") == "https"
 
     # -- documents ------------------------------------------------------------------------------------------------
 
@@ -164,7 +189,7 @@ class WebPage:
 
     async def _follow(self, visitor: Visitor, query: FormFields, exchange: HttpExchange) -> None:
         """Send the changes of a page, until its browser goes."""
-        who = visitor.browser if visitor.principal is None else visitor.principal.name
+        who = visitor.who
         exchange.begin_stream()
         if self._streams[who] >= MOST_OF_VISITOR or self._streams.total() >= MOST_FOLLOWERS:
             await exchange.event(b'{"full": true}')
@@ -181,7 +206,8 @@ class WebPage:
             else:
                 since = query.get("since", "") if query.get("feed") == feed.id else ""
                 with feed.followed():
-                    await _send_changes(feed, int(since) if since.isdecimal() else None, exchange)
+                    known = int(since) if since.isdecimal() and len(since) < MOST_DIGITS else None
+                    await _send_changes(feed, known, exchange, partial(self._visitors.holds, visitor))
             await exchange.end()
         finally:
             await self._attendance.end(exchange)
@@ -196,12 +222,12 @@ class WebPage:
         if path == "/tool":
             await self._try_tool(visitor, exchange)
             return
-        form = await self._form(visitor, exchange)
-        secure = scope.get("scheme") == "https"
+        form = await self._small_form(visitor, exchange)
+        secure = self._is_secure(scope)
         if path == "/login" and self._visitors.needs_token:
             await self._log_in(form, visitor, scope, exchange)
         elif path == "/logout":
-            self._visitors.log_out(exchange)
+            self._visitors.log_out(visitor)
             set_cookie(exchange, TOKEN, "", seconds=0, secure=secure)
             await _redirect(exchange, "/ui")
         elif path == "/act":
@@ -209,23 +235,51 @@ class WebPage:
         else:
             raise Refused(HTTPStatus.NOT_FOUND, "not found")
 
-    async def _form(self, visitor: Visitor, exchange: HttpExchange, largest: int = LARGEST_FORM) -> FormFields:
+    async def _small_form(self, visitor: Visitor, exchange: HttpExchange) -> FormFields:
+        """The fields of a form without arguments; of who is not logged in, few at once and in little time."""
+        if visitor.may_look:
+            return await self._form(visitor, exchange, LARGEST_FORM, FORM_SECONDS)
+        if visitor.is_new:
+            self._visitors.check_form(visitor, "")
+        with self._one_of(self._strangers, "", MOST_LOGINS):
+            return await self._form(visitor, exchange, LARGEST_FORM, LOGIN_SECONDS)
+
+    async def _form(self, visitor: Visitor, exchange: HttpExchange, largest: int, seconds: float) -> FormFields:
         """The fields of a form of ours."""
-        form = await _read_form(exchange, largest)
+        form = await _read_form(exchange, largest, seconds)
         self._visitors.check_form(visitor, form.get("csrf", ""))
         return form
 
-    async def _try_tool(self, visitor: Visitor, exchange: HttpExchange) -> None:
+    @contextmanager
+    def _one_of(self, counts: Counter[str], who: str, most: int) -> Generator[None, None, None]:
+        """Count one for as long as the block lasts.
+
+        Raises:
+            Refused: There are too many.
+        """
+        if counts[who] >= most:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many at once", RETRY_AFTER)
+        counts[who] += 1
         try:
-            self._reading.acquire_on_behalf_of_nowait(exchange)
-        except trio.WouldBlock:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many forms at once", RETRY_AFTER) from None
-        try:
-            form = await self._form(visitor, exchange, LARGEST_ARGUMENTS)
+            yield
         finally:
-            self._reading.release_on_behalf_of(exchange)
-        page = ToolPage(self._supervisor, visitor, form.get("server", ""), form.get("tool", ""))
+            counts[who] -= 1
+            counts += Counter()  # those at zero go
+
+    async def _try_tool(self, visitor: Visitor, exchange: HttpExchange) -> None:
+        with self._one_of(self._reading, "", MOST_ARGUMENTS), self._one_of(self._reading_of, visitor.who, 2):
+            form = await self._form(visitor, exchange, LARGEST_ARGUMENTS, FORM_SECONDS)
+        page = ToolPage(self._supervisor, visitor, form.get("server", ""), form.get("tool", ""), use=self._use)
         await self._send(exchange, await page.answer(form), status=page.status)
+
+    def _use(self, once: str) -> bool:
+        """Use a form up. False if it was before."""
+        if once in self._used:
+            return False
+        self._used[once] = None
+        while len(self._used) > MOST_USED:
+            self._used.popitem(last=False)
+        return True
 
     async def _log_in(self, form: FormFields, visitor: Visitor, scope: Message, exchange: HttpExchange) -> None:
         token = form.get("token", "").strip()
@@ -240,11 +294,14 @@ class WebPage:
         if sealed is None:
             await self._ask_for_token(visitor, exchange, "This token is too long for a browser to keep.")
             return
-        set_cookie(exchange, TOKEN, sealed, seconds=MOST_SECONDS, secure=scope.get("scheme") == "https")
+        set_cookie(exchange, TOKEN, sealed, seconds=MOST_SECONDS, secure=self._is_secure(scope))
         await _redirect(exchange, "/ui")
 
     async def _act(self, form: FormFields, visitor: Visitor, exchange: HttpExchange) -> None:
-        form = pressed(form)
+        try:
+            form = pressed(form)
+        except ValueError:
+            raise Refused(HTTPStatus.BAD_REQUEST, "no such act") from None
         act = ACTS.get(form.get("act", ""))
         if act is None:
             raise Refused(HTTPStatus.BAD_REQUEST, "no such act")
@@ -259,10 +316,12 @@ class WebPage:
         await _redirect(exchange, act.back(form))
 
 
-async def _send_changes(feed: Feed, since: int | None, exchange: HttpExchange) -> None:
-    """Send what changes on a page, and standard error, until the page is gone."""
+async def _send_changes(feed: Feed, since: int | None, exchange: HttpExchange, may_go_on: Callable[[], bool]) -> None:
+    """Send what changes on a page, and standard error, until the page is gone, or its visitor has no right any more."""
     lines = 0
     while not feed.is_gone:
+        if not may_go_on():
+            return
         changed, message, text = feed.changed, feed.message(since), feed.lines_since(lines)
         since, lines = feed.generation, feed.lines
         for each in (message, text):
@@ -284,7 +343,7 @@ def _fields(encoded: bytes) -> FormFields:
         raise Refused(HTTPStatus.BAD_REQUEST, "these fields cannot be read") from None
 
 
-async def _read_form(exchange: HttpExchange, largest: int) -> FormFields:
+async def _read_form(exchange: HttpExchange, largest: int, seconds: float) -> FormFields:
     """The fields of a form.
 
     Raises:
@@ -294,7 +353,7 @@ async def _read_form(exchange: HttpExchange, largest: int) -> FormFields:
     if kind != "application/x-www-form-urlencoded":
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "not a form")
     body, more = bytearray(), True
-    with trio.move_on_after(30) as slow:
+    with trio.move_on_after(seconds) as slow:
         while more:
             message = await exchange.receive()
             if message["type"] == "http.disconnect":

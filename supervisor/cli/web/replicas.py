@@ -1,6 +1,7 @@
 """Replicas that share a database, as each reports of itself: what a page shows of those that it does not serve."""
 
 import json
+import math
 import os
 import socket
 import time
@@ -52,7 +53,8 @@ _CONVERTER: Final = Converter()
 def _read(text: str) -> ReplicaReport | None:
     """A report; None if it cannot be read: another version may write it otherwise."""
     try:
-        return _CONVERTER.structure(json.loads(text), ReplicaReport)
+        report = _CONVERTER.structure(json.loads(text), ReplicaReport)
+        return report if math.isfinite(report.began) and len(report.trouble) <= MOST_NAMES else None
     except (ValueError, RecursionError, BaseValidationError):
         return None
 

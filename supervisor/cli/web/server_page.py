@@ -41,9 +41,9 @@ from .server_words import ServerWords
 
 T = TypeVar("T")
 
-SHOWN: Final = 500
+SHOWN: Final = 300
 """Tools, resources or prompts that are listed; of more, their number is said."""
-MOST_CHANGES: Final = 50
+MOST_CHANGES: Final = 20
 """Changed definitions that are shown: those that come after them follow when these are accepted."""
 LONGEST_SHOWN: Final = 4_000
 """Characters of a description or a definition that are shown."""
@@ -210,7 +210,7 @@ class ServerPage:
         rows = [
             (
                 h("small", clock(each.at)),
-                short(each.tool) if each.tool else h("span", "no tool", class_="quiet"),
+                self._words.line(each.tool) if each.tool else h("span", "no tool", class_="quiet"),
                 milliseconds(each.duration),
                 h("span", short(each.error or "answered", LONGEST_PHRASE), class_="bad" if each.error else "good"),
                 each.delivery.replace("_", " "),
@@ -223,7 +223,7 @@ class ServerPage:
 
     def _tool(self, name: str, tool: Tool) -> Html:
         return join(
-            h("a", short(name), href=url("/tool", server=self._name, tool=name)),
+            h("a", self._words.line(name), href=url("/tool", server=self._name, tool=name)),
             h("span", " asks first", class_="quiet") if tool.requires_approval else None,
             h("p", self._words.line(tool.full_description)),
         )
@@ -232,20 +232,27 @@ class ServerPage:
         return join(h("code", self._words.line(name)), " ", h("small", self._words.line(item.description or "")))
 
     def _change(self, name: str, change: DefinitionChange) -> Html:
-        sides = (self._definition("When it was first used", change.before), self._definition("Now", change.after))
+        before, after = json.loads(change.before), json.loads(change.after)
+        whole = [self._words.whole(each, LONGEST_SHOWN) for each in (before, after)]
+        sides = (_side("When it was first used", whole[0]), _side("Now", whole[1]))
         accept = {"server": self._name, "tool": name, "digest": digest_of(change)}
         return h(
             "article",
-            h("h3", short(name)),
+            h("h3", self._words.line(name)),
             h("p", f"It differs in {short(', '.join(change.fields))}."),
             h("div", sides, class_="sides"),
-            act_button("Accept the new definition", "accept", may_act=self._may_act, **accept),
+            act_button("Accept the new definition", "accept", may_act=self._may_act, **accept)
+            if None not in whole
+            else h("p", "It is accepted where all of it can be read: mcp-nursery pins"),
             h("p", "To leave it as it is, do nothing: you are asked again.", class_="quiet"),
         )
 
-    def _definition(self, caption: str, text: str) -> Html:
-        shown = self._words.json(json.loads(text), LONGEST_SHOWN)
-        return h("figure", h("figcaption", caption), h("pre", shown))
+
+def _side(caption: str, text: str | None) -> Html:
+    shown = (
+        f"It has more than {LONGEST_SHOWN} characters, or a secret, and is not shown here." if text is None else text
+    )
+    return h("figure", h("figcaption", caption), h("pre", shown))
 
 
 def _signature(tool: Tool) -> object:

@@ -4,6 +4,7 @@ from attrs import frozen
 
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.security.redaction import CUT_MARGIN
+from mcp_nursery.supervisor.security.untrusted_marks import visible
 
 from ..output import safe_text
 from .layout import LONGEST_PHRASE, pretty, short
@@ -24,6 +25,11 @@ class ServerWords:
         """A JSON value on several lines."""
         whole = pretty(value, longest + CUT_MARGIN + 1)
         return safe_text(self.supervisor.redact(self.server, whole, longest=longest))
+
+    def whole(self, value: object, longest: int) -> str | None:
+        """A JSON value on several lines, all of which can be seen; None if it is longer, or holds a secret."""
+        text = pretty(value, longest + 1)
+        return "\n".join(map(visible, text.split("\n"))) if len(text) <= longest and self.keeps(text) else None
 
     def keeps(self, text: str) -> bool:
         """True if there is no secret in a text."""

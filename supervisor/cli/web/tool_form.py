@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final, NoReturn, cast
 
 from mcp_nursery.actors.json_depth import TOO_DEEP, nested_too_deep
@@ -26,6 +27,8 @@ _NUMBERS: Final = {
 _PLAIN: Final = frozenset({"string", "integer", "number", "boolean"})
 MOST_CHOICES: Final = 200
 """Values of a choice that are offered; one with more is typed."""
+MOST_OPTIONS: Final = 1_000
+"""Values of all choices of a form together; in one with more they are typed."""
 LARGEST_OFFER: Final = 10_000
 """Characters of these values together, and of a default that is filled in."""
 
@@ -46,12 +49,13 @@ def fields_of(schema: Mapping[str, Any], given: Mapping[str, str], words: Server
     if properties is None:
         value = given.get(FIELD, "{}")
         label = h("label", "Arguments, as a JSON object", for_=FIELD)
-        return h("div", label, h("textarea", value, id=FIELD, name=FIELD, rows=4))
+        return h("div", label, h("textarea", f"\n{value}", id=FIELD, name=FIELD, rows=4))
     required = _required(schema)
+    few = sum(len(_list(each.get("enum"))) for each in properties.values()) <= MOST_OPTIONS
     return h(
         "div",
         [
-            _field(f"{FIELD}{number}", (name, each), name in required, given, words)
+            _field(f"{FIELD}{number}", (name, each if few else _without_choices(each)), name in required, given, words)
             for number, (name, each) in enumerate(properties.items())
         ],
     )
@@ -69,7 +73,7 @@ def _field(
     hint = h("small", words.line(about), id=f"{id_}-hint") if isinstance(about, str) else None
     mark = " *" if is_required else ""
     described = None if hint is None else f"{id_}-hint"
-    label = h("label", f"{short(name)}{mark}", h("small", f" {kind}"), for_=id_)
+    label = h("label", f"{words.line(name)}{mark}", h("small", f" {kind}"), for_=id_)
     choices = _choices(schema, kind)
     shared: dict[str, str | bool | None] = {"id": id_, "name": id_, "aria_describedby": described}
     control: Child
@@ -82,8 +86,13 @@ def _field(
     elif kind == "string" and "\n" not in (value or ""):
         control = h("input", type="text", value=value, **shared)
     else:
-        control = h("textarea", value or "", rows=3, spellcheck="false", **shared)
+        control = h("textarea", f"\n{value or ''}", rows=3, spellcheck="false", **shared)
     return h("div", label, control, hint, class_="field")
+
+
+def _without_choices(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A property whose values are typed. Its kind stays."""
+    return {**{key: value for key, value in schema.items() if key != "enum"}, "type": schema.get("type", "string")}
 
 
 def _default(schema: Mapping[str, Any], kind: str, words: ServerWords) -> str | None:
@@ -142,6 +151,8 @@ def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text:.60} is too large")
+    if Decimal(text) != Decimal(repr(value)):
+        raise ValueError(f"{text:.60} has more digits than a number keeps: {value!r}")
     return value
 
 
@@ -175,4 +186,5 @@ def _choices(schema: Mapping[str, Any], kind: str) -> list[str] | None:
         return ["true", "false"]
     values = [each for each in _list(schema.get("enum")) if isinstance(each, str)]
     few = 0 < len(values) <= MOST_CHOICES and sum(map(len, values)) <= LARGEST_OFFER
-    return values if kind == "string" and few else None
+    plain = few and not any("\r" in each or "\n" in each for each in values)  # browsers change the ends of lines
+    return values if kind == "string" and plain else None

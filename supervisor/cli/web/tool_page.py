@@ -1,7 +1,8 @@
 """The page on which a person tries a tool."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from secrets import token_urlsafe
 from typing import Any
 
 from mcp_nursery.actors.errors import CallError, NotApproved, NurseryError
@@ -20,6 +21,7 @@ from .visitors import Visitor
 
 LONGEST_RESULT = 100_000
 """Characters of a result that are shown."""
+CHANGED = "The tool has changed since this form was made. Nothing was called: look at it as it is now."
 MOST_CONTENT = 100
 """Pieces of content that are listed."""
 
@@ -27,7 +29,10 @@ MOST_CONTENT = 100
 class ToolPage:
     """One tool of a server, to be tried."""
 
-    def __init__(self, supervisor: Supervisor, visitor: Visitor, server: str, tool: str) -> None:
+    def __init__(
+        self, supervisor: Supervisor, visitor: Visitor, server: str, tool: str, *, use: Callable[[str], bool]
+    ) -> None:
+        self._use = use
         self._supervisor = supervisor
         self._visitor = visitor
         self._server = server
@@ -51,8 +56,7 @@ class ToolPage:
         if tool is None:
             return self.document({})
         if form.get("definition") != tool.definition_hash:
-            problem = "The tool has changed since this form was made. Nothing was called: look at it as it is now."
-            return self.document({}, problem=problem)
+            return self.document({}, problem=CHANGED)
         try:
             arguments = arguments_of(tool.input_schema, form)
         except WronglyFilled as error:
@@ -63,6 +67,8 @@ class ToolPage:
 
     async def _call(self, tool: Tool, arguments: dict[str, Any], form: FormFields, *, sure: bool) -> str:
         asks = False
+        if not self._use(form.get("once", "")):
+            return self.document(form, problem="This form was sent before. Nothing was called again.")
 
         async def approve(_request: ApprovalRequest) -> Approval:
             nonlocal asks
@@ -71,7 +77,13 @@ class ToolPage:
 
         try:
             await self._supervisor.agree(tool.server, tool.tool, arguments, approve=approve)
-            result = await self._supervisor.call_tool(tool.tool, arguments, server=tool.server, timeout=PATIENCE)
+            now = self._supervisor.tool(tool.tool, server=tool.server)
+            if now.definition_hash != tool.definition_hash:  # while somebody was asked
+                return self.document({}, problem=CHANGED)
+            # A server that is away may come back with another tool: nobody waits for it.
+            result = await self._supervisor.call_tool(
+                tool.tool, arguments, server=tool.server, timeout=PATIENCE, when_down="fail"
+            )
         except NotApproved as error:
             return self.document(form, asks=True) if asks else self.document(form, problem=message_of(error))
         except NurseryError as error:
@@ -106,6 +118,7 @@ class ToolPage:
             csrf_field(self._visitor),
             h("input", type="hidden", name="server", value=self._server),
             h("input", type="hidden", name="tool", value=tool.tool),
+            h("input", type="hidden", name="once", value=token_urlsafe(9)),
             h("input", type="hidden", name="definition", value=tool.definition_hash),
             h("input", type="hidden", name="sure", value="yes") if asks else None,
             fields_of(tool.input_schema, given, words),

@@ -7,6 +7,7 @@ at each request: a token that is removed opens nothing any more, and every repli
 """
 
 import hmac
+import math
 import os
 import secrets
 import time
@@ -51,6 +52,15 @@ class Visitor:
     may_act: bool
     principal: Principal | None = None
     """None if there are no tokens here, or it is not logged in."""
+    login: bytes = b""
+    """The name of its login, for `Visitors.holds`."""
+    login_ends: float = math.inf
+    """The Unix time at which that ends."""
+
+    @property
+    def who(self) -> str:
+        """The name that its share of what is for all goes by."""
+        return self.browser if self.principal is None else self.principal.name
 
 
 class Visitors:
@@ -60,9 +70,11 @@ class Visitors:
         authenticate: Identifies who has a token; None: there are no tokens, and every visitor may look and act. Then
             only browsers of this machine can come.
         keys: Seal tokens; None: there are no tokens.
+        secure: True if browsers come by HTTPS, though a proxy hides it.
     """
 
-    def __init__(self, authenticate: Authenticate | None, keys: SessionKeys | None) -> None:
+    def __init__(self, authenticate: Authenticate | None, keys: SessionKeys | None, *, secure: bool = False) -> None:
+        self.secure: Final = secure
         self._authenticate = authenticate
         self._keys = keys
         self._own_secret = secrets.token_bytes(32)
@@ -83,7 +95,8 @@ class Visitors:
         csrf = self._csrf(browser)
         if self._authenticate is None:
             return Visitor(browser, csrf, is_new, may_look=True, may_act=True)
-        token = self._opened(cookies.get(cookie_name(TOKEN, exchange), ""), browser)
+        sealed = cookies.get(cookie_name(TOKEN, exchange), "")
+        token, ends = self._opened(sealed, browser)
         principal = None if token is None else await self.principal_of(token, scope)
         access = None if principal is None else principal.access
         return Visitor(
@@ -93,7 +106,13 @@ class Visitors:
             may_look=access is not None and access.has_page,
             may_act=access is not None and access.has_acts,
             principal=principal,
+            login=_digest(sealed),
+            login_ends=ends,
         )
+
+    def holds(self, visitor: Visitor) -> bool:
+        """True if its login was not ended meanwhile."""
+        return visitor.login not in self._ended and time.time() < visitor.login_ends
 
     async def principal_of(self, token: str, scope: Mapping[str, Any]) -> Principal | None:
         """The principal with this token; None if there is none, or it does not hold any more."""
@@ -109,20 +128,21 @@ class Visitors:
         assert self._keys is not None  # there are tokens
         return self._keys.seal(f"{time.time():.0f} {token}".encode(), _bound(browser), longest=LONGEST_LOGIN)
 
-    def _opened(self, sealed: str, browser: str) -> str | None:
+    def _opened(self, sealed: str, browser: str) -> tuple[str | None, float]:
+        """The token of a login, if that holds, and the Unix time at which it ends."""
         if not sealed or self._keys is None or _digest(sealed) in self._ended:
-            return None
+            return None, 0.0
         plain = self._keys.open(sealed, _bound(browser), longest=LONGEST_LOGIN)
         if plain is None:
-            return None
+            return None, 0.0
         at, _, token = plain.decode().partition(" ")
-        return token if time.time() - float(at) <= MOST_SECONDS else None
+        ends = float(at) + MOST_SECONDS
+        return (token if time.time() <= ends else None), ends
 
-    def log_out(self, exchange: HttpExchange) -> None:
+    def log_out(self, visitor: Visitor) -> None:
         """End a login here, for all who have its cookies."""
-        sealed = _cookies(exchange).get(cookie_name(TOKEN, exchange))
-        if sealed:
-            self._ended[_digest(sealed)] = None
+        if visitor.principal is not None:  # nothing else is a login, and nobody fills this
+            self._ended[visitor.login] = None
             while len(self._ended) > MOST_ENDED:
                 self._ended.popitem(last=False)
 
@@ -156,7 +176,8 @@ def check_origin(exchange: HttpExchange) -> None:
 def _is_visit(exchange: HttpExchange) -> bool:
     """True if a person follows a link to a page: it is shown to that person alone."""
     headers = exchange.headers
-    return exchange.method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+    is_page = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
+    return exchange.method == "GET" and is_page and not exchange.path.startswith("/ui/live")
 
 
 def cookie_name(name: str, exchange: HttpExchange) -> str:

@@ -169,7 +169,7 @@ async def test_a_gateway_starts_and_is_ready(server, url, tmp_path):
     file.write_text(json.dumps({"mcpServers": {"lab": LAB}}))
     url = url.replace("postgres@", "postgres:hunter2@")
     serving = served_over_http("--config", str(file), env={**os.environ, "MCP_NURSERY_STATE": url})
-    async with serving as (_, address), httpx2.AsyncClient() as http:
+    async with serving as (_, address), httpx2.AsyncClient(timeout=60) as http:
 
         async def shown(path):
             return (await http.get(address.replace("/mcp", path))).text

@@ -1,6 +1,7 @@
 """The changes of pages: made once for all who follow them, bounded, and complete for each of them. In virtual time."""
 
 import json
+from contextlib import asynccontextmanager
 
 import trio
 from hypothesis import given
@@ -184,3 +185,82 @@ async def test_what_is_no_text_is_sent_too():
     feed.add_lines(["\udfff"])
     assert json.loads(feed.message(None))["put"] == ['<p id="a">\ud800</p>']
     assert json.loads(feed.lines_since(0))["text"] == [["stderr", "\udfff\n"]]
+
+
+async def test_a_part_that_cannot_be_made_takes_nothing_with_it(caplog):
+    page = Counted({"a": 1, "b": 2})
+    render = page.render
+    page.render = lambda name: render(name) if name == "a" else 1 / 0
+    feed = Feed(page)
+    await feed.update()
+    first, second = json.loads(feed.message(None))["put"]
+    assert first == '<p id="a">1</p>'
+    assert "cannot be shown" in second
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_a_feed_that_is_gone_takes_no_other_of_its_name_with_it(autojump_clock):
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor, trio.open_nursery() as nursery:
+        feeds = Feeds(History(supervisor), nursery)
+        nursery.start_soon(feeds.run)
+        old = await feeds.open(KEY, lambda: Counted({}))
+        old.is_gone = True
+        page = Counted({"a": 0})
+        new = await feeds.open(KEY, lambda: page)
+        assert new is not old
+        feeds._drop(KEY, old)
+        with new.followed():
+            await trio.sleep(KEPT_FOR * 2)
+            page.values["a"] = 1
+            generation = new.generation
+            await trio.sleep(2)
+            assert new.generation == generation + 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_page_that_takes_long_holds_up_no_other(autojump_clock, monkeypatch):
+    """One whose update never ends stands for one of many turns."""
+    update = Feed.update
+    slow, quick = Counted({}), Counted({"a": 0})
+
+    async def updated(feed):
+        if feed.page is slow and feed.generation:
+            await trio.sleep_forever()
+        await update(feed)
+        feed.generation += feed.page is slow
+
+    monkeypatch.setattr(Feed, "update", updated)
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor, trio.open_nursery() as nursery:
+        feeds = Feeds(History(supervisor), nursery)
+        nursery.start_soon(feeds.run)
+        await feeds.open(PageKey("/slow", "", may_act=True), lambda: slow)
+        feed = await feeds.open(KEY, lambda: quick)
+        with feed.followed():
+            quick.values["a"] = 1
+            await trio.sleep(2)
+            assert 'id="a">1<' in feed.message(None).decode().replace("\\", "")
+        nursery.cancel_scope.cancel()
+
+
+async def test_standard_error_of_a_server_that_is_there_again_is_read(autojump_clock, monkeypatch):
+    sent = []
+
+    @asynccontextmanager
+    async def stderr(_supervisor, _server):
+        send, receive = trio.open_memory_channel(10)
+        sent.append(send)
+        yield receive
+
+    monkeypatch.setattr(Supervisor, "stderr", stderr)
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor, trio.open_nursery() as nursery:
+        feeds = Feeds(History(supervisor), nursery)
+        feed = await feeds.open(PageKey("/server", "lab", may_act=True), lambda: Counted({}))
+        await trio.sleep(1)
+        await sent[0].send("old")
+        sent[0].close()
+        await trio.sleep(3)
+        assert feed.lines_since(0) is None
+        await sent[1].send("new")
+        await trio.sleep(1)
+        assert json.loads(feed.lines_since(0))["text"] == [["stderr", "new\n"]]
+        nursery.cancel_scope.cancel()

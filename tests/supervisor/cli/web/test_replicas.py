@@ -1,6 +1,7 @@
 """The reports of replicas: what is read of them, whatever stands there."""
 
 import json
+import math
 
 import trio
 
@@ -9,6 +10,10 @@ from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ....lab.pages import paged
 from ....lab.specs import spec
+
+WHOLE = {"version": "9", "began": 0, "servers": "", "trouble": [], "sessions": 0, "requests": 0}
+ODD = [json.dumps(WHOLE | more) for more in ({"began": math.nan}, {"began": math.inf}, {"trouble": ["x"] * 10_000})]
+"""Reports that can be read, and not be shown."""
 
 
 class Notes:
@@ -28,7 +33,7 @@ class Notes:
 
 async def test_what_can_be_read_is_kept_while_the_database_is_away(autojump_clock):
     notes = Notes()
-    for number, text in enumerate(("", "[]", "{", '{"version": 1}', "[" * 100_000)):
+    for number, text in enumerate(("", "[]", "{", '{"version": 1}', "[" * 100_000, *ODD)):
         notes.all[f"bad {number}"] = text
     servers = [spec(ScriptedServer(), "good"), spec(ScriptedServer(Life(refuses="no")), "bad")]
     async with paged(servers) as gateway, trio.open_nursery() as nursery:
