@@ -21,7 +21,7 @@ from .visitors import Visitor
 
 LONGEST_RESULT = 100_000
 """Characters of a result that are shown."""
-CHANGED = "The tool has changed since this form was made. Nothing was called: look at it as it is now."
+HAS_CHANGED = "The tool has changed since this form was made. Nothing was called: look at it as it is now."
 MOST_CONTENT = 100
 """Pieces of content that are listed."""
 
@@ -56,7 +56,7 @@ class ToolPage:
         if tool is None:
             return self.document({})
         if form.get("definition") != tool.definition_hash:
-            return self.document({}, problem=CHANGED)
+            return self.document({}, problem=HAS_CHANGED)
         try:
             arguments = arguments_of(tool.input_schema, form)
         except WronglyFilled as error:
@@ -79,7 +79,7 @@ class ToolPage:
             await self._supervisor.agree(tool.server, tool.tool, arguments, approve=approve)
             now = self._supervisor.tool(tool.tool, server=tool.server)
             if now.definition_hash != tool.definition_hash:  # while somebody was asked
-                return self.document({}, problem=CHANGED)
+                return self.document({}, problem=HAS_CHANGED)
             # A server that is away may come back with another tool: nobody waits for it.
             result = await self._supervisor.call_tool(
                 tool.tool, arguments, server=tool.server, timeout=PATIENCE, when_down="fail"
