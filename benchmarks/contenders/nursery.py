@@ -22,8 +22,8 @@ def specs(job: worker.Job) -> list[ServerSpec]:
 async def main() -> None:
     job = worker.job()
     async with open_supervisor(specs(job)) as supervisor:
-        for name in worker.wanted(job):
-            await supervisor.wait_connected(name)
+        for status in supervisor.status():
+            await supervisor.wait_connected(status.name)
 
         async def call(server: str, tool: str, arguments: dict[str, Any]) -> Any:
             return await supervisor.call_tool(tool, arguments, server=server, timeout=job.timeout)

@@ -19,8 +19,8 @@ def text_of(result: Any) -> str:
 
 async def on_asyncio(job: worker.Job, calls: list[Call]) -> None:
     async with open_supervisor_thread(specs(job)) as supervisor:
-        for name in worker.wanted(job):
-            await supervisor.wait_connected(name)
+        for status in supervisor.status():
+            await supervisor.wait_connected(status.name)
 
         async def call(server: str, tool: str, arguments: dict[str, Any]) -> Any:
             return await supervisor.call_tool(tool, arguments, server=server, timeout=job.timeout)
@@ -37,8 +37,8 @@ async def on_asyncio(job: worker.Job, calls: list[Call]) -> None:
 async def plain(job: worker.Job, calls: list[Call]) -> None:
     """The worker is asynchronous, and its loop waits meanwhile: no other task runs there."""
     with open_supervisor_thread(specs(job)) as supervisor:
-        for name in worker.wanted(job):
-            supervisor.wait_connected(name)
+        for status in supervisor.status():
+            supervisor.wait_connected(status.name)
 
         async def call(server: str, tool: str, arguments: dict[str, Any]) -> Any:
             return supervisor.call_tool(tool, arguments, server=server, timeout=job.timeout)

@@ -1,7 +1,6 @@
 """The contender's half of a benchmark: rounds on demand. Standard library only, and any event loop.
 
-A line `round K` on stdin runs the plan K times and prints one JSON line with the wall and CPU seconds of a call;
-`call [SERVER, TOOL, ARGUMENTS]` makes one call, and prints what became of it.
+A line `round K` on stdin runs the plan K times and prints one JSON line with the wall and CPU seconds of a call.
 """
 
 import gc
@@ -40,12 +39,6 @@ class Job:
 
 def job() -> Job:
     return Job(**json.loads(sys.argv[1]))
-
-
-def wanted(the_job: Job) -> list[str]:
-    """The servers that are called; if none is, all."""
-    called = dict.fromkeys(server for server, _, _ in the_job.plan)
-    return list(called or (*the_job.commands, *the_job.in_process, *the_job.urls))
 
 
 def say(answer: dict[str, Any]) -> None:
@@ -89,26 +82,6 @@ async def serve(
                 say(await _checked(the_job, burst, text_of))
             case ["memory"]:
                 say({"resident": resident_bytes()})
-            case ["call", *_]:
-                say(await _one(call, text_of, *json.loads(line.removeprefix("call "))))
-
-
-async def _one(
-    call: Callable[[str, str, dict[str, Any]], Awaitable[Any]], text_of: Callable[[Any], str], *wish: Any
-) -> dict[str, Any]:
-    """The outcome of one call, whatever it is, and the seconds until then."""
-    began = time.perf_counter()
-    try:
-        text, error = text_of(await call(*wish)), None
-    except Exception as failure:
-        text, error = None, failure
-    delivery = getattr(error, "delivery", None)
-    return {
-        "text": text,
-        "error": error and type(error).__name__,
-        "delivery": delivery and str(delivery),
-        "seconds": time.perf_counter() - began,
-    }
 
 
 async def _checked(
