@@ -23,8 +23,8 @@ def test_scripted_servers_are_killed_hang_and_talk_nonsense(mcp_supervisor, mcp_
     servers = [mcp_server() for _ in range(3)]
     specs = [ServerSpec(f"s{{n}}", server.transport, policy=SOON) for n, server in enumerate(servers)]
     with mcp_supervisor(specs) as supervisor:
-        mcp_faults.kill(supervisor, "s0")
         with supervisor.events() as events:
+            mcp_faults.kill(supervisor, "s0")
             assert any("s0" == getattr(e, "server", 0) and "waiting" == getattr(e, "new", 0) for e in events)
         mcp_faults.hang(supervisor, "s1")
         with pytest.raises(CallTimeout):
