@@ -99,10 +99,9 @@ def _load_sdk() -> None:
         "mcp_nursery.actors.transports.docker",
         "mcp_nursery.actors.transports.in_process",
         "mcp_nursery.actors.transports.http.connectors",
+        "mcp_nursery.actors.transports.websocket.connector",
         "httpcore2",  # by httpx2, when its first client is made
     )
-    with suppress(ModuleNotFoundError):  # of an extra: a server that needs it says so
-        import_module("mcp_nursery.actors.transports.websocket.connector")
     with suppress(ModuleNotFoundError):
         # By anyio, when its first task group is made: its own affair, which it may call otherwise.
         import_module("anyio._backends._trio")

@@ -23,11 +23,7 @@ from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of, secrets_of_value
 from mcp_nursery.supervisor.security.trust import AGREED_FILE, FileRead
 from mcp_nursery.supervisor.spec import ServerSpec
-from mcp_nursery.supervisor.transports import (
-    DockerGatewayTransport,
-    DockerTransport,
-    StdioTransport,
-)
+from mcp_nursery.supervisor.transports import DockerGatewayTransport, DockerTransport, StdioTransport
 
 from .document import as_object
 from .value_sources import CommandFailed, EnvFileError, output_of, read_env_file
@@ -376,8 +372,8 @@ _UNKNOWN = "unknown"
 
 
 async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None:
-    """A variable without value, an `envFile` that cannot be used, a program or folder that is not there; None if
-    nothing is found.
+    """A variable without value, an `envFile` that cannot be used, a program or working directory that is not there;
+    None if nothing is found.
 
     Args:
         spec: The server.
