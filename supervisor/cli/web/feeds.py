@@ -1,8 +1,8 @@
 """The changes of pages, made once for all who look at them.
 
 Each page that somebody looks at has a feed: the markup of its parts, and the generation in which each of them changed.
-One task keeps all feeds up to date, at events and once a second; browsers are sent what has changed since the
-generation that they have. So a page costs what its changes cost, and not what its visitors do.
+They are brought up to date at events and once a second, none waiting for another; browsers are sent what has changed
+since the generation that they have. So a page costs what its changes cost, and not what its visitors do.
 """
 
 import json
@@ -29,8 +29,8 @@ logger: Final = logging.getLogger(__name__)
 THROTTLE: Final = 0.1
 """Seconds between two looks at the servers: an event is seen within 0.2 s."""
 _REST: Final = 4
-"""Times as long as it took to bring the feeds up to date, nothing is done for them: a fifth of the time of the loop at
-most is theirs."""
+"""Times as long as it took to bring a feed up to date, nothing is done for it: a fifth of the time of the loop at most
+is its own."""
 MOST_REST: Final = 2.0
 """Seconds of that at most."""
 KEPT_FOR: Final = 10.0
@@ -94,7 +94,7 @@ def _html(part: Part) -> Html:
 
 @define(eq=False)
 class Feed:
-    """The changes of one page. Written by the task of `Feeds`, read by all who follow it."""
+    """The changes of one page. Written by who holds `updating`, read by all who follow it."""
 
     page: LivePage
     id: str = field(factory=lambda: token_urlsafe(9), init=False)

@@ -6,7 +6,7 @@ each server, and a server that is removed is forgotten.
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import trio
@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.events import Event, Lagged, ServerRemoved, SnapshotEvent, StateChanged
-from mcp_nursery.supervisor.status import ServerStatistics, ServerStatus
+from mcp_nursery.supervisor.status import Latency, ServerStatistics, ServerStatus
 
 from ..statuses import is_step, line_of_event
 
@@ -74,6 +74,11 @@ class ServerHistory:
     events: deque[EventRecord] = field(factory=lambda: deque[EventRecord](maxlen=MOST_EVENTS))
     load: deque[Load] = field(factory=lambda: deque[Load](maxlen=POINTS))
     _counted: tuple[int, int] | None = field(default=None, init=False)
+
+    @property
+    def busy(self) -> Sequence[Load]:
+        """The load; nothing if there were no calls."""
+        return tuple(self.load) if any(each.done or each.failed for each in self.load) else ()
 
     def begin(self, status: ServerStatus) -> None:
         """Begin with a server as it is by now, or after its events were missed."""
@@ -143,6 +148,11 @@ class History:
     def of(self, server: str) -> ServerHistory:
         """The past of a server; an empty one if nothing is known."""
         return self.servers.get(server) or ServerHistory()
+
+    def latency_of(self, server: str) -> Latency | None:
+        """The latency of its calls by the last figures; None if it had none."""
+        seen = self.statistics.get(server)
+        return None if seen is None else seen.latency
 
     def look(self) -> None:
         """Look at all servers: at their states now, at their figures once a second."""

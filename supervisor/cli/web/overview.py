@@ -53,10 +53,7 @@ class Overview:
         ]
 
     def _row(self, number: int, status: ServerStatus) -> Part:
-        seen = self._history.statistics.get(status.name)
-        latency = None if seen is None else seen.latency
-        load = tuple(self._history.of(status.name).load)
-        busy = load if any(each.done or each.failed for each in load) else ()
+        latency, busy = self._history.latency_of(status.name), self._history.of(status.name).busy
         shown = (
             *(number, status.state, status.incarnation, status.attempt, status.retry_in is None, status.error),
             *(status.tool_count, status.calls, latency, busy, len(status.instances)),

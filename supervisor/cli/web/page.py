@@ -33,7 +33,7 @@ from .overview import Overview
 from .server_page import ServerPage
 from .sign_in import sign_in_form
 from .tool_page import ToolPage
-from .visitors import BROWSER, MOST_SECONDS, TOKEN, Visitor, Visitors, check_origin, set_cookie
+from .visitors import BROWSER, MOST_SECONDS, TOKEN, Visitor, Visitors, check_origin, remember, set_cookie
 
 MOST_FOLLOWERS: Final = 64
 """Streams of changes at once: a browser has one for each page that is looked at."""
@@ -47,6 +47,8 @@ LARGEST_ARGUMENTS: Final = 1 << 20
 """Bytes of a form with them."""
 MOST_ARGUMENTS: Final = 8
 """Forms with arguments that are read at once."""
+ARGUMENTS_OF_VISITOR: Final = 2
+"""Forms with arguments of one visitor that are."""
 MOST_LOGINS: Final = 8
 """Forms of who is not logged in that are read at once."""
 LOGIN_SECONDS: Final = 5.0
@@ -129,12 +131,12 @@ class WebPage:
             await self._ask_for_token(visitor, exchange)
         elif path == "/live":
             await self._follow(visitor, query, exchange)
-        elif path == "/tool":
-            with self._one_of(self._showing, visitor.who, MOST_DOCUMENTS):
-                await self._show_tool(visitor, query, exchange)
         else:
-            with self._one_of(self._showing, visitor.who, MOST_DOCUMENTS):
-                await self._show(path, visitor, query, exchange)
+            with _one_of(self._showing, visitor.who, MOST_DOCUMENTS):
+                if path == "/tool":
+                    await self._show_tool(visitor, query, exchange)
+                else:
+                    await self._show(path, visitor, query, exchange)
 
     async def _show_tool(self, visitor: Visitor, query: FormFields, exchange: HttpExchange) -> None:
         server, tool = query.get("server", ""), query.get("tool", "")
@@ -195,24 +197,25 @@ class WebPage:
             await exchange.event(b'{"full": true}')
             await exchange.end()
             return
-        self._streams[who] += 1
-        self._attendance.begin(exchange)
-        try:
-            await exchange.open_stream()
+        with _counted(self._streams, who):
+            self._attendance.begin(exchange)
             try:
-                feed = await self._feed(query.get("page", "/"), visitor, query)
-            except UnknownServer:
-                await exchange.event(_GONE)
-            else:
-                since = query.get("since", "") if query.get("feed") == feed.id else ""
-                with feed.followed():
-                    known = int(since) if since.isdecimal() and len(since) < MOST_DIGITS else None
-                    await _send_changes(feed, known, exchange, partial(self._visitors.holds, visitor))
-            await exchange.end()
-        finally:
-            await self._attendance.end(exchange)
-            self._streams[who] -= 1
-            self._streams += Counter()  # those at zero go
+                await exchange.open_stream()
+                await self._send_page(visitor, query, exchange)
+                await exchange.end()
+            finally:
+                await self._attendance.end(exchange)
+
+    async def _send_page(self, visitor: Visitor, query: FormFields, exchange: HttpExchange) -> None:
+        try:
+            feed = await self._feed(query.get("page", "/"), visitor, query)
+        except UnknownServer:
+            await exchange.event(_GONE)
+            return
+        since = query.get("since", "") if query.get("feed") == feed.id else ""
+        known = int(since) if since.isdecimal() and len(since) < MOST_DIGITS else None
+        with feed.followed():
+            await _send_changes(feed, known, exchange, partial(self._visitors.holds, visitor))
 
     # -- forms ----------------------------------------------------------------------------------------------------
 
@@ -223,12 +226,11 @@ class WebPage:
             await self._try_tool(visitor, exchange)
             return
         form = await self._small_form(visitor, exchange)
-        secure = self._is_secure(scope)
         if path == "/login" and self._visitors.needs_token:
             await self._log_in(form, visitor, scope, exchange)
         elif path == "/logout":
             self._visitors.log_out(visitor)
-            set_cookie(exchange, TOKEN, "", seconds=0, secure=secure)
+            set_cookie(exchange, TOKEN, "", seconds=0, secure=self._is_secure(scope))
             await _redirect(exchange, "/ui")
         elif path == "/act":
             await self._act(form, visitor, exchange)
@@ -241,7 +243,7 @@ class WebPage:
             return await self._form(visitor, exchange, LARGEST_FORM, FORM_SECONDS)
         if visitor.is_new:
             self._visitors.check_form(visitor, "")
-        with self._one_of(self._strangers, "", MOST_LOGINS):
+        with _one_of(self._strangers, "", MOST_LOGINS):
             return await self._form(visitor, exchange, LARGEST_FORM, LOGIN_SECONDS)
 
     async def _form(self, visitor: Visitor, exchange: HttpExchange, largest: int, seconds: float) -> FormFields:
@@ -250,24 +252,8 @@ class WebPage:
         self._visitors.check_form(visitor, form.get("csrf", ""))
         return form
 
-    @contextmanager
-    def _one_of(self, counts: Counter[str], who: str, most: int) -> Generator[None, None, None]:
-        """Count one for as long as the block lasts.
-
-        Raises:
-            Refused: There are too many.
-        """
-        if counts[who] >= most:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many at once", RETRY_AFTER)
-        counts[who] += 1
-        try:
-            yield
-        finally:
-            counts[who] -= 1
-            counts += Counter()  # those at zero go
-
     async def _try_tool(self, visitor: Visitor, exchange: HttpExchange) -> None:
-        with self._one_of(self._reading, "", MOST_ARGUMENTS), self._one_of(self._reading_of, visitor.who, 2):
+        with _one_of(self._reading, "", MOST_ARGUMENTS), _one_of(self._reading_of, visitor.who, ARGUMENTS_OF_VISITOR):
             form = await self._form(visitor, exchange, LARGEST_ARGUMENTS, FORM_SECONDS)
         page = ToolPage(self._supervisor, visitor, form.get("server", ""), form.get("tool", ""), use=self._use)
         await self._send(exchange, await page.answer(form), status=page.status)
@@ -276,9 +262,7 @@ class WebPage:
         """Use a form up. False if it was before."""
         if once in self._used:
             return False
-        self._used[once] = None
-        while len(self._used) > MOST_USED:
-            self._used.popitem(last=False)
+        remember(self._used, once, None, MOST_USED)
         return True
 
     async def _log_in(self, form: FormFields, visitor: Visitor, scope: Message, exchange: HttpExchange) -> None:
@@ -309,11 +293,32 @@ class WebPage:
         if question is not None:
             await self._send(exchange, confirm_page(visitor, act, question, form))
             return
-        flash = await perform(act, self._host, form)
-        self._flashes[visitor.browser] = flash
-        while len(self._flashes) > MOST_FLASHES:
-            self._flashes.popitem(last=False)
+        remember(self._flashes, visitor.browser, await perform(act, self._host, form), MOST_FLASHES)
         await _redirect(exchange, act.back(form))
+
+
+@contextmanager
+def _counted(counts: Counter[str], who: str) -> Generator[None, None, None]:
+    """Count one for as long as the block lasts."""
+    counts[who] += 1
+    try:
+        yield
+    finally:
+        counts[who] -= 1
+        counts += Counter()  # in place: those at zero go
+
+
+@contextmanager
+def _one_of(counts: Counter[str], who: str, most: int) -> Generator[None, None, None]:
+    """Count one for as long as the block lasts, of so many at most.
+
+    Raises:
+        Refused: There are too many.
+    """
+    if counts[who] >= most:
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many at once", RETRY_AFTER)
+    with _counted(counts, who):
+        yield
 
 
 async def _send_changes(feed: Feed, since: int | None, exchange: HttpExchange, may_go_on: Callable[[], bool]) -> None:

@@ -77,9 +77,7 @@ class ServerPage:
         changes = [each for each in self._supervisor.definition_changes if each.server == self._name]
         resources = [each for each in self._supervisor.resources if each.server == self._name]
         prompts = [each for each in self._supervisor.prompts if each.server == self._name]
-        busy = tuple(past.load) if any(each.done or each.failed for each in past.load) else ()
-        seen = self._history.statistics.get(self._name)
-        latency = None if seen is None else seen.latency
+        latency, busy = self._history.latency_of(self._name), past.busy
         state = (
             *(status.state, status.incarnation, status.attempt, status.retry_in is None, status.error, status.pid),
             *(status.calls, None if status.breaker is None else status.breaker.state, latency, busy),
@@ -142,9 +140,7 @@ class ServerPage:
     # -- its parts ------------------------------------------------------------------------------------------------
 
     def _state(self, status: ServerStatus) -> Html:
-        seen = self._history.statistics.get(self._name)
-        latency = None if seen is None else seen.latency
-        calls = status.calls
+        latency, calls = self._history.latency_of(self._name), status.calls
         info = status.server_info or {}
         introduced = " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
         challenge = status.challenge
@@ -159,7 +155,7 @@ class ServerPage:
             ("Transport", status.transport),
             ("Calls", f"{calls.done} answered, {calls.failed} failed, {calls.in_flight} under way"),
             ("p50 / p99", None if latency is None else f"{milliseconds(latency.p50)} / {milliseconds(latency.p99)}"),
-            ("Last ten minutes", plot(tuple(self._history.of(self._name).load))),
+            ("Last ten minutes", plot(self._history.of(self._name).busy)),
             ("Introduced as", self._words.line(introduced) or None),
             ("Protocol", short(status.protocol_version)),
             ("Configured in", short(status.source, LONGEST_PHRASE) if status.source else None),

@@ -55,16 +55,20 @@ def fields_of(schema: Mapping[str, Any], given: Mapping[str, str], words: Server
     return h(
         "div",
         [
-            _field(f"{FIELD}{number}", (name, each if few else _without_choices(each)), name in required, given, words)
+            _field(f"{FIELD}{number}", (name, each, _choices(each, few=few)), name in required, given, words)
             for number, (name, each) in enumerate(properties.items())
         ],
     )
 
 
 def _field(
-    id_: str, property_: tuple[str, Mapping[str, Any]], is_required: bool, given: Mapping[str, str], words: ServerWords
+    id_: str,
+    property_: tuple[str, Mapping[str, Any], list[str] | None],
+    is_required: bool,
+    given: Mapping[str, str],
+    words: ServerWords,
 ) -> Html:
-    name, schema = property_
+    name, schema, choices = property_
     kind = _kind(schema)
     value = given.get(id_)
     if value is None:
@@ -74,7 +78,6 @@ def _field(
     mark = " *" if is_required else ""
     described = None if hint is None else f"{id_}-hint"
     label = h("label", f"{words.line(name)}{mark}", h("small", f" {kind}"), for_=id_)
-    choices = _choices(schema, kind)
     shared: dict[str, str | bool | None] = {"id": id_, "name": id_, "aria_describedby": described}
     control: Child
     if choices is not None and all(map(words.keeps, choices)):
@@ -88,11 +91,6 @@ def _field(
     else:
         control = h("textarea", f"\n{value or ''}", rows=3, spellcheck="false", **shared)
     return h("div", label, control, hint, class_="field")
-
-
-def _without_choices(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A property whose values are typed. Its kind stays."""
-    return {**{key: value for key, value in schema.items() if key != "enum"}, "type": schema.get("type", "string")}
 
 
 def _default(schema: Mapping[str, Any], kind: str, words: ServerWords) -> str | None:
@@ -135,7 +133,7 @@ def _value(name: str, text: str, kind: str) -> Any:
 
 def _json(name: str, text: str) -> Any:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_exact)
     except (ValueError, RecursionError) as error:
         raise WronglyFilled(f"{name}: no JSON: {error}") from None
     if nested_too_deep(value):
@@ -147,7 +145,7 @@ def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is no number of JSON")
 
 
-def _finite(text: str) -> float:
+def _exact(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text:.60} is too large")
@@ -181,10 +179,12 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) and kind in _PLAIN else "JSON"
 
 
-def _choices(schema: Mapping[str, Any], kind: str) -> list[str] | None:
+def _choices(schema: Mapping[str, Any], *, few: bool) -> list[str] | None:
+    """The values that are offered; None: they are typed. `few`: there are not too many in the whole form."""
+    kind = _kind(schema)
     if kind == "boolean":
         return ["true", "false"]
     values = [each for each in _list(schema.get("enum")) if isinstance(each, str)]
-    few = 0 < len(values) <= MOST_CHOICES and sum(map(len, values)) <= LARGEST_OFFER
-    plain = few and not any("\r" in each or "\n" in each for each in values)  # browsers change the ends of lines
-    return values if kind == "string" and plain else None
+    fits = 0 < len(values) <= MOST_CHOICES and sum(map(len, values)) <= LARGEST_OFFER
+    plain = fits and not any("\r" in each or "\n" in each for each in values)  # browsers change the ends of lines
+    return values if few and kind == "string" and plain else None

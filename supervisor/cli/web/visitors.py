@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from attrs import frozen
@@ -23,6 +23,9 @@ from attrs import frozen
 from mcp_nursery.supervisor.gateway import Principal, Refused, SessionKeys
 from mcp_nursery.supervisor.gateway.auth.principal import Authenticate
 from mcp_nursery.supervisor.gateway.http.exchange import HttpExchange
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 BROWSER: Final = "mcp_nursery_browser"
 """The cookie with the name of a browser; the port follows."""
@@ -142,9 +145,7 @@ class Visitors:
     def log_out(self, visitor: Visitor) -> None:
         """End a login here, for all who have its cookies."""
         if visitor.principal is not None:  # nothing else is a login, and nobody fills this
-            self._ended[visitor.login] = None
-            while len(self._ended) > MOST_ENDED:
-                self._ended.popitem(last=False)
+            remember(self._ended, visitor.login, None, MOST_ENDED)
 
     def _csrf(self, browser: str) -> str:
         secret = self._own_secret if self._keys is None else self._keys.derive(b"mcpn page forms")
@@ -158,6 +159,13 @@ class Visitors:
         """
         if not hmac.compare_digest(token.encode(), visitor.csrf.encode()) or visitor.is_new:
             raise Refused(HTTPStatus.FORBIDDEN, "this form is not of this page: load it again")
+
+
+def remember(latest: OrderedDict[K, V], key: K, value: V, most: int) -> None:
+    """Put something where the latest alone are kept, so many at most."""
+    latest[key] = value
+    while len(latest) > most:
+        latest.popitem(last=False)
 
 
 def check_origin(exchange: HttpExchange) -> None:
@@ -189,6 +197,8 @@ def cookie_name(name: str, exchange: HttpExchange) -> str:
 def set_cookie(exchange: HttpExchange, name: str, value: str, *, seconds: int | None = None, secure: bool) -> None:
     """Have the browser keep a cookie; without `seconds` until it is closed."""
     ends = "" if seconds is None else f"; Max-Age={seconds}"
+    # Lax: with Strict who follows a link from elsewhere would come as if never here, and be given another name. A link
+    # does nothing: acts are forms, which need the token of the browser and our own origin.
     exchange.answer_headers["set-cookie"] = (
         f"{cookie_name(name, exchange)}={value}; Path=/ui; HttpOnly; SameSite=Lax{ends}{'; Secure' if secure else ''}"
     )

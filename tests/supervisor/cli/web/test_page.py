@@ -1,10 +1,13 @@
 """The page over HTTP, as a browser without scripts uses it: what it shows, what may be done there and by whom."""
 
+from contextlib import asynccontextmanager
 from http import HTTPStatus
+from pathlib import Path
 
 import httpx2
 import pytest
 import trio
+from attrs import frozen
 from mcp.client import Client
 from mcp_types import Implementation
 
@@ -29,6 +32,25 @@ async def nobody(_scope):
 BROKEN = Life(refuses="no database here")
 
 
+@frozen
+class Tokens:
+    """A file of tokens, what reads it, and the tokens by name."""
+
+    path: Path
+    file: BearerTokenFile
+    made: dict[str, str]
+
+
+@asynccontextmanager
+async def guarded(tokens):
+    """A gateway with one server whose visitors need these tokens, and a browser."""
+    async with (
+        paged([spec(ScriptedServer())], authenticate=tokens.file.authenticate) as gateway,
+        browsing(gateway.origin) as browser,
+    ):
+        yield gateway, browser
+
+
 @pytest.fixture
 def tokens(tmp_path):
     """The file of three tokens: who may do everything, who may look, and who may act; and one for tools alone."""
@@ -37,7 +59,7 @@ def tokens(tmp_path):
         name: add_token(path, name, allow=allow)
         for name, allow in {"all": [], "looks": ["/ui"], "acts": ["/ui/act"], "calls": ["lab/*"]}.items()
     }
-    return path, made
+    return Tokens(path, BearerTokenFile(path), made)
 
 
 async def test_every_server_is_shown_and_who_is_in_trouble_stands_first():
@@ -351,12 +373,7 @@ async def test_the_name_of_a_program_is_cut():
 
 
 async def test_without_a_token_nothing_is_seen_and_nothing_done(tokens):
-    path, made = tokens
-    file = BearerTokenFile(path)
-    async with (
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
-        browsing(gateway.origin) as browser,
-    ):
+    async with guarded(tokens) as (_, browser):
         for where in ("/ui", "/ui/server?name=lab", "/ui/clients", "/ui/live?page=/", "/ui/tool?server=lab&tool=echo"):
             assert await browser.go(where) == 401
             assert "Token" in browser.text
@@ -366,25 +383,20 @@ async def test_without_a_token_nothing_is_seen_and_nothing_done(tokens):
         assert await browser.send("/ui/tool", fields | {"server": "lab", "tool": "echo", "sure": "yes"}) == 403
         assert await browser.send(action, fields | {"token": "wrong"}) == 401
         assert "No client has this token" in browser.text
-        assert await browser.press("Log in", token=made["calls"]) == 401
+        assert await browser.press("Log in", token=tokens.made["calls"]) == 401
         assert "needs --allow /ui" in browser.text
         assert await browser.press("Log in", token="x" * 5_000) == 401
-        assert await browser.press("Log in", token=made["looks"]) == 200
+        assert await browser.press("Log in", token=tokens.made["looks"]) == 200
         assert "Servers" in browser.text
-        assert made["looks"] not in str(browser.http.cookies)
+        assert tokens.made["looks"] not in str(browser.http.cookies)
         assert await browser.press("Log out looks") == 401
 
 
 async def test_who_may_look_may_not_act(tokens):
-    path, made = tokens
-    file = BearerTokenFile(path)
-    async with (
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
-        browsing(gateway.origin) as browser,
-    ):
+    async with guarded(tokens) as (gateway, browser):
         await gateway.supervisor.wait_connected("lab")
         await browser.go()
-        await browser.press("Log in", token=made["looks"])
+        await browser.press("Log in", token=tokens.made["looks"])
         await browser.go("/ui/server?name=lab")
         assert "disabled>Stop</button>" in browser.answer.text
         fields = browser.form("Log out looks")[1] | {"server": "lab", "sure": "yes"}
@@ -397,16 +409,11 @@ async def test_who_may_look_may_not_act(tokens):
 
 
 async def test_who_may_act_does(tokens):
-    path, made = tokens
-    file = BearerTokenFile(path)
-    async with (
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
-        browsing(gateway.origin) as browser,
-    ):
+    async with guarded(tokens) as (gateway, browser):
         await gateway.supervisor.wait_connected("lab")
         for name in ("acts", "all"):
             await browser.go()
-            await browser.press("Log in", token=made[name])
+            await browser.press("Log in", token=tokens.made[name])
             await browser.go("/ui/server?name=lab")
             await browser.press("Reconnect")
             await browser.press("Yes")
@@ -415,20 +422,15 @@ async def test_who_may_act_does(tokens):
 
 
 async def test_a_token_that_is_removed_opens_nothing_any_more(tokens):
-    path, made = tokens
-    file = BearerTokenFile(path)
-    async with (
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
-        browsing(gateway.origin) as browser,
-    ):
+    async with guarded(tokens) as (gateway, browser):
         await browser.go()
-        await browser.press("Log in", token=made["all"])
+        await browser.press("Log in", token=tokens.made["all"])
         async with following(browser, live_path(browser)) as messages:
             await gateway.supervisor.stop_server("lab")
             await messages.receive()
-            remove_token(path, "all")
-            file.reload()
-            gateway.application.end_clients(lambda client: client is not None and not file.holds(client))
+            remove_token(tokens.path, "all")
+            tokens.file.reload()
+            gateway.application.end_clients(lambda client: client is not None and not tokens.file.holds(client))
             with trio.fail_after(30):
                 while True:
                     try:
@@ -439,15 +441,12 @@ async def test_a_token_that_is_removed_opens_nothing_any_more(tokens):
 
 
 async def test_a_cookie_of_one_browser_is_none_of_another(tokens):
-    path, made = tokens
-    file = BearerTokenFile(path)
     async with (
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
-        browsing(gateway.origin) as browser,
+        guarded(tokens) as (gateway, browser),
         browsing(gateway.origin) as thief,
     ):
         await browser.go()
-        await browser.press("Log in", token=made["all"])
+        await browser.press("Log in", token=tokens.made["all"])
         await thief.go()
         name = f"mcp_nursery_token_{gateway.origin.rpartition(':')[2]}"
         thief.http.cookies.set(name, browser.http.cookies[name])
@@ -455,15 +454,12 @@ async def test_a_cookie_of_one_browser_is_none_of_another(tokens):
 
 
 async def test_who_logs_out_ends_the_login_for_all_who_have_its_cookies(tokens):
-    path, made = tokens
-    file = BearerTokenFile(path)
     async with (
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
-        browsing(gateway.origin) as browser,
+        guarded(tokens) as (gateway, browser),
         browsing(gateway.origin) as thief,
     ):
         await browser.go()
-        await browser.press("Log in", token=made["all"])
+        await browser.press("Log in", token=tokens.made["all"])
         thief.http.cookies.update(browser.http.cookies)
         assert await thief.go() == 200
         await browser.press("Log out all")
@@ -471,17 +467,14 @@ async def test_who_logs_out_ends_the_login_for_all_who_have_its_cookies(tokens):
 
 
 async def test_who_logs_out_ends_what_is_open_and_strangers_undo_nothing(tokens, monkeypatch):
-    path, made = tokens
     monkeypatch.setattr(visitors, "MOST_ENDED", 1)
-    file = BearerTokenFile(path)
     async with (
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
-        browsing(gateway.origin) as browser,
+        guarded(tokens) as (gateway, browser),
         browsing(gateway.origin) as thief,
         browsing(gateway.origin) as stranger,
     ):
         await browser.go()
-        await browser.press("Log in", token=made["all"])
+        await browser.press("Log in", token=tokens.made["all"])
         thief.http.cookies.update(browser.http.cookies)
         await thief.go()
         async with following(thief, live_path(thief).replace("feed=", "feed=x")) as messages:
@@ -514,44 +507,28 @@ async def test_a_visitor_has_few_documents_under_way(monkeypatch):
 
 
 async def test_a_login_ends_after_its_time(tokens, monkeypatch):
-    path, made = tokens
-    file = BearerTokenFile(path)
-    async with (
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
-        browsing(gateway.origin) as browser,
-    ):
+    async with guarded(tokens) as (_, browser):
         await browser.go()
-        assert await browser.press("Log in", token=made["all"]) == 200
+        assert await browser.press("Log in", token=tokens.made["all"]) == 200
         monkeypatch.setattr(visitors, "MOST_SECONDS", -1)
         assert await browser.go() == 401
 
 
 async def test_two_gateways_of_one_host_know_their_own_logins(tokens):
-    path, made = tokens
-    file = BearerTokenFile(path)
-    async with (
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as one,
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as two,
-        browsing(one.origin) as browser,
-    ):
+    async with guarded(tokens) as (one, browser), guarded(tokens) as (two, _):
         for origin in (one.origin, two.origin):
             browser.origin = origin
             await browser.go()
-            assert await browser.press("Log in", token=made["all"]) == 200
+            assert await browser.press("Log in", token=tokens.made["all"]) == 200
         browser.origin = one.origin
         assert await browser.go() == 200
 
 
 @pytest.mark.parametrize("foreign", ['a="', "b@c=1; d", "=; ;", 'x="\\"; y={"a": "b;c"}', "mcp_nursery_browser=short"])
 async def test_cookies_of_others_change_nothing(tokens, foreign):
-    path, made = tokens
-    file = BearerTokenFile(path)
-    async with (
-        paged([spec(ScriptedServer())], authenticate=file.authenticate) as gateway,
-        browsing(gateway.origin) as browser,
-    ):
+    async with guarded(tokens) as (gateway, browser):
         await browser.go()
-        await browser.press("Log in", token=made["all"])
+        await browser.press("Log in", token=tokens.made["all"])
         own = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
         async with httpx2.AsyncClient() as http:
             for whole in (f"{foreign}; {own}", f"{own}; {foreign}"):
