@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import copy_context
-from functools import wraps
+from functools import partial, wraps
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, TypeAlias
 
 import trio
 
-from .outcome import ThreadOutcome
+from .outcome import ThreadOutcome, run_in_scope
 from .signals import GRACE
 
 Callback: TypeAlias = Callable[..., Any]
@@ -94,18 +94,7 @@ def trio_callback(function: Callback) -> AwaitedCallback:
     async def called(*args: Any) -> Any:
         crossing, scope = _Crossing(), trio.CancelScope()
 
-        async def run() -> None:
-            outcome: ThreadOutcome[Any] = _cancelled()
-            try:
-                with scope:
-                    try:
-                        outcome = ThreadOutcome(await _result_of(function, args))
-                    except trio.Cancelled:
-                        raise
-                    except BaseException as error:
-                        outcome = ThreadOutcome(error=error)
-            finally:
-                crossing.finish(outcome)
+        run = partial(run_in_scope, partial(_result_of, function, args), scope, crossing.finish, _cancelled())
 
         def cancel() -> None:
             try:

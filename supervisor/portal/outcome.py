@@ -1,6 +1,9 @@
 """The outcome of something that runs in another thread."""
 
+from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
+
+import trio
 
 T = TypeVar("T")
 
@@ -19,3 +22,30 @@ class ThreadOutcome(Generic[T]):
         if self.error is not None:
             raise self.error
         return self.value  # type: ignore[return-value]  # there is no error
+
+
+async def run_in_scope(
+    function: Callable[[], Awaitable[T]],
+    scope: trio.CancelScope,
+    finish: Callable[[ThreadOutcome[T]], object],
+    cancelled: ThreadOutcome[T],
+) -> None:
+    """Run a function in a scope, and give its outcome on, whatever it is: once.
+
+    Args:
+        function: The function.
+        scope: The scope, by which it is cancelled from elsewhere.
+        finish: Is given the outcome.
+        cancelled: The outcome if it was cancelled.
+    """
+    outcome: ThreadOutcome[T] = cancelled
+    try:
+        with scope:
+            try:
+                outcome = ThreadOutcome(await function())
+            except trio.Cancelled:
+                raise
+            except BaseException as error:
+                outcome = ThreadOutcome(error=error)
+    finally:
+        finish(outcome)

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import trio
@@ -17,7 +18,7 @@ from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from ..supervisor import Supervisor
 from .deliveries import Deliveries
-from .outcome import ThreadOutcome
+from .outcome import ThreadOutcome, run_in_scope
 from .signals import Signal, Signals, ThreadSignal
 
 T = TypeVar("T")
@@ -220,20 +221,8 @@ class TrioThread:
         if self._is_ending or self.has_ended:
             request.finish(ThreadOutcome(error=SupervisorClosed()))
         else:
-            request.context.run(self._nursery.start_soon, self._perform, request)
-
-    async def _perform(self, request: ThreadRequest[Any]) -> None:
-        outcome: ThreadOutcome[Any] = ThreadOutcome(error=SupervisorClosed())
-        try:
-            with request.scope:
-                try:
-                    outcome = ThreadOutcome(await request.function())
-                except trio.Cancelled:
-                    raise
-                except BaseException as error:
-                    outcome = ThreadOutcome(error=error)
-        finally:
-            request.finish(outcome)
+            perform = partial(run_in_scope, cancelled=ThreadOutcome(error=SupervisorClosed()))
+            request.context.run(self._nursery.start_soon, perform, request.function, request.scope, request.finish)
 
 
 _RUNNING: "Final[weakref.WeakSet[TrioThread]]" = weakref.WeakSet()
