@@ -1,16 +1,22 @@
 """A supervisor with the server of these tests, in this loop and in a thread of its own."""
 
+import asyncio
 import sys
 from contextlib import asynccontextmanager
 from functools import partial
 
-from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport, open_supervisor
+import pytest
+
+from mcp_nursery.supervisor import Approval, RestartPolicy, ServerSpec, StdioTransport, open_supervisor
+from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.portal import open_supervisor_thread
 from mcp_nursery.supervisor.pytest_plugin import Faults
 
 from ...lab import PROGRAMS
 from ...lab.processes import next_state
 
+ALLOWED = {"approval_rules": ApprovalRules(allowed=["*"])}
+"""Options of a supervisor that asks nobody."""
 SOON = RestartPolicy(delays=[1.0] * 20)
 """Long enough for a framework, on a busy machine, to call a server that has just died."""
 
@@ -52,6 +58,37 @@ async def supervised_elsewhere(*, lazy=False, **options):
         if not lazy:
             await supervisor.wait_connected("agent")
         yield Agent(supervisor)
+
+
+async def cancelled_while_asked(begin):
+    """Begin a run of an agent, and cancel it while `approve` is asked: the tools whose question was taken back."""
+    asking, ended = asyncio.Event(), []
+
+    async def approve(request):
+        asking.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(request.tool.name)
+
+    async with asyncio.timeout(60), supervised_elsewhere(approve=approve) as supervisor:
+        task = asyncio.create_task(begin(supervisor))
+        await asking.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    return ended
+
+
+def approving():
+    """What was asked, and an `approve` that allows it."""
+    asked = []
+
+    async def approve(request):
+        asked.append((request.tool.name, dict(request.arguments)))
+        return Approval.ALLOW
+
+    return asked, approve
 
 
 @asynccontextmanager

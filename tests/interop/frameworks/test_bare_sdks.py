@@ -12,9 +12,7 @@ from google import genai
 from google.genai.types import HttpOptions
 from openai import AsyncOpenAI
 
-from mcp_nursery.supervisor.approval import ApprovalRules
-
-from .elsewhere import supervised_elsewhere, supervised_here
+from .elsewhere import ALLOWED, supervised_elsewhere, supervised_here
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +20,6 @@ PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "frameworks.md").read_tex
 LOOPS = {}
 exec(re.search(r"<!-- file: loops.py -->\n```python\n(.*?)```", PAGE, re.DOTALL)[1], LOOPS)
 
-ALLOWED = {"approval_rules": ApprovalRules(allowed=["*"])}
 OPENED = {"asyncio": supervised_elsewhere, "trio": supervised_here}
 DONE = "all is well"
 

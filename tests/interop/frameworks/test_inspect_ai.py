@@ -16,11 +16,10 @@ from inspect_ai.model import ChatMessageTool, ModelOutput, ModelUsage, get_model
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import ContentAudio, ContentImage, tool
 
-from mcp_nursery.supervisor import Approval, open_supervisor
-from mcp_nursery.supervisor.approval import ApprovalRules
+from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.integrations.inspect_ai import mcp_nursery_tools
 
-from .elsewhere import agent, supervised_elsewhere, supervised_here
+from .elsewhere import ALLOWED, agent, approving, supervised_elsewhere, supervised_here
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,7 +28,6 @@ pytestmark = [
 ]
 
 PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "frameworks.md").read_text()
-ALLOWED = {"approval_rules": ApprovalRules(allowed=["*"])}
 OPENED = {"asyncio": supervised_elsewhere, "trio": supervised_here}
 
 
@@ -222,12 +220,7 @@ def test_nobody_to_ask_is_an_error_of_the_call(backend):
 
 
 def test_approve_is_asked(backend):
-    asked = []
-
-    async def approve(request):
-        asked.append((request.tool.name, dict(request.arguments)))
-        return Approval.ALLOW
-
+    asked, approve = approving()
     (sample,), _ = evaluated(backend, ("mcp_agent_echo", {"text": "hi"}), options={"approve": approve})
     assert asked == [("mcp_agent_echo", {"text": "hi"})]
     assert "hi" in returns(sample)[0].text

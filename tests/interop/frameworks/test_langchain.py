@@ -11,15 +11,11 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, interrupt
 
-from mcp_nursery.supervisor import Approval
-from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.integrations.langchain import supervised_tools
 
-from .elsewhere import supervised_elsewhere
+from .elsewhere import ALLOWED, approving, cancelled_while_asked, supervised_elsewhere
 
 pytestmark = pytest.mark.slow
-
-ALLOWED = {"approval_rules": ApprovalRules(allowed=["*"])}
 
 
 def asks_for(*calls):
@@ -152,12 +148,7 @@ def test_nobody_to_ask_is_an_error_message():
 
 
 def test_approve_is_asked():
-    asked = []
-
-    async def approve(request):
-        asked.append((request.tool.name, dict(request.arguments)))
-        return Approval.ALLOW
-
+    asked, approve = approving()
     (message,) = asyncio.run(answered(("echo", {"text": "hi"}), options={"approve": approve}))
     assert asked == [("mcp_agent_echo", {"text": "hi"})]
     assert message.status == "success"
@@ -182,28 +173,11 @@ def test_an_interrupt_goes_before():
 
 
 def test_a_graph_that_is_cancelled_takes_its_call_back():
-    ended = []
+    async def begin(supervisor):
+        agent = graph(asks_for(("pid", {})), await supervised_tools(supervisor))
+        return await agent.ainvoke({"messages": [("user", "go")]})
 
-    async def main():
-        asking = asyncio.Event()
-
-        async def approve(request):
-            asking.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append(request.tool.name)
-
-        async with asyncio.timeout(60), supervised_elsewhere(approve=approve) as supervisor:
-            agent = graph(asks_for(("pid", {})), await supervised_tools(supervisor))
-            task = asyncio.create_task(agent.ainvoke({"messages": [("user", "go")]}))
-            await asking.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(main())
-    assert ended == ["mcp_agent_pid"]
+    assert asyncio.run(cancelled_while_asked(begin)) == ["mcp_agent_pid"]
 
 
 def test_a_call_without_a_tool_call_gives_the_content():

@@ -8,15 +8,12 @@ from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
 from agents.items import ToolCallOutputItem
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from mcp_nursery.supervisor import Approval
-from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.integrations.openai_agents import SupervisedMCPServer, function_tools
 
-from .elsewhere import supervised_elsewhere
+from .elsewhere import ALLOWED, approving, cancelled_while_asked, supervised_elsewhere
 
 pytestmark = pytest.mark.slow
 
-ALLOWED = {"approval_rules": ApprovalRules(allowed=["*"])}
 UNTRACED = RunConfig(tracing_disabled=True)
 
 
@@ -162,12 +159,7 @@ def test_nobody_to_ask_is_an_output():
 
 
 def test_approve_is_asked():
-    asked = []
-
-    async def approve(request):
-        asked.append((request.tool.name, dict(request.arguments)))
-        return Approval.ALLOW
-
+    asked, approve = approving()
     (item,) = asyncio.run(answered(("echo", {"text": "hi"}), options={"approve": approve}))
     assert asked == [("mcp_agent_echo", {"text": "hi"})]
     assert "hi" in text_of(item)
@@ -190,27 +182,10 @@ def test_the_approval_of_the_framework_goes_before():
 
 
 def test_a_run_that_is_cancelled_takes_its_call_back():
-    ended = []
+    async def begin(supervisor):
+        return await run(Scripted(("pid", {})), mcp_servers=[SupervisedMCPServer(supervisor)])
 
-    async def main():
-        asking = asyncio.Event()
-
-        async def approve(request):
-            asking.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append(request.tool.name)
-
-        async with asyncio.timeout(60), supervised_elsewhere(approve=approve) as supervisor:
-            task = asyncio.create_task(run(Scripted(("pid", {})), mcp_servers=[SupervisedMCPServer(supervisor)]))
-            await asking.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(main())
-    assert ended == ["mcp_agent_pid"]
+    assert asyncio.run(cancelled_while_asked(begin)) == ["mcp_agent_pid"]
 
 
 def test_prompts_are_those_of_all_servers():

@@ -9,15 +9,12 @@ from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.toolsets import WrapperToolset
 
-from mcp_nursery.supervisor import Approval, ConnectionLost
-from mcp_nursery.supervisor.approval import ApprovalRules
+from mcp_nursery.supervisor import ConnectionLost
 from mcp_nursery.supervisor.integrations.pydantic_ai import SupervisedToolset
 
-from .elsewhere import supervised_elsewhere
+from .elsewhere import ALLOWED, approving, cancelled_while_asked, supervised_elsewhere
 
 pytestmark = pytest.mark.slow
-
-ALLOWED = {"approval_rules": ApprovalRules(allowed=["*"])}
 
 
 def asks_for(*calls, seen=None):
@@ -171,12 +168,7 @@ def test_nobody_to_ask_is_an_answer():
 
 
 def test_approve_is_asked():
-    asked = []
-
-    async def approve(request):
-        asked.append((request.tool.name, dict(request.arguments)))
-        return Approval.ALLOW
-
+    asked, approve = approving()
     (part,) = asyncio.run(answered(("echo", {"text": "hi"}), options={"approve": approve}))
     assert asked == [("mcp_agent_echo", {"text": "hi"})]
     assert part.outcome == "success"
@@ -206,25 +198,7 @@ def test_instructions_are_the_preamble(given):
 
 
 def test_a_run_that_is_cancelled_takes_its_call_back():
-    ended = []
+    async def begin(supervisor):
+        return await Agent(asks_for(("pid", {})), toolsets=[SupervisedToolset(supervisor)]).run("go")
 
-    async def main():
-        asking = asyncio.Event()
-
-        async def approve(request):
-            asking.set()
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ended.append(request.tool.name)
-
-        async with asyncio.timeout(60), supervised_elsewhere(approve=approve) as supervisor:
-            agent = Agent(asks_for(("pid", {})), toolsets=[SupervisedToolset(supervisor)])
-            task = asyncio.create_task(agent.run("go"))
-            await asking.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(main())
-    assert ended == ["mcp_agent_pid"]
+    assert asyncio.run(cancelled_while_asked(begin)) == ["mcp_agent_pid"]
