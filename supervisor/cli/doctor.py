@@ -1,38 +1,45 @@
 """`mcp-nursery doctor`: one report about this machine, its files and its servers, to be pasted into a bug report.
 
 Strangers read it: of an entry it has the program and the names of variables, and neither arguments, values
-nor the path of a URL. All of it goes through one redactor that knows the secrets of every file, before it is shown.
+nor the path of a URL. Messages, which may quote an entry, have the names of its fields instead of their texts.
 """
 
 import os
 import platform
 import resource
+import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import trio
+from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.actors.process.command import INHERITED
+from mcp_nursery.actors.nurseries import open_bare_nursery
+from mcp_nursery.actors.process.command import INHERITED, host_environment
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.config.discovery import EntryOrigin, own_file, project_files, user_files
-from mcp_nursery.supervisor.config.loader import read_found
+from mcp_nursery.supervisor.config.loader import File, read_found
+from mcp_nursery.supervisor.config.value_sources import EnvFileError, read_env_file
 from mcp_nursery.supervisor.control.sockets import control_folder, names_of_hosts
 from mcp_nursery.supervisor.http_server.listening import bind_socket
 from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.security.redaction import Redactor
-from mcp_nursery.supervisor.security.secret_values import secrets_in
+from mcp_nursery.supervisor.security.secret_values import is_plain, secrets_in
 from mcp_nursery.supervisor.status import ServerStatus
+from mcp_nursery.supervisor.stderr import StderrLines
 from mcp_nursery.supervisor.storage.named import store_named
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
+from .entry_texts import EntryTexts
 from .failures import USAGE
 from .files import documents_of
 from .installation import describe_installation
@@ -57,16 +64,20 @@ def doctor(options: Options, *, start: bool, timeout: float) -> int:
         timeout: Seconds to wait for servers that are connecting.
     """
     config, problems = _read(options)
-    files, specs = _files(options)
+    files = _files(options)
     entries = run_async(partial(_entries, options, config.servers))
-    problems += [entry["error"] for entry in entries if entry["error"]]
     started = run_async(partial(_start, options, config, timeout if start else None))
-    for entry in entries:
-        entry["start"] = None if (found := started.get(entry["name"])) is None else _start_document(*found)
+    read = [file for _, file, _ in files if file is not None]
+    for entry, spec in zip(entries, config.servers, strict=True):
+        entry["start"] = None if (found := started.get(spec.name)) is None else _start_document(*found)
+        written = _written(read, spec, trusted=entry["trusted"])
+        shown = (value for value in (spec.name, spec.source, entry["starts"]) if value)
+        _leave_out(entry, EntryTexts.of(written, environ=os.environ, shown=shown))
+    problems += [entry["error"] for entry in entries if entry["error"]]
     report: Document = {
         "versions": _versions(),
         "paths": [_path(what, path) for what, path in _paths(options)],
-        "files": files,
+        "files": [_file(*each) for each in files],
         "servers": entries,
         "inherited": [name for name in INHERITED if name in os.environ],
         "hosts": _running(),
@@ -75,12 +86,13 @@ def doctor(options: Options, *, start: bool, timeout: float) -> int:
         "errors": problems,
         "warnings": list(config.warnings),
     }
-    shown = _redactor([*specs, *config.servers]).value(report)
+    redactor = _redactor([*(entry.spec for file in read for _, entry in file.entries), *config.servers])
+    report = redactor.value(report)
     if options.as_json:
-        write_json(shown)
+        write_json(report)
     else:
-        write_line("\n".join(map(_line, _lines(shown))))
-    return USAGE if problems else worked([status for status, _ in started.values()])
+        write_line("\n".join(map(_line, _lines(report))))
+    return USAGE if problems else worked([status for status, *_ in started.values()])
 
 
 def _read(options: Options) -> tuple[Config, list[str]]:
@@ -150,21 +162,29 @@ def _limit(which: int) -> list[int | None]:
 # -- files and entries ------------------------------------------------------------------------------------------------
 
 
-def _files(options: Options) -> tuple[list[Document], list[ServerSpec]]:
-    """Each file that is named, or that is found for any host, by itself; and the entries of all."""
+_Read: TypeAlias = tuple[EntryOrigin, File | None, Sequence[str]]
+
+
+def _files(options: Options) -> list[_Read]:
+    """Each file that is named, or that is found for any host, by itself, with its errors."""
     origins = [EntryOrigin(str(file)) for file in options.config]
     if not origins:
         origins = [*user_files(hosts=True), *(project_files(Path.cwd()) if options.project else ())]
-    documents: list[Document] = []
-    specs: list[ServerSpec] = []
+    found: list[_Read] = []
     for origin in origins:
         read, errors = read_found([origin])
-        entries = [(name, entry.spec) for file in read for name, entry in file.entries]
-        specs += [spec for _, spec in entries]
-        host = read[0].host if read else None
-        names = [name for name, _ in entries]
-        documents.append({"file": origin.file, "host": host, "servers": names, "errors": list(errors)})
-    return documents, specs
+        found.append((origin, read[0] if read else None, errors))
+    return found
+
+
+def _file(origin: EntryOrigin, file: File | None, errors: Sequence[str]) -> Document:
+    names = [] if file is None else [name for name, _ in file.entries]
+    return {
+        "file": origin.file,
+        "host": None if file is None else file.host,
+        "servers": names,
+        "errors": list(errors),
+    }
 
 
 async def _entries(options: Options, specs: Sequence[ServerSpec]) -> list[Document]:
@@ -185,14 +205,44 @@ def _entry(spec: ServerSpec, *, trusted: bool) -> Document:
 
 
 def _program(transport: Any) -> str | None:
-    """The program, the image or the machine: an argument, or the path of a URL, may be a secret by itself."""
+    """The program, the image or the machine: an argument, or the path of a URL, may be a secret by itself. So may what
+    stands in the place of a program and is none."""
     text: str = getattr(transport, "command", None) or getattr(transport, "image", None) or ""
     if text:
-        return text.split(maxsplit=1)[0]
+        whole_or_first = (text, text.split(maxsplit=1)[0])
+        return next((each for each in whole_or_first if shutil.which(each)), None) or _if_plain(whole_or_first[1])
     try:
         return urlsplit(getattr(transport, "url", "")).hostname
     except ValueError:
         return None
+
+
+def _if_plain(text: str) -> str:
+    return text if is_plain(text) else "(not shown)"
+
+
+# -- secrets ----------------------------------------------------------------------------------------------------------
+
+
+def _written(files: Iterable[File], spec: ServerSpec, *, trusted: bool) -> Iterator[Mapping[str, Any]]:
+    """All that stands in the entries of a server, and in what else is given to it: a file of variables, the whole
+    environment."""
+    for entry in (entry for file in files for name, entry in file.entries if name == spec.name):
+        yield {**entry.spec.extra, **entry.own}
+        if entry.own.get("inheritEnv") is True:
+            yield {"env": host_environment()}
+    path = spec.transport.env_file_path() if isinstance(spec.transport, DeferredTransport) else None
+    if path is not None and trusted:
+        with suppress(EnvFileError):  # an error of the entry, which has been said
+            yield {"env": read_env_file(path).variables}
+
+
+def _leave_out(entry: Document, texts: EntryTexts) -> None:
+    """Have the messages about a server say the names of fields in the place of what stands in them."""
+    for document in (entry, entry["start"] or {}):
+        for name in {"error", "blocked", "stderr"} & document.keys():
+            said: str | list[str] | None = document[name]
+            document[name] = [*map(texts.leave_out, said)] if isinstance(said, list) else said and texts.leave_out(said)
 
 
 def _redactor(specs: Iterable[ServerSpec]) -> Redactor:
@@ -205,19 +255,30 @@ def _redactor(specs: Iterable[ServerSpec]) -> Redactor:
 
 # -- a start ----------------------------------------------------------------------------------------------------------
 
-_Started: TypeAlias = tuple[ServerStatus, float | None]
+_Started: TypeAlias = tuple[ServerStatus, float | None, Sequence[str]]
+"""The status of a server when it had settled, the seconds until then, and what it wrote first to standard error."""
 
 
 async def _start(options: Options, config: Config, timeout: float | None) -> Mapping[str, _Started]:
-    """Each server when it had settled, and the seconds until then. None of those that are blocked is started; without
-    a time limit none at all."""
+    """The starts of the servers, also of those that wait for a first call. None of those that are blocked is started;
+    without a time limit none at all."""
     if timeout is None or not config.servers:
         await trio.lowlevel.checkpoint()
         return {}
     AHEAD.set(False)  # nothing is called
     begun = trio.current_time()
     took: dict[str, float] = {}
-    async with open_supervisor(config, state=options.state, gate=0.0) as supervisor, supervisor.events() as events:
+    said: dict[str, list[str]] = {}
+    eager = config.with_each(lambda spec: evolve(spec, lazy=False))
+    async with (
+        open_supervisor(eager, state=options.state, gate=0.0) as supervisor,
+        supervisor.events() as events,
+        AsyncExitStack() as stack,
+        open_bare_nursery() as nursery,
+    ):
+        for spec in config.servers:
+            lines = await stack.enter_async_context(supervisor.stderr(spec.name))
+            nursery.start_soon(_read_lines, lines, said.setdefault(spec.name, []))
 
         async def look() -> Sequence[ServerStatus]:
             return supervisor.status()
@@ -226,17 +287,30 @@ async def _start(options: Options, config: Config, timeout: float | None) -> Map
             took.update({status.name: trio.current_time() - begun for status in new})
 
         statuses = await settle(look, events.receive, report, timeout)
-    return {status.name: (status, took.get(status.name)) for status in statuses}
+        nursery.cancel_scope.cancel()
+    return {status.name: (status, took.get(status.name), said[status.name]) for status in statuses}
 
 
-def _start_document(status: ServerStatus, took: float | None) -> Document:
+async def _read_lines(lines: StderrLines, said: list[str]) -> None:
+    """Read the first lines of a server."""
+    try:
+        while len(said) < _STDERR_LINES:
+            said.append(await lines.receive())
+    except trio.Cancelled:
+        with suppress(trio.WouldBlock, trio.EndOfChannel):
+            while len(said) < _STDERR_LINES:
+                said.append(lines.receive_nowait())
+        raise
+
+
+def _start_document(status: ServerStatus, took: float | None, said: Sequence[str]) -> Document:
     late = status.state is ServerState.CONNECTING
     return {
         "state": status.state.value,
         "seconds": None if took is None else round(took, 3),
         "tools": status.tool_count,
         "error": status.error or ("still connecting" if late else None),
-        "stderr": (status.stderr_tail or "").splitlines()[:_STDERR_LINES],
+        "stderr": list(said),
     }
 
 

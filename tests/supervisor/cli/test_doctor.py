@@ -82,3 +82,60 @@ def test_no_secret_is_shown(cli, config, tmp_path, monkeypatch, options):
     assert [secret for secret in SECRETS if secret in ran.out + ran.err] == []
     if "--json" in options:
         assert ran.json["servers"]
+
+
+def test_what_is_plain_is_left_out_of_messages_as_well(cli, config, tmp_path, monkeypatch):
+    monkeypatch.setenv("DOCTOR_WORD", "zebra")
+    monkeypatch.setenv("DOCTOR_PIN", "4711")
+    pem = tmp_path / "variables"
+    pem.write_text("WORD=giraffe\n")
+    says = (
+        "import os, sys; print(*sys.argv[2:], *map(os.environ.get, os.environ['NAMES'].split()), file=sys.stderr);"
+        "sys.exit(3)"
+    )
+    key = "-----BEGIN KEY-----\nplainline\nAbCdEfGhIjKlMnOp\n-----END KEY-----"
+    env = {
+        "NAMES": "A B C D E WORD",
+        "A": "hunter",
+        "B": "${DOCTOR_WORD}",
+        "C": "${DOCTOR_PIN}",
+        "D": "${DOCTOR_NOWHERE:-walrus}",
+        "E": key,
+    }
+    local = {
+        "command": sys.executable,
+        "args": ["-c", says, "-", "--pass", "badger", "-pferret"],
+        "env": env,
+        "envFile": str(pem),
+        "restartDelays": [],
+    }
+    line = {"command": "mcp-program-otter --token weasel"}
+    swapped = {"command": "TOKEN=Zq7vK2mXw9Lp4Rt8 program"}
+    remote = {"type": "http", "url": "http://127.0.0.1:1/hooks/lynx", "headers": {"X-User": "ocelot"}}
+    file = config(local=local, line=line, swapped=swapped, remote={**remote, "restartDelays": []})
+    words = ["zebra", "4711", "giraffe", "hunter", "walrus", "badger", "ferret", "weasel", "lynx", "ocelot"]
+    words += ["plainline", "AbCdEfGhIjKlMnOp", "Zq7vK2m"]
+    for form in ["--json"], []:
+        ran = cli("doctor", "--config", file, *form)
+        assert [word for word in words if word in ran.out + ran.err] == []
+    started = {each["name"]: each["start"] for each in cli("doctor", "--config", file, "--json").json["servers"]}
+    said = "\n".join(started["local"]["stderr"])
+    for place in "env.A", "env.B", "env.D", "env.E", "env.WORD", "args.5":
+        assert f"[{place}]" in said
+
+
+def test_an_entry_of_a_project_that_is_blocked_says_no_argument(cli, config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config(".mcp.json", lab={**LAB, "args": [*LAB["args"], "badger"], "env": {"A": "hunter"}})
+    ran = cli("doctor", "--no-start", "--json")
+    assert ran.json["servers"][0]["blocked"]
+    assert "badger" not in ran.out
+    assert "hunter" not in ran.out
+
+
+def test_the_first_lines_are_shown_and_a_lazy_server_is_started(cli, config):
+    says = "import sys; [print(n, file=sys.stderr) for n in range(1000, 1900)]; sys.exit(3)"
+    entry = {"command": sys.executable, "args": ["-c", says], "restartDelays": [], "lazy": True}
+    (server,) = cli("doctor", "--config", config(lab=entry), "--json").json["servers"]
+    assert server["start"]["state"] == "failed"
+    assert server["start"]["stderr"] == ["[args.1]", *map(str, range(1001, 1010))]

@@ -1,0 +1,163 @@
+"""The texts of entries, which a report for strangers leaves out of all messages. Pure.
+
+A redactor leaves plain words where they stand, so that errors can be read: in a report any text of an entry may be the
+secret, a password that is a word, a number of four digits. So each of them is replaced by the name of its field, as a
+whole and in its parts: `[env.API_KEY]`. Errors still say which field they are about.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, cast
+from urllib.parse import unquote, unquote_plus
+
+from attrs import define, field
+
+from mcp_nursery.actors.process.command import INHERITED
+from mcp_nursery.supervisor.config.entry import ENTRY_KEYS
+from mcp_nursery.supervisor.config.variables import PLACE_VARIABLES, UnresolvedVariable, expand, variables_in
+from mcp_nursery.supervisor.security.redaction import Redactor
+from mcp_nursery.supervisor.security.secret_values import is_secret, secrets_of_value
+
+SHORTEST: Final = 3
+"""Characters of a text that is looked for: fewer stand everywhere, and keep no secret."""
+_ALONE: Final = 6
+"""Characters from which on it is looked for within words, too."""
+
+_FIELDS: Final = ("command", "image", "args", "cwd", "url", "env", "envFile", "headers", "headersHelper", "auth")
+"""The fields of an entry with texts that only its server is meant to see. So are those that nobody knows."""
+
+_ORDINARY: Final = re.compile(
+    r"all|any|auto|cli|cmd|critical|debug|default|dev|development|docker|error|exec|false|file|html|https?|info|json|"
+    r"latest|local|localhost|log|main|mcp|mcp-server|node|none|npm|npx|null|oauth|off|python3?|run|serve|server|silent|"
+    r"sse|start|stdio|test|text|trace|true|uvx|verbose|warn|warning|yes|"
+    r"--[a-z]+(?:-[a-z]+)*|\d{1,3}",
+    re.IGNORECASE,
+)
+"""Words that messages need, and that give nobody away, names of options, and small numbers. Under the name of a secret
+they are left out, too."""
+
+_BETWEEN: Final = re.compile(r"[\s=;,&?@#|!<>(){}\[\]\"'`]+|:(?!//)|://")
+"""The characters between the parts of a text, which a program may print by themselves."""
+_CUT: Final = re.compile(r"\S+…$")
+"""The end of a message that was too long: half of a text is not found."""
+
+
+@define
+class EntryTexts:
+    """The texts of some entries, by which they are left out of messages."""
+
+    _hidden: "_Index" = field(repr=False)
+    _shown: "_Index" = field(repr=False)
+    _redactor: Redactor
+
+    @classmethod
+    def of(
+        cls, entries: Iterable[Mapping[str, Any]], *, environ: Mapping[str, str], shown: Iterable[str] = ()
+    ) -> "EntryTexts":
+        """The texts of these entries.
+
+        Args:
+            entries: Each in our words, unresolved. A field of another name is left out, too.
+            environ: The environment, for which variables in them may stand.
+            shown: Texts that are not left out where they stand whole, as names of servers and files.
+        """
+        public = dict.fromkeys(shown, "")
+        names: dict[str, str] = {}
+        secrets: set[str] = set()
+        for place, name, text in chain.from_iterable(_texts(entry, environ) for entry in entries):
+            secrets |= secrets_of_value(name, text)
+            is_told = is_secret(name, text)
+            for part in _parts(text):
+                if len(part) >= SHORTEST and part not in public and (is_told or _ORDINARY.fullmatch(part) is None):
+                    names.setdefault(part, place)
+        return cls(_Index.of(names), _Index.of(public), Redactor.of(secrets - public.keys()))
+
+    def leave_out(self, text: str) -> str:
+        """The message with the names of fields in the place of their texts."""
+        text = _CUT.sub("…", text)
+        shown = [(start, end) for start, end, _ in self._shown.found_in(text)]
+        pieces: list[str] = []
+        done = 0
+        for start, end, place in self._hidden.found_in(text):
+            if any(first <= start and end <= last for first, last in shown):
+                continue
+            if start >= done:
+                pieces += (text[done:start], f"[{place}]")
+            done = max(done, end)
+        return self._redactor.text("".join((*pieces, text[done:])))
+
+
+@define
+class _Index:
+    """Texts by their first characters, the longest first, each with what it stands for."""
+
+    _by_beginning: Mapping[str, Sequence[tuple[str, str]]]
+
+    @classmethod
+    def of(cls, texts: Mapping[str, str]) -> "_Index":
+        found: dict[str, list[tuple[str, str]]] = {}
+        for text in sorted(texts, key=len, reverse=True):
+            found.setdefault(text[:SHORTEST], []).append((text, texts[text]))
+        return cls(found)
+
+    def found_in(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """The longest text at each place: where it begins and ends, and what it stands for. They may overlap."""
+        for start in range(len(text) - SHORTEST + 1):
+            for each, place in self._by_beginning.get(text[start : start + SHORTEST], ()):
+                end = start + len(each)
+                if text.startswith(each, start) and (len(each) >= _ALONE or _is_alone(text, start, end)):
+                    yield start, end, place
+                    break
+
+
+def _is_alone(text: str, start: int, end: int) -> bool:
+    return not (text[start - 1 : start].isalnum() or text[end : end + 1].isalnum())
+
+
+def _texts(entry: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Each text of an entry, and what variables in it stand for: its place, the name that it goes by, and itself."""
+    env = entry.get("env")
+    own: Mapping[str, object] = cast("Mapping[str, object]", env) if isinstance(env, Mapping) else {}
+
+    def find(variable: str) -> str | None:
+        value = own.get(variable, environ.get(variable.removeprefix("env:")))
+        return value if isinstance(value, str) else None
+
+    for key, value in entry.items():
+        for place, name, text in _leaves(key, key, value) if key in _FIELDS or key not in ENTRY_KEYS else ():
+            yield place, name, text
+            for inner in variables_in(text):
+                variable, _, default = inner.partition(":-")
+                variable = variable.removeprefix("env:")
+                yield place, variable, default
+                if variable not in (*INHERITED, *PLACE_VARIABLES):
+                    yield place, variable, environ.get(variable, "")
+            try:
+                yield place, name, expand(text, find)
+            except UnresolvedVariable:
+                continue
+
+
+def _leaves(place: str, name: str, value: object) -> Iterator[tuple[str, str, str]]:
+    if isinstance(value, Mapping):
+        for key, part in cast("Mapping[str, object]", value).items():
+            yield from _leaves(f"{place}.{key}", key, part)
+    elif isinstance(value, (list, tuple)):
+        for number, part in enumerate(cast("Sequence[object]", value)):
+            yield from _leaves(f"{place}.{number}", name, part)
+    elif isinstance(value, str) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        yield place, name, str(value)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The text, its lines, its words, and the parts of those that are paths of a URL or options with their values."""
+    yield from (text, text.strip(), " ".join(text.split()))
+    yield from (line.strip() for line in text.splitlines())
+    yield from text.split()
+    for word in _BETWEEN.split(text):
+        yield from (word, word.rstrip("."), unquote(word), unquote_plus(word))
+        if "://" in text:
+            yield from (unquote(segment) for segment in word.split("/"))
+        if word.startswith("-") and not word.startswith("--"):
+            yield word[2:]  # -pPASSWORD
