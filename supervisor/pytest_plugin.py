@@ -67,19 +67,20 @@ class Faults:
         self._stopped: set[int] = set()
 
     def kill(self, supervisor: "AnySupervisor", server: str) -> None:
-        """End its process, or the life of a scripted server, as a crash does."""
+        """End its process with all that it has started, or the life of a scripted server, as a crash does."""
         scripted = _scripted(supervisor, server)
         if scripted is None:
-            os.kill(_pid(supervisor, server), signal.SIGKILL)
+            os.killpg(_pid(supervisor, server), signal.SIGKILL)
         else:
             scripted.crash()
 
     def hang(self, supervisor: "AnySupervisor", server: str) -> None:
-        """Have it answer nothing any more. A process is stopped until it is killed, or the test ends."""
+        """Have it answer nothing any more. A process is stopped with all that it has started, until it is killed or the
+        test ends: behind `npx` or `uv run` another is the server."""
         scripted = _scripted(supervisor, server)
         if scripted is None:
             pid = _pid(supervisor, server)
-            os.kill(pid, signal.SIGSTOP)
+            os.killpg(pid, signal.SIGSTOP)
             self._stopped.add(pid)
         else:
             scripted.hang()
@@ -99,7 +100,7 @@ class Faults:
         """Have processes go on that were stopped: they end with their supervisor."""
         for pid in self._stopped:
             try:
-                os.kill(pid, signal.SIGCONT)
+                os.killpg(pid, signal.SIGCONT)
             except ProcessLookupError:
                 continue
 
@@ -112,6 +113,7 @@ def _scripted(supervisor: "AnySupervisor", server: str) -> "ScriptedServer | Non
 
 
 def _pid(supervisor: "AnySupervisor", server: str) -> int:
+    """The process of a server, which leads a group: each is started in a session of its own."""
     pid = next((status.pid for status in supervisor.status() if status.name == server), None)
     if pid is None:
         raise ValueError(f"{server} has no process now")

@@ -45,6 +45,18 @@ def test_processes_are_killed_and_hang(mcp_supervisor, mcp_faults):
         with pytest.raises(ValueError, match="scripted"):
             mcp_faults.garbage(supervisor, "b")
 
+def test_a_server_behind_a_wrapper_hangs_and_is_killed(mcp_supervisor, mcp_faults):
+    import sys
+    wrapped = StdioTransport("/bin/sh", ["-c", '"$0" -I -S "$1"; true', sys.executable, {lab!r}])
+    with mcp_supervisor([ServerSpec("a", wrapped, policy=SOON)]) as supervisor:
+        supervisor.wait_connected("a")
+        mcp_faults.hang(supervisor, "a")
+        with pytest.raises(CallTimeout):
+            supervisor.call_tool("mcp_a_pid", timeout=0.2)
+        with supervisor.events() as events:
+            mcp_faults.kill(supervisor, "a")
+            assert any("waiting" == getattr(each, "new", 0) for each in events)
+
 def test_a_mapping_of_names(mcp_supervisor, mcp_server):
     with mcp_supervisor({{"lab": mcp_server(), "other": real().transport}}) as supervisor:
         assert [status.name for status in supervisor.status()] == ["lab", "other"]
@@ -96,7 +108,7 @@ def run(pytester):
 
 @pytest.mark.slow
 def test_the_fixtures_do_what_they_say(run):
-    run(PLAIN).assert_outcomes(passed=6)
+    run(PLAIN).assert_outcomes(passed=7)
 
 
 @pytest.mark.slow
