@@ -320,16 +320,33 @@ class ServerActor:
 
     async def _work(self, connection: "Connection") -> None:
         """Start calls as soon as there is room for them."""
+        handler = partial(self._start_at_rest, connection)
         with self._working:
             while True:
-                room = await connection.room(self._max_in_flight)
-                batch = await self._mailbox.take(room)
-                if self._stopping:  # handed over in the moment of the stop
-                    self._refuse(batch)
-                else:
-                    self._refresh.note_calls(batch)
-                    connection.submit([call for call in batch if not call.slot.decided])
-                del batch  # nothing of a call, which may be large, is kept here until the next one comes
+                await connection.room(self._max_in_flight)
+                # Nothing of a call, which may be large, is kept here until the next one comes.
+                self._start(connection, await self._mailbox.take(room=partial(self._room, connection), handler=handler))
+
+    def _room(self, connection: "Connection") -> int:
+        return self._max_in_flight - connection.in_flight
+
+    def _start_at_rest(self, connection: "Connection", calls: Sequence[Request]) -> bool:
+        """Start calls that are handed over, if there is room: one place is left for a call that wakes `_work`."""
+        if self._stopping or len(calls) >= self._room(connection):
+            return False
+        self._start(connection, calls)
+        return True
+
+    def _start(self, connection: "Connection", calls: Sequence[Request]) -> None:
+        if self._stopping:  # handed over in the moment of the stop
+            self._refuse(calls)
+            return
+        self._refresh.note_calls(calls)
+        try:
+            connection.submit([call for call in calls if not call.slot.decided])
+        except Exception:
+            self._refuse(calls)  # those that the connection does not know by now
+            raise
 
     async def _follow_control(self, connection: "Connection", callbacks: trio.Nursery) -> None:
         """Give up abandoned calls, and continue those that the server answered with requests for input."""

@@ -52,8 +52,10 @@ class RouterActor:
         Raises:
             trio.BrokenResourceError: The router has ended.
         """
+        if self._mailbox.hand_over([calls]):  # no checkpoint: the one that follows is the wait for the outcome
+            return
         try:
-            self._mailbox.put_nowait(calls)  # no checkpoint: the one that follows is the wait for the outcome
+            self._mailbox.put_nowait(calls)
         except trio.WouldBlock:
             await self._mailbox.put(calls)
 
@@ -61,7 +63,7 @@ class RouterActor:
         """Route until cancelled. Calls that wait then come back unrouted."""
         try:
             while True:
-                self._hand_on(await self._mailbox.take(_PASS))
+                self._hand_on(await self._mailbox.take(_PASS, handler=self._handle))
                 while self._calls:
                     await trio.lowlevel.checkpoint()
                     self._hand_on(())
@@ -74,12 +76,34 @@ class RouterActor:
         """The fill of the router's mailbox."""
         return self._mailbox.statistics()
 
+    def _handle(self, messages: Sequence[Sequence[Request]]) -> bool:
+        """Hand calls over without a pass. Others wait for one, before which their woken owners run."""
+        calls = [call for message in messages for call in message]
+        if len(calls) > _PASS:
+            return False
+        rest = [call for _, batch in self._hand_over(calls) for call in batch]
+        if rest:
+            self._mailbox.put_nowait(rest)
+        return True
+
     def _hand_on(self, messages: Sequence[Sequence[Request]]) -> None:
         """One pass."""
         for calls in messages:
             self._calls.extend(calls)
-        for _ in range(min(_PASS, len(self._calls))):
-            call = self._calls.popleft()
+        taken = [self._calls.popleft() for _ in range(min(_PASS, len(self._calls)))]
+        for mailbox, batch in self._hand_over(taken):
+            for call in batch:
+                try:
+                    mailbox.put_nowait(call)
+                except trio.WouldBlock:
+                    call.slot.resolve(Busy())
+                except trio.BrokenResourceError:
+                    call.slot.resolve(Unrouted())
+
+    def _hand_over(self, calls: Sequence[Request]) -> list[tuple[Mailbox[Request], list[Request]]]:
+        """Hand calls over to owners at rest, with one write each. Those of other owners are returned, in order."""
+        batches: dict[Mailbox[Request], list[Request]] = {}
+        for call in calls:
             slot, route = call.slot, self._routes.get(call.server)
             if slot.decided:
                 continue
@@ -90,9 +114,5 @@ class RouterActor:
                 slot.resolve(Unrouted())
                 continue
             slot.route(owner.incarnation, owner.control)
-            try:
-                owner.mailbox.put_nowait(call)
-            except trio.WouldBlock:
-                slot.resolve(Busy())
-            except trio.BrokenResourceError:
-                slot.resolve(Unrouted())
+            batches.setdefault(owner.mailbox, []).append(call)
+        return [(mailbox, batch) for mailbox, batch in batches.items() if not mailbox.hand_over(batch)]

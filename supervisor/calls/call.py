@@ -391,6 +391,8 @@ class ActiveCall(ABC, Generic[F, R]):
                 hand_on(message)
             else:
                 await self.servers.router.submit([message])
+            if message.slot.decided:  # at once, and there is no wait for its outcome
+                await trio.lowlevel.cancel_shielded_checkpoint()
             if not attentive:
                 return await message.slot.wait(self.on_said)
             with self._attention(idle):

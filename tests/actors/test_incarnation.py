@@ -316,7 +316,7 @@ def test_a_call_and_a_stop_in_the_same_instant(calls, drain):
             await seen.connected.wait()
             await wait_all_tasks_blocked()
             for number in range(calls):
-                seen.send(number, "ignore")
+                seen.send(number, "ignore", hand_over=False)
             seen.actor.stop(drain=drain)
             await seen.ended.wait()
             await wait_all_tasks_blocked()
@@ -324,6 +324,22 @@ def test_a_call_and_a_stop_in_the_same_instant(calls, drain):
 
     for _ in range(20):
         trio.run(once, clock=MockClock(autojump_threshold=0))
+
+
+async def test_a_call_that_was_handed_over_before_the_stop_has_its_time(autojump_clock):
+    async with living(ScriptedServer(tools={"two": sleeps(2)})) as seen:
+        await seen.connected.wait()
+        await wait_all_tasks_blocked()
+        seen.send("before", "two")
+        seen.actor.stop(drain=3)
+        seen.send("after", "two")
+        await wait_all_tasks_blocked()
+        with pytest.raises(trio.BrokenResourceError):
+            seen.send("late", "two")
+        await seen.ended.wait()
+    at, outcome, delivery = seen.outcomes["before"]
+    assert (at, type(outcome), delivery) == (2, Answered, Delivery.ANSWERED)
+    assert seen.outcomes["after"] == (0, TOLD, Delivery.NOT_SENT)
 
 
 def test_a_call_and_a_loss_in_the_same_instant():

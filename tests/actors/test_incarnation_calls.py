@@ -9,6 +9,7 @@ from mcp_nursery.actors.incarnation import ServerActor
 from mcp_nursery.actors.messages import Connected, Ended, Ending, Opened, Refreshed
 from mcp_nursery.actors.outcomes import Answered, Unlisted
 from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.actors.session.connection import Connection
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..lab.actors import SETTINGS, Seen, ignore, living, sleeps
@@ -49,6 +50,22 @@ async def test_no_more_than_the_limit_are_at_the_server_and_every_place_that_is_
         ends = [seen.outcomes[number][0] for number in range(9)]
         # one place is held for ten seconds, the other two do one call a second
         assert ends == [10, 1, 1, 2, 2, 3, 3, 4, 4]
+
+
+async def test_a_crash_in_a_call_that_is_handed_over_gives_it_an_outcome_and_is_no_error_of_its_caller(
+    autojump_clock, monkeypatch
+):
+    def crash(*_arguments):
+        raise LookupError("a bug of ours")
+
+    async with living(ScriptedServer()) as seen:
+        await seen.connected.wait()
+        await wait_all_tasks_blocked()
+        monkeypatch.setattr(Connection, "submit", crash)
+        seen.send("a")
+        await seen.ended.wait()
+    assert seen.reason.loss.message == "crashed: LookupError('a bug of ours')"
+    assert seen.outcomes["a"][2] is Delivery.NOT_SENT
 
 
 async def test_places_are_freed_by_callers_who_give_up(autojump_clock):

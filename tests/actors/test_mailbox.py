@@ -8,8 +8,10 @@ import ast
 import itertools
 import logging
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 
 import attrs
@@ -185,6 +187,141 @@ async def test_closing_under_a_reader_that_was_just_handed_a_message_loses_it_no
         mailbox.put_nowait(2)
         left = mailbox.close()
     assert taken + left == [1, 2]
+
+
+# --- Mailbox: handing over -------------------------------------------------------------------------------------------
+
+
+WHOSE: ContextVar[str] = ContextVar("WHOSE")
+
+
+@asynccontextmanager
+async def reading(mailbox: Mailbox[int], handler: Callable[[Sequence[int]], bool]) -> AsyncIterator[list[list[int]]]:
+    """A reader at rest, in a context of its own; gives the batches that it has taken."""
+    batches: list[list[int]] = []
+
+    async def read() -> None:
+        WHOSE.set("reader")
+        while True:
+            batches.append(await mailbox.take(handler=handler))
+
+    async with tasks() as nursery:
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        yield batches
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_reader_at_rest_handles_what_is_handed_over_at_once_in_its_own_context():
+    mailbox, handled = Mailbox[int](4), []
+
+    def handle(messages: Sequence[int]) -> bool:
+        handled.append((*messages, WHOSE.get()))
+        return True
+
+    WHOSE.set("writer")
+    async with reading(mailbox, handle) as batches:
+        assert mailbox.hand_over([1, 2])
+        assert handled == [(1, 2, "reader")]
+        assert mailbox.hand_over([3])
+        assert handled == [(1, 2, "reader"), (3, "reader")]
+    assert batches == []
+
+
+async def test_what_waits_goes_before_what_is_handed_over():
+    mailbox, handled = Mailbox[int](4), []
+
+    def handle(messages: Sequence[int]) -> bool:
+        handled.extend(messages)
+        return True
+
+    assert not mailbox.hand_over([0])  # nobody reads
+    async with reading(mailbox, handle) as batches:
+        mailbox.put_nowait(1)
+        assert not mailbox.hand_over([2])
+        mailbox.put_nowait(2)
+        await wait_all_tasks_blocked()
+        assert batches == [[1, 2]]
+        assert mailbox.hand_over([3])
+    assert handled == [3]
+
+
+async def test_a_handler_that_cannot_take_them_leaves_them_to_the_writer_and_may_take_others():
+    mailbox = Mailbox[int](4)
+    async with reading(mailbox, lambda messages: len(messages) < 2) as batches:
+        assert not mailbox.hand_over([1, 2])
+        assert mailbox.hand_over([3])
+    assert batches == []
+
+
+async def test_a_handler_leaves_messages_in_its_own_mailbox():
+    mailbox = Mailbox[int](4)
+
+    def handle(messages: Sequence[int]) -> bool:
+        assert not mailbox.hand_over(messages)  # it is not at rest
+        mailbox.put_nowait(messages[0])
+        return True
+
+    async with reading(mailbox, handle) as batches:
+        assert mailbox.hand_over([1])
+        assert not mailbox.hand_over([2])
+    assert batches == [[1]]
+
+
+async def test_a_handler_that_crashes_crashes_its_reader_and_no_writer():
+    mailbox = Mailbox[int](4)
+
+    def handle(_messages: Sequence[int]) -> bool:
+        raise LookupError("a bug of ours")
+
+    async def read() -> None:
+        with pytest.raises(LookupError):
+            await mailbox.take(handler=handle)
+
+    async with tasks() as nursery:
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        assert mailbox.hand_over([1])
+
+
+async def test_nothing_is_handed_over_once_a_mailbox_is_closed():
+    mailbox = Mailbox[int](4)
+
+    async def read() -> None:
+        with pytest.raises(trio.ClosedResourceError):
+            await mailbox.take(handler=lambda _: True)
+
+    async with tasks() as nursery:
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        mailbox.close()
+        assert not mailbox.hand_over([1])
+
+
+async def test_nothing_is_handed_over_to_a_reader_that_was_cancelled():
+    mailbox = Mailbox[int](4)
+    async with tasks() as nursery:
+        nursery.start_soon(partial(mailbox.take, handler=lambda _: True))
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await wait_all_tasks_blocked()
+        assert not mailbox.hand_over([1])
+
+
+async def test_the_room_counts_when_there_is_a_message():
+    mailbox, room = Mailbox[int](9), [0]
+    async with tasks() as nursery:
+
+        async def read() -> None:
+            assert await mailbox.take(room=lambda: room[0]) == [1, 2]
+
+        nursery.start_soon(read)
+        await wait_all_tasks_blocked()
+        for number in (1, 2, 3):
+            mailbox.put_nowait(number)
+        room[0] = 2
 
 
 # --- ReplySlot: deciding ---------------------------------------------------------------------------------------------

@@ -50,12 +50,16 @@ class Seen:
         (reason,) = (report.reason for _, report in self.reports if isinstance(report, Ending))
         return reason
 
-    def send(self, name: object, tool: str = "echo", arguments: bytes = b"{}") -> trio.CancelScope:
-        """A call by a caller of its own, whose outcome is kept under its name with the time and the delivery."""
+    def send(
+        self, name: object, tool: str = "echo", arguments: bytes = b"{}", *, hand_over: bool = True
+    ) -> trio.CancelScope:
+        """A call by a caller of its own, whose outcome is kept under its name with the time and the delivery. Handed
+        over as the router does, or left in the mailbox."""
         slot = ReplySlot()
         slot.route(1, self.owner.control)
         call = tool_request(server="x", tool=tool, arguments=arguments, meta={}, slot=slot)
-        self.owner.mailbox.put_nowait(call)
+        if not (hand_over and self.owner.mailbox.hand_over([call])):
+            self.owner.mailbox.put_nowait(call)
         self.nursery.start_soon(self._wait, name, slot, scope := trio.CancelScope())
         return scope
 
