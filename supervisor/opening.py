@@ -322,6 +322,9 @@ async def _in_nursery(
         crashes = [error for error in leaves(group) if not isinstance(error, trio.Cancelled)]
         if not entered:
             raise
+    for crash in crashes:
+        if isinstance(crash, KeyboardInterrupt):  # no fault of ours: it came while the block was left
+            raise crash
     if crashes:
         crash = NurseryError(one_line(f"the supervisor crashed, please report it: {crashes[0]!r}"))
         crash.__cause__ = crashes[0]

@@ -1,9 +1,10 @@
 """The catalogue as the loop of a model's host uses it."""
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
-from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.errors import InvalidArguments, NurseryError, one_line
 from mcp_nursery.actors.reply import ProgressCallback
 
 from .calls.host_tools import HostTools
@@ -62,14 +63,14 @@ class Toolset:
             }
         )
 
-    async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
         """Do what a model asked for, as `run` does; what the model is to see of it as text, errors included."""
         return (await self.run(name, arguments)).text
 
     async def run(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, Any] | str | None = None,
         *,
         timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
@@ -82,7 +83,7 @@ class Toolset:
 
         Args:
             name: The tool's public name; with `search=True` also that of a tool which is not listed.
-            arguments: A JSON object.
+            arguments: A JSON object, or the text of one, as some models write it: if that is none, the model reads why.
             timeout: Seconds for the call, from its approval on. Default: as for `Supervisor.call_tool`.
             on_progress: `async (progress, total, message)`, called in order, before the result.
             meta: More for the request's `_meta`.
@@ -92,7 +93,8 @@ class Toolset:
             self._servers.check_open()
             tool = await self._offered.find(name)
             server = tool.server
-            return outcome_of_result(await tool(arguments, timeout=timeout, on_progress=on_progress, meta=meta))
+            given = _object_in(arguments, tool) if isinstance(arguments, str) else arguments
+            return outcome_of_result(await tool(given, timeout=timeout, on_progress=on_progress, meta=meta))
         except NurseryError as error:
             return outcome_of_error(error, transport=self._transport(getattr(error, "server", None) or server))
 
@@ -113,3 +115,20 @@ class Toolset:
     def _transport(self, server: str | None) -> str | None:
         observable = None if server is None else self._servers.snapshots.get(server)
         return None if observable is None else observable.value.spec.transport.kind
+
+
+def _object_in(text: str, tool: Tool) -> dict[str, Any]:
+    """The object that a model has written as JSON; none at all for an empty text.
+
+    Raises:
+        InvalidArguments: It is none.
+    """
+    try:
+        value: object = json.loads(text) if text.strip() else {}
+    except (ValueError, RecursionError) as error:
+        problem = f"the arguments are no JSON: {one_line(error, 200)}"
+    else:
+        if isinstance(value, dict):
+            return cast("dict[str, Any]", value)
+        problem = "the arguments must be a JSON object"
+    raise InvalidArguments(problem, server=tool.server, tool=tool.tool)

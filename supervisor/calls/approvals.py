@@ -1,5 +1,6 @@
 """A model's call: a person, or a standing decision, agrees to it before it is made."""
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -12,6 +13,8 @@ from ..servers.view import ServerView
 from ..tools.approval_rules import Approval, ApprovalRequest, ApprovalRules, Approve
 from ..tools.tool import Tool, without_placeholders
 from .call import encode_arguments
+
+logger: Final = logging.getLogger(__name__)
 
 _NO_RULES: Final = ApprovalRules()
 
@@ -27,6 +30,8 @@ class Approvals:
     _drop_placeholders: bool = field(kw_only=True, alias="drop_placeholders")
     """True if empty optional arguments are left out."""
     _allowed: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
+    _warned_of: set[str] = field(factory=set[str], init=False)
+    """Servers for whose tools nobody could be asked."""
 
     @property
     def given(self) -> bool:
@@ -94,6 +99,14 @@ class Approvals:
         self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView, approve: Approve | None
     ) -> Approval:
         if approve is None:
+            if tool.server not in self._warned_of:
+                self._warned_of.add(tool.server)
+                logger.warning(
+                    "%s: tool %r needs approval, and there is nobody to ask: open_supervisor takes approve= and "
+                    "approval_rules= (logged once a server)",
+                    tool.server,
+                    tool.tool,
+                )
             raise NotApproved(tool.server, tool.tool, "nobody to ask", advice="open_supervisor was given no approve=")
         given = dict(arguments or {})
         shown = servers.redactor(tool.server).value(given)

@@ -14,9 +14,19 @@ from pydantic import ValidationError
 from mcp_nursery.actors.overrides import override
 
 from ..extras import needs_extra
+from ..portal import BlockingSupervisor
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
-from .offered import OfferedTools, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+from .offered import (
+    FIRST_WAIT,
+    ListedTools,
+    OfferedTools,
+    OnProgress,
+    ToolSupervisor,
+    facts_of,
+    media_of,
+    progress_of,
+)
 
 with needs_extra("inspect-ai"):
     from inspect_ai.log import transcript
@@ -46,13 +56,14 @@ _SOUNDS: Mapping[str, Literal["wav", "mp3"]] = {
 
 
 def mcp_nursery_tools(
-    supervisor: ToolSupervisor,
+    supervisor: ToolSupervisor | BlockingSupervisor,
     *,
     tools: Literal["all"] | Sequence[str] = "all",
     search: bool = False,
     parallel: bool = True,
     timeout: float | None = None,
     on_progress: OnProgress | None = None,
+    startup_wait: float = FIRST_WAIT,
 ) -> ToolSource:
     """The tools of supervised servers, for `use_tools`, `react(tools=[…])` or `get_model().generate`.
 
@@ -67,8 +78,11 @@ def mcp_nursery_tools(
         parallel: Whether calls of one message of the model may be made at once.
         timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
         on_progress: Is told of the progress of calls.
+        startup_wait: Seconds for which servers that are starting are waited for, the first time. Default 5. Tools of
+            slower ones come when they are asked for again.
     """
-    return _Source(supervisor, tools, search=search, parallel=parallel, timeout=timeout, on_progress=on_progress)
+    listed = ListedTools(supervisor, search, startup_wait)
+    return _Source(listed, tools, parallel=parallel, timeout=timeout, on_progress=on_progress)
 
 
 class _Source(ToolSource):
@@ -76,16 +90,14 @@ class _Source(ToolSource):
 
     def __init__(
         self,
-        supervisor: ToolSupervisor,
+        listed: ListedTools,
         globs: Literal["all"] | Sequence[str],
         *,
-        search: bool,
         parallel: bool,
         timeout: float | None,
         on_progress: OnProgress | None,
     ) -> None:
-        self._supervisor = supervisor
-        self._offered = supervisor.as_toolset(search=search)
+        self._listed = listed
         self._globs = ("*",) if globs == "all" else globs
         self._parallel = parallel
         self._timeout = timeout
@@ -93,16 +105,15 @@ class _Source(ToolSource):
 
     @override
     async def tools(self) -> list[InspectTool]:
-        await self._supervisor.list_tools()  # first attempts are settled, lists that may be old are new
         return [
             self._inspect_tool(tool)
-            for tool in self._offered.tools
+            for tool in await self._listed.now()
             if any(fnmatchcase(tool.name, glob) for glob in self._globs)
         ]
 
     def _inspect_tool(self, tool: Tool) -> InspectTool:
         async def execute(**kwargs: Any) -> Content:
-            return await _call(self._offered, tool.name, kwargs, self._timeout, self._on_progress)
+            return await _call(self._listed.offered, tool.name, kwargs, self._timeout, self._on_progress)
 
         shown = tool.as_anthropic()
         return ToolDef(

@@ -11,8 +11,18 @@ from pydantic import PrivateAttr
 from mcp_nursery.actors.overrides import override
 
 from ..extras import needs_extra
+from ..portal import BlockingSupervisor
 from ..tools.outcome import ToolOutcome
-from .offered import OfferedTools, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+from .offered import (
+    FIRST_WAIT,
+    ListedTools,
+    OfferedTools,
+    OnProgress,
+    ToolSupervisor,
+    facts_of,
+    media_of,
+    progress_of,
+)
 
 with needs_extra("langchain"):
     from langchain_core.messages import ToolMessage
@@ -22,13 +32,14 @@ __all__ = ["supervised_tools"]
 
 
 async def supervised_tools(
-    supervisor: ToolSupervisor,
+    supervisor: ToolSupervisor | BlockingSupervisor,
     *,
     search: bool = False,
     timeout: float | None = None,
     on_progress: OnProgress | None = None,
+    startup_wait: float = FIRST_WAIT,
 ) -> list[BaseTool]:
-    """The tools of supervised servers as they are now, once first attempts are settled.
+    """The tools of supervised servers as they are now.
 
     A tool that is called with a tool call gives a `ToolMessage`: `content` is text, or the text and images as content
     blocks; `artifact` is what `facts_of` says, structured content included; `status` is `error` if the
@@ -39,14 +50,15 @@ async def supervised_tools(
         search: As for `Supervisor.as_toolset`.
         timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
         on_progress: Is told of the progress of calls.
+        startup_wait: Seconds for which servers that are starting are waited for. Default 5. Ask again for the tools of
+            slower ones.
     """
-    await supervisor.list_tools()
-    offered = supervisor.as_toolset(search=search)
+    listed = ListedTools(supervisor, search, startup_wait)
     made: list[BaseTool] = []
-    for tool in offered.tools:
+    for tool in await listed.now():
         metadata = {"server": tool.server, "tool": tool.tool, "available": tool.available}
         one = _SupervisedTool(**tool.as_langchain(), metadata=metadata)
-        one.bind_supervised(offered, timeout, on_progress)
+        one.bind_supervised(listed.offered, timeout, on_progress)
         made.append(one)
     return made
 

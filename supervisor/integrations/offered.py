@@ -6,14 +6,17 @@ a framework on either loop gets the same tools.
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+import anyio
+from attrs import define, field
 from mcp_types import AudioContent, ImageContent
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, SupervisorClosed
 from mcp_nursery.actors.reply import ProgressCallback
 
+from ..portal import BlockingSupervisor
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
 
@@ -59,6 +62,45 @@ class ToolSupervisor(Protocol):
     def as_toolset(self, *, search: bool = False) -> OfferedTools:
         """The tools for a model."""
         ...
+
+
+FIRST_WAIT: Final = 5.0
+"""Seconds for which a framework's first request for tools waits for servers that are starting."""
+NEXT_WAIT: Final = 0.1
+"""Seconds for which its next ones wait for lists that may be old."""
+
+
+def awaitable(supervisor: "ToolSupervisor | BlockingSupervisor") -> "ToolSupervisor":
+    """The supervisor for the loop of a framework, which plain code runs behind a call of its own."""
+    return supervisor.awaitable() if isinstance(supervisor, BlockingSupervisor) else supervisor
+
+
+@define(eq=False)
+class ListedTools:
+    """The tools of a supervisor, as they are listed before each request to a model. No server that is slow to start, or
+    to list what it has, holds up an agent: what comes later is there at a later request.
+
+    Args:
+        supervisor: Whose tools they are.
+        search: As for `Supervisor.as_toolset`.
+        wait: Seconds for which the first request waits.
+    """
+
+    supervisor: ToolSupervisor = field(converter=awaitable)
+    search: bool
+    _wait: float
+    offered: OfferedTools = field(init=False)
+    """The same tools, to be called."""
+
+    def __attrs_post_init__(self) -> None:
+        self.offered = self.supervisor.as_toolset(search=self.search)
+
+    async def now(self) -> tuple[Tool, ...]:
+        """The tools for the next request."""
+        wait, self._wait = self._wait, NEXT_WAIT
+        with anyio.move_on_after(wait):
+            await self.supervisor.list_tools()  # first attempts are settled, lists that may be old are new
+        return self.offered.tools
 
 
 def progress_of(tool: str, on_progress: OnProgress | None) -> ProgressCallback | None:

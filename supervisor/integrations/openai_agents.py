@@ -13,9 +13,10 @@ from mcp_types import Tool as Definition
 from mcp_nursery.actors.overrides import override
 
 from ..extras import needs_extra
+from ..portal import BlockingSupervisor
 from ..resources import Prompt, PromptResult
 from ..tools.tool import Tool
-from .offered import OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+from .offered import FIRST_WAIT, ListedTools, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
 
 with needs_extra("openai-agents"):
     from agents import AgentBase, FunctionTool, RunContextWrapper
@@ -52,23 +53,28 @@ class SupervisedMCPServer(MCPServer):
         search: As for `Supervisor.as_toolset`.
         timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
         on_progress: Is told of the progress of calls.
+        startup_wait: Seconds for which the first turn waits for servers that are starting. Default 5. Tools of slower
+            ones come with a later turn.
         require_approval: The approval policy of the framework, which goes before that of the supervisor: see
             `MCPServer`. Default: none.
     """
 
     def __init__(
         self,
-        supervisor: PromptSupervisor,
+        supervisor: PromptSupervisor | BlockingSupervisor,
         *,
         name: str = "mcp-nursery",
         search: bool = False,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        startup_wait: float = FIRST_WAIT,
         require_approval: Any = None,
     ) -> None:
         super().__init__(require_approval=require_approval, custom_data_extractor=_facts_in)
-        self._supervisor = supervisor
-        self._offered = supervisor.as_toolset(search=search)
+        self._supervisor: PromptSupervisor = (
+            supervisor.awaitable() if isinstance(supervisor, BlockingSupervisor) else supervisor
+        )
+        self._listed = ListedTools(self._supervisor, search, startup_wait)
         self._name = name
         self._timeout = timeout
         self._on_progress = on_progress
@@ -90,14 +96,13 @@ class SupervisedMCPServer(MCPServer):
     async def list_tools(
         self, run_context: RunContextWrapper[Any] | None = None, agent: AgentBase[Any] | None = None
     ) -> list[Definition]:
-        await self._supervisor.list_tools()  # first attempts are settled, lists that may be old are new
-        return [_definition(tool) for tool in self._offered.tools]
+        return [_definition(tool) for tool in await self._listed.now()]
 
     @override
     async def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None
     ) -> CallToolResult:
-        outcome = await self._offered.run(
+        outcome = await self._listed.offered.run(
             tool_name,
             arguments,
             timeout=self._timeout,

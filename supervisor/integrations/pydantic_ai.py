@@ -13,9 +13,10 @@ from pydantic_core import SchemaValidator, core_schema
 from mcp_nursery.actors.overrides import override
 
 from ..extras import needs_extra
+from ..portal import BlockingSupervisor
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
-from .offered import OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+from .offered import FIRST_WAIT, ListedTools, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
 
 with needs_extra("pydantic-ai"):
     from pydantic_ai import BinaryContent, RunContext, ToolDefinition, ToolFailed, ToolReturn
@@ -42,20 +43,22 @@ class SupervisedToolset(AbstractToolset[Any]):
         instructions: Whether the agent's instructions have `Toolset.preamble`.
         timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
         on_progress: Is told of the progress of calls.
+        startup_wait: Seconds for which the first step waits for servers that are starting. Default 5. Tools of slower
+            ones come with a later step.
     """
 
     def __init__(
         self,
-        supervisor: ToolSupervisor,
+        supervisor: ToolSupervisor | BlockingSupervisor,
         *,
         id: str = "mcp-nursery",  # noqa: A002 - as toolsets of pydantic-ai have it
         search: bool = False,
         instructions: bool = True,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
+        startup_wait: float = FIRST_WAIT,
     ) -> None:
-        self._supervisor = supervisor
-        self._offered = supervisor.as_toolset(search=search)
+        self._listed = ListedTools(supervisor, search, startup_wait)
         self._id = id
         self._instructions = instructions
         self._timeout = timeout
@@ -68,11 +71,10 @@ class SupervisedToolset(AbstractToolset[Any]):
 
     @override
     async def get_instructions(self, ctx: RunContext[Any]) -> str | None:
-        return self._offered.preamble() if self._instructions else None
+        return self._listed.offered.preamble() if self._instructions else None
 
     @override
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        await self._supervisor.list_tools()  # first attempts are settled, lists that may be old are new
         return {
             tool.name: ToolsetTool(
                 toolset=self,
@@ -80,14 +82,14 @@ class SupervisedToolset(AbstractToolset[Any]):
                 max_retries=ctx.max_retries,
                 args_validator=_ANY_ARGUMENTS,
             )
-            for tool in self._offered.tools
+            for tool in await self._listed.now()
         }
 
     @override
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> ToolReturn[Any]:
-        outcome = await self._offered.run(
+        outcome = await self._listed.offered.run(
             name, tool_args, timeout=self._timeout, on_progress=progress_of(name, self._on_progress)
         )
         if outcome.is_error:

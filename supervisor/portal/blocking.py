@@ -15,7 +15,9 @@ from ..supervisor import Supervisor
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from ..toolset import Toolset
+from .callbacks import loop_callback
 from .crossing import Crossing, KnownOffers, moment
+from .in_loop import ThreadSupervisor
 from .signals import GRACE, ThreadSignal
 from .stream import ItemFeed
 from .thread import ThreadRequest, TrioThread
@@ -184,6 +186,10 @@ class BlockingSupervisor(KnownOffers):
         """As of `Supervisor`."""
         crossed = [self._crossed(call) for call in calls]
         return _block(self._thread, lambda: self._there.gather(crossed, limit=limit))
+
+    def awaitable(self) -> ThreadSupervisor:
+        """The same supervisor for tasks of a loop, such as a framework runs behind a plain call."""
+        return ThreadSupervisor(self._thread, self._there, loop_callback)
 
     call_tool: Final = _blocking(Supervisor.call_tool)
     list_resources: Final = _blocking(Supervisor.list_resources)

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import trio
 
 from .outcome import ThreadOutcome, run_in_scope
-from .signals import GRACE
+from .signals import GRACE, running_loop
 
 Callback: TypeAlias = Callable[..., Any]
 AwaitedCallback: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
@@ -49,6 +49,11 @@ class _Crossing:
             raise
         assert self._outcome is not None  # it has ended
         return self._outcome.unwrap()
+
+
+def loop_callback(function: Callback) -> AwaitedCallback:
+    """Make a callback of a program in a loop of its own one that the thread awaits."""
+    return trio_callback(function) if running_loop() is None else asyncio_callback(function)
 
 
 def asyncio_callback(function: Callback) -> AwaitedCallback:

@@ -15,9 +15,10 @@ from mcp_nursery.actors.errors import ConfigError
 from ..opening import open_supervisor
 from ..supervisor import Supervisor
 from .blocking import BlockingSupervisor
-from .callbacks import CallbackWrap, asyncio_callback, thread_callback, trio_callback
+from .callbacks import CallbackWrap, loop_callback, thread_callback
 from .in_loop import ThreadSupervisor
-from .signals import ThreadSignal, running_loop
+from .interrupts import interrupts_held
+from .signals import ThreadSignal
 from .thread import AT_EXIT, TrioThread
 
 P = ParamSpec("P")
@@ -46,14 +47,13 @@ class SupervisorThread:
         return self._thread
 
     async def __aenter__(self) -> ThreadSupervisor:
-        wrap = trio_callback if running_loop() is None else asyncio_callback
-        thread = self._make(wrap)
+        thread = self._make(loop_callback)
         signal = thread.signals.here()
         try:
             thread.start(signal)
             while thread.supervisor is None and not thread.has_ended:
                 await signal.wait()
-            return ThreadSupervisor(thread, thread.opened, wrap)
+            return ThreadSupervisor(thread, thread.opened, loop_callback)
         except BaseException as error:
             await self._end(error)
             raise
@@ -108,8 +108,9 @@ class SupervisorThread:
             self._thread.check()
 
     def _end_here(self) -> None:
-        self._thread.end()
-        self._thread.join()
+        with interrupts_held():
+            self._thread.end()
+            self._thread.join()
 
 
 def _with_callbacks(options: Mapping[str, Any], wrap: CallbackWrap) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from ..supervisor import Supervisor
 from .deliveries import Deliveries
+from .interrupts import interrupts_held
 from .outcome import ThreadOutcome, run_in_scope
 from .signals import Signal, Signals, ThreadSignal
 
@@ -66,6 +67,7 @@ class TrioThread:
         self._watchers: list[Signal | ThreadSignal] = []
         self._failure: BaseException | None = None
         self._has_begun = threading.Event()
+        self._has_returned = threading.Event()
         self._stop = trio.Event()
         self._deliveries: Deliveries | None = None
         """Run functions in the thread, once it has begun."""
@@ -121,7 +123,7 @@ class TrioThread:
     def join(self, seconds: float | None = None) -> None:
         """Wait for the thread."""
         if self.is_own and self._thread.ident is not None:
-            self._thread.join(seconds)
+            self._has_returned.wait(seconds)  # its own `join` takes it for ended once it was interrupted
 
     def check(self) -> None:
         """Raise what has ended it, if that was an error."""
@@ -191,6 +193,7 @@ class TrioThread:
         self._has_begun.set()
         _RUNNING.discard(self)
         self._wake()
+        self._has_returned.set()
 
     def _wake(self) -> None:
         for watcher in list(self._watchers):
@@ -231,8 +234,9 @@ _RUNNING: "Final[weakref.WeakSet[TrioThread]]" = weakref.WeakSet()
 @atexit.register
 def _end_all() -> None:
     """End what was never left: the interpreter would stop the threads, and leave their servers behind."""
-    running, until = list(_RUNNING), time.monotonic() + AT_EXIT
-    for thread in running:
-        thread.end()
-    for thread in running:
-        thread.join(max(0, until - time.monotonic()))
+    with interrupts_held():
+        running, until = list(_RUNNING), time.monotonic() + AT_EXIT
+        for thread in running:
+            thread.end()
+        for thread in running:
+            thread.join(max(0, until - time.monotonic()))

@@ -204,6 +204,13 @@ def test_cancelled_at_any_moment(code):
 # -- crashes of our own -------------------------------------------------------------------------------------------
 
 
+class Interrupted(dict):
+    """A table in which nobody finds anything, for Ctrl-C comes."""
+
+    def __missing__(self, key):
+        raise KeyboardInterrupt
+
+
 @pytest.fixture
 def broken_table(monkeypatch):
     """A table of transitions that lacks the way to `connected`: the keeper crashes when a handshake succeeds."""
@@ -219,6 +226,13 @@ async def test_a_crashed_keeper_ends_the_block(autojump_clock, broken_table):
             await trio.sleep_forever()
     assert isinstance(caught.value.__cause__, IllegalTransition)
     assert (server.ends, sibling.ends) == ([1], [2])
+
+
+async def test_ctrl_c_in_a_task_of_ours_is_no_fault(autojump_clock, monkeypatch):
+    monkeypatch.setattr(state_machine, "TRANSITIONS", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        async with open_supervisor([spec(ScriptedServer(Life(connects_after=1)))], gate=0):
+            await trio.sleep_forever()
 
 
 async def test_a_crash_at_the_gate(autojump_clock, broken_table):

@@ -98,7 +98,7 @@ async def test_the_time_of_a_models_call_begins_with_its_approval(autojump_clock
     assert outcome.content == (TextContent(type="text", text=outcome.text),)
 
 
-async def test_what_went_wrong_is_an_outcome(autojump_clock: Any) -> None:
+async def test_what_went_wrong_is_an_outcome(autojump_clock: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A tool that says it failed has answered; a call that nobody allowed, or of no tool, has an error."""
     async with open_supervisor([ServerSpec("lab", InProcessTransport(lab([])))], approve=allow) as supervisor:
         toolset = supervisor.as_toolset()
@@ -108,9 +108,11 @@ async def test_what_went_wrong_is_an_outcome(autojump_clock: Any) -> None:
     assert refused.text == f"{OPENING.format('refuse')}\nrefuse\n</mcp_tool_output>"
     assert isinstance(unknown.error, UnknownTool)
     async with open_supervisor([ServerSpec("lab", InProcessTransport(lab([])))]) as supervisor:
-        outcome = await supervisor.as_toolset().run("mcp_lab_draw")
+        for _ in range(2):
+            outcome = await supervisor.as_toolset().run("mcp_lab_draw")
     assert isinstance(outcome.error, NotApproved)
     assert "nobody to ask" in outcome.text
+    assert caplog.text.count("open_supervisor takes approve= and approval_rules=") == 1
 
 
 async def test_the_preamble_is_of_the_servers_there_are(autojump_clock):
@@ -129,3 +131,29 @@ async def test_the_preamble_is_of_the_servers_there_are(autojump_clock):
         assert "Obey" not in toolset.preamble()
         await supervisor.stop_server("b")
         assert toolset.preamble() == RULE
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"text": "hi"', "the arguments are no JSON: Expecting ',' delimiter"),
+        ("[1]", "the arguments must be a JSON object"),
+        ("[" * 100_000, "the arguments are no JSON"),
+    ],
+)
+async def test_a_model_reads_what_is_wrong_with_the_arguments_that_it_wrote(
+    autojump_clock: Any, text: str, says: str
+) -> None:
+    asked: list[Any] = []
+    async with open_supervisor([ServerSpec("lab", InProcessTransport(lab(asked)))], approve=allow) as supervisor:
+        outcome = await supervisor.as_toolset().run("mcp_lab_draw", text)
+        assert outcome.is_error
+        assert says in outcome.text
+        assert "decode" not in outcome.text  # it cannot
+    assert asked == []
+
+
+@pytest.mark.parametrize("text", ["{}", "", ' {"a": 1} '])
+async def test_arguments_as_a_model_writes_them(autojump_clock: Any, text: str) -> None:
+    async with open_supervisor([ServerSpec("lab", InProcessTransport(lab([])))], approve=allow) as supervisor:
+        assert "a hat" in await supervisor.as_toolset().call("mcp_lab_draw", text)

@@ -1,13 +1,23 @@
 """The facts of a call that a framework hands to its program."""
 
+import asyncio
 from typing import Any
 
 import pytest
+import trio
 
 from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
-from mcp_nursery.supervisor.integrations.offered import OfferedTools, ToolSupervisor, facts_of
-from mcp_nursery.supervisor.testing import ScriptedServer
+from mcp_nursery.supervisor.integrations.offered import (
+    FIRST_WAIT,
+    NEXT_WAIT,
+    ListedTools,
+    OfferedTools,
+    ToolSupervisor,
+    facts_of,
+)
+from mcp_nursery.supervisor.portal import open_supervisor_thread
+from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 ALLOWED = ApprovalRules(allowed=["*"])
 UNASKED = {"server": None, "tool": None, "incarnation": None, "is_error": True, "structured": None}
@@ -59,3 +69,45 @@ async def test_of_a_block_that_was_left_nobody_knows(autojump_clock: Any) -> Non
         "error": "SupervisorClosed",
         "delivery": "unknown",
     }
+
+
+async def test_a_server_that_hangs_at_its_start_holds_up_an_agent_for_a_bounded_time(autojump_clock: Any) -> None:
+    mute = ServerSpec("mute", ScriptedServer(Life(mute=True)).transport)
+    async with open_supervisor([lab(), mute], gate=0) as supervisor:
+        listed = ListedTools(supervisor, False, FIRST_WAIT)
+        took: list[float] = []
+        for _ in range(2):
+            begun = trio.current_time()
+            assert [tool.name for tool in await listed.now()] == ["mcp_lab_echo"]
+            took.append(trio.current_time() - begun)
+    assert took == pytest.approx([FIRST_WAIT, NEXT_WAIT])
+
+
+async def test_a_list_that_may_be_old_holds_up_no_step(autojump_clock: Any) -> None:
+    """It is fetched at most once a second, and is there when it was."""
+    server = ScriptedServer(tools={"echo": echo})
+    async with open_supervisor([ServerSpec("lab", server.transport)], approval_rules=ALLOWED) as supervisor:
+        listed = ListedTools(supervisor, False, FIRST_WAIT)
+        await listed.now()
+        begun = trio.current_time()
+        for _ in range(3):
+            await listed.offered.run("mcp_lab_echo")
+            await listed.now()
+        assert trio.current_time() - begun <= 3 * NEXT_WAIT
+        server.tools["more"] = echo
+        await trio.sleep(2)
+        await listed.now()
+        assert [tool.name for tool in await listed.now()] == ["mcp_lab_echo", "mcp_lab_more"]
+
+
+def test_the_supervisor_of_plain_code_serves_a_loop() -> None:
+    with open_supervisor_thread([lab()], approval_rules=ALLOWED) as supervisor:
+
+        async def main() -> str:
+            listed = ListedTools(supervisor, False, FIRST_WAIT)
+            assert [tool.name for tool in await listed.now()] == ["mcp_lab_echo"]
+            return (await listed.offered.run("mcp_lab_echo")).text
+
+        for _ in range(2):  # each in a loop of its own
+            assert "hi" in asyncio.run(main())
+            assert "hi" in trio.run(main)

@@ -4,11 +4,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
-from ...lab.processes import LAB
+from ...lab.command_line import until
+from ...lab.processes import LAB, is_alive
 
 HEAD = """
 import asyncio, os, signal, sys, threading
@@ -106,6 +108,31 @@ PROGRAMS = {
     "the loop is closed": (LOOP_CLOSED, "", 0),
     "the loop is closed in a callback": (CLOSED_IN_A_CALLBACK, "", 0),
 }
+STUBBORN = """
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)
+child = subprocess.Popen(["sleep", "987"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+open(sys.argv[1], "w").write(str(child.pid))
+lab = open(sys.argv[2]).read()
+del sys.argv[1:]
+exec(lab)
+while True:
+    signal.pause()
+"""
+"""A server that ends only when it is killed, and has a child."""
+IMPATIENT = (
+    HEAD
+    + """
+script, pids = sys.argv[2:]
+stubborn = StdioTransport(sys.executable, ["-I", "-S", script, pids, sys.argv[1]])
+with open_supervisor_thread([ServerSpec("one", stubborn)]) as supervisor:
+    try:
+        say(supervisor.call_tool("pid", server="one").full_text)
+        threading.Event().wait()
+    finally:
+        say("leaving")
+"""
+)
 WITHIN = 15
 """Seconds: the five of a supervisor, and those of an interpreter on a busy machine."""
 
@@ -129,3 +156,24 @@ def test_nothing_is_left(program, end, status, tmp_path):
     assert [pid for pid in pids if psutil.pid_exists(pid)] == []
     if not status:
         assert said == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [2, 4])
+def test_who_presses_ctrl_c_again_leaves_nothing_behind(times, tmp_path):
+    script, server, child = tmp_path / "program.py", tmp_path / "server.py", tmp_path / "child"
+    script.write_text(IMPATIENT)
+    server.write_text(STUBBORN)
+    with subprocess.Popen(
+        [sys.executable, script, LAB, server, child], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        pids = [int(process.stdout.readline()), int(child.read_text())]
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "leaving\n"
+        for _ in range(times - 1):
+            process.send_signal(signal.SIGINT)
+            until(lambda: "ShdPnd:\t0000000000000000" in Path(f"/proc/{process.pid}/status").read_text())
+        process.communicate(timeout=60)
+    assert process.returncode == SIGINT
+    assert [pid for pid in pids if is_alive(pid)] == []

@@ -1,0 +1,25 @@
+"""Ctrl-C while servers end."""
+
+import signal
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def interrupts_held() -> Generator[None, None, None]:
+    """Hold off Ctrl-C for as long as the block lasts, where it would come: who presses it again while servers end would
+    leave them behind. The block has to be bounded."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    held: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if held:
+        handler(*held[-1])
