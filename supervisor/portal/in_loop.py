@@ -19,7 +19,8 @@ from ..toolset import Toolset
 from .crossing import Crossing, KnownOffers, moment
 from .signals import Signal
 from .stream import ItemFeed
-from .thread import ThreadRequest, TrioThread
+from .thread import TrioThread
+from .workers import ThreadRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -11,7 +11,8 @@ from mcp_nursery.supervisor import portal
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.portal import open_supervisor_thread
 from mcp_nursery.supervisor.portal.signals import AsyncioSignal, ThreadSignal
-from mcp_nursery.supervisor.portal.thread import ThreadRequest, TrioThread
+from mcp_nursery.supervisor.portal.thread import TrioThread
+from mcp_nursery.supervisor.portal.workers import ThreadRequest
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ...lab.specs import spec
