@@ -103,26 +103,29 @@ class TrioThread:
             raise self._failure
 
     def post(self, request: ThreadRequest[Any]) -> None:
-        """Have a request done.
-
-        Raises:
-            SupervisorClosed: The block is being left, or it was left, or this process is a child of the one that
-                entered it.
-        """
-        if threading.current_thread() is self._thread and isinstance(request.signal, ThreadSignal):
-            raise RuntimeError("a callback that runs in the thread of the supervisor would wait for itself")
-        if not self.begin(lambda: self._start(request)):
-            raise SupervisorClosed from self._failure
+        """Have a request done. Its outcome is `SupervisorClosed` if the block is being left, or it was left, or this
+        process is a child of the one that entered it."""
+        if isinstance(request.signal, ThreadSignal) and threading.current_thread() is self._thread:
+            problem = "a callback that runs in the thread of the supervisor would wait for itself"
+            request.finish(ThreadOutcome(error=RuntimeError(problem)))
+        elif not self.begin(lambda: self._start(request)):
+            self._refuse(request)
 
     def cancel(self, request: ThreadRequest[Any]) -> None:
         """Have a request cancelled."""
-        self.begin(request.cancel)
+        if not self.begin(request.cancel):
+            self._refuse(request)
+
+    def _refuse(self, request: ThreadRequest[Any]) -> None:
+        error = SupervisorClosed()
+        error.__cause__ = self._failure
+        request.finish(ThreadOutcome(error=error))
 
     def do(self, function: Callable[[], T]) -> T:
         """Run a plain function in the thread, between two steps of its tasks, and wait for it.
 
         Raises:
-            SupervisorClosed: As for `post`.
+            SupervisorClosed: There is none, as for `post`.
         """
         if threading.current_thread() is self._thread:
             return function()
@@ -194,7 +197,7 @@ class TrioThread:
 
     def _start(self, request: ThreadRequest[Any]) -> None:
         if self._is_ending or self.has_ended:
-            request.finish(ThreadOutcome(error=SupervisorClosed()))
+            self._refuse(request)
         else:
             self._workers.begin(request)
 
