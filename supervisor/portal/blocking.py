@@ -20,7 +20,8 @@ from .crossing import Crossing, KnownOffers, moment
 from .in_loop import ThreadSupervisor
 from .signals import GRACE, ThreadSignal
 from .stream import ItemFeed
-from .thread import ThreadRequest, TrioThread
+from .thread import TrioThread
+from .workers import ThreadRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,16 +32,22 @@ def _block(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
     """Run a function in the thread, and wait. Ctrl-C cancels it there."""
     signal = ThreadSignal()
     request = ThreadRequest(function, signal)
-    thread.post(request)
-    _block_until(thread, request, signal, lambda: request.outcome is not None)
+    _block_until(thread, request, signal, lambda: request.outcome is not None, begins=True)
     assert request.outcome is not None  # that was waited for
     return request.outcome.unwrap()
 
 
 def _block_until(
-    thread: TrioThread, request: ThreadRequest[Any], signal: ThreadSignal, holds: Callable[[], bool]
+    thread: TrioThread,
+    request: ThreadRequest[Any],
+    signal: ThreadSignal,
+    holds: Callable[[], bool],
+    *,
+    begins: bool = False,
 ) -> None:
     try:
+        if begins:  # Ctrl-C may come while it is on its way
+            thread.post(request)
         while not holds():
             signal.wait()
     except BaseException:
@@ -73,8 +80,7 @@ class BlockingStream(Generic[T]):
 
     def __enter__(self) -> Self:
         feed = self._feed
-        self._thread.post(feed.request)
-        _block_until(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended)
+        _block_until(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended, begins=True)
         if not feed.is_open:
             feed.check()
         return self

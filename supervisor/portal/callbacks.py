@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import trio
 
-from .outcome import ThreadOutcome, run_in_scope
+from .outcome import ThreadOutcome, run_to_outcome
 from .signals import GRACE, running_loop
 
 Callback: TypeAlias = Callable[..., Any]
@@ -66,7 +66,7 @@ def asyncio_callback(function: Callback) -> AwaitedCallback:
 
         def ended(task: asyncio.Task[Any]) -> None:
             if task.cancelled():
-                crossing.finish(_cancelled())
+                crossing.finish(ThreadOutcome(error=_cancelled()))
             else:
                 error = task.exception()
                 crossing.finish(ThreadOutcome(task.result()) if error is None else ThreadOutcome(error=error))
@@ -80,7 +80,7 @@ def asyncio_callback(function: Callback) -> AwaitedCallback:
             try:
                 loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
             except RuntimeError:  # the loop is closed: nothing runs there any more
-                crossing.finish(_cancelled())
+                crossing.finish(ThreadOutcome(error=_cancelled()))
 
         try:
             loop.call_soon_threadsafe(begin, context=copy_context())
@@ -99,13 +99,15 @@ def trio_callback(function: Callback) -> AwaitedCallback:
     async def called(*args: Any) -> Any:
         crossing, scope = _Crossing(), trio.CancelScope()
 
-        run = partial(run_in_scope, partial(_result_of, function, args), scope, crossing.finish, _cancelled())
+        async def run() -> None:
+            with scope:
+                await run_to_outcome(partial(_result_of, function, args), crossing.finish, _cancelled)
 
         def cancel() -> None:
             try:
                 home.run_sync_soon(scope.cancel)
             except trio.RunFinishedError:  # nothing runs there any more
-                crossing.finish(_cancelled())
+                crossing.finish(ThreadOutcome(error=_cancelled()))
 
         context = copy_context()
         try:
@@ -137,5 +139,5 @@ async def _result_of(function: Callback, args: tuple[Any, ...]) -> Any:
     return await value if isawaitable(value) else value
 
 
-def _cancelled() -> ThreadOutcome[Any]:
-    return ThreadOutcome(error=RuntimeError("the callback was cancelled in its own loop"))
+def _cancelled() -> RuntimeError:
+    return RuntimeError("the callback was cancelled in its own loop")

@@ -23,11 +23,16 @@ class Deliveries:
         self._is_woken = False
 
     def add(self, function: Function) -> None:
-        """Add a function. Raises what `wake` raises; the function then waits for `run`."""
+        """Add a function. Raises what `wake` raises, or Ctrl-C in the middle of that; the function then waits for the
+        next wake-up, or for `run`."""
         self._waiting.append(function)
         if not self._is_woken:
             self._is_woken = True
-            self._wake(self.run)
+            try:
+                self._wake(self.run)
+            except BaseException:
+                self._is_woken = False
+                raise
 
     def run(self) -> None:
         """Run all that wait, in this thread."""

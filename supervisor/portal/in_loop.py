@@ -19,7 +19,8 @@ from ..toolset import Toolset
 from .crossing import Crossing, KnownOffers, moment
 from .signals import Signal
 from .stream import ItemFeed
-from .thread import ThreadRequest, TrioThread
+from .thread import TrioThread
+from .workers import ThreadRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,14 +32,17 @@ async def _ask(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
     ended."""
     signal = thread.signals.here()
     request = ThreadRequest(function, signal)
-    thread.post(request)
-    await _wait(thread, request, signal, lambda: request.outcome is not None)
+    await _wait(thread, request, signal, lambda: request.outcome is not None, begins=True)
     assert request.outcome is not None  # that was waited for
     return request.outcome.unwrap()
 
 
-async def _wait(thread: TrioThread, request: ThreadRequest[Any], signal: Signal, holds: Callable[[], bool]) -> None:
+async def _wait(
+    thread: TrioThread, request: ThreadRequest[Any], signal: Signal, holds: Callable[[], bool], *, begins: bool = False
+) -> None:
     try:
+        if begins:  # Ctrl-C may come while it is on its way
+            thread.post(request)
         while not holds():
             await signal.wait()
     except GeneratorExit:  # the loop has gone: nothing can be waited for
@@ -78,8 +82,7 @@ class ThreadStream(Generic[T]):
     async def __aenter__(self) -> Self:
         self._signal = self._thread.signals.here()
         feed = self._feed = ItemFeed(self._thread, self._opening, self._signal)
-        self._thread.post(feed.request)
-        await _wait(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended)
+        await _wait(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended, begins=True)
         if not feed.is_open:
             feed.check()
         return self

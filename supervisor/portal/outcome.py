@@ -24,28 +24,24 @@ class ThreadOutcome(Generic[T]):
         return self.value  # type: ignore[return-value]  # there is no error
 
 
-async def run_in_scope(
+async def run_to_outcome(
     function: Callable[[], Awaitable[T]],
-    scope: trio.CancelScope,
     finish: Callable[[ThreadOutcome[T]], object],
-    cancelled: ThreadOutcome[T],
+    cancelled: Callable[[], BaseException],
 ) -> None:
-    """Run a function in a scope, and give its outcome on, whatever it is: once.
+    """Run a function, and give its outcome on, whatever it is: once.
 
     Args:
         function: The function.
-        scope: The scope, by which it is cancelled from elsewhere.
         finish: Is given the outcome.
-        cancelled: The outcome if it was cancelled.
+        cancelled: Makes the error that is its outcome if it was cancelled.
     """
-    outcome: ThreadOutcome[T] = cancelled
+    outcome: ThreadOutcome[T] | None = None
     try:
-        with scope:
-            try:
-                outcome = ThreadOutcome(await function())
-            except trio.Cancelled:
-                raise
-            except BaseException as error:
-                outcome = ThreadOutcome(error=error)
+        outcome = ThreadOutcome(await function())
+    except trio.Cancelled:
+        raise
+    except BaseException as error:
+        outcome = ThreadOutcome(error=error)
     finally:
-        finish(outcome)
+        finish(outcome or ThreadOutcome(error=cancelled()))

@@ -8,7 +8,8 @@ from typing import Final, Generic, TypeVar
 import trio
 
 from .signals import Signal, ThreadSignal
-from .thread import ThreadRequest, TrioThread
+from .thread import TrioThread
+from .workers import ThreadRequest
 
 T = TypeVar("T")
 

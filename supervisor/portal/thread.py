@@ -5,11 +5,9 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from contextvars import Context, copy_context
-from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import trio
 
@@ -19,38 +17,14 @@ from mcp_nursery.actors.nurseries import open_bare_nursery
 from ..supervisor import Supervisor
 from .deliveries import Deliveries
 from .interrupts import interrupts_held
-from .outcome import ThreadOutcome, run_in_scope
+from .outcome import ThreadOutcome
 from .signals import Signal, Signals, ThreadSignal
+from .workers import ThreadRequest, Workers
 
 T = TypeVar("T")
 
 AT_EXIT: Final = 10.0
 """Seconds that the interpreter waits at its exit for all blocks that were never left."""
-
-
-class ThreadRequest(Generic[T]):
-    """A function that runs in the thread, for a caller elsewhere.
-
-    Args:
-        function: The function.
-        signal: Wakes the caller.
-    """
-
-    def __init__(self, function: Callable[[], Awaitable[T]], signal: Signal | ThreadSignal) -> None:
-        self.function: Final = function
-        self.context: Final[Context] = copy_context()
-        """The context of the caller, such as its trace."""
-        self.scope: Final = trio.CancelScope()
-        """The scope that it runs in."""
-        self.outcome: ThreadOutcome[T] | None = None
-        """Set once, in the thread."""
-        self.signal: Final = signal
-
-    def finish(self, outcome: ThreadOutcome[T]) -> None:
-        """Give the caller its outcome; only the first counts."""
-        if self.outcome is None:
-            self.outcome = outcome
-            self.signal.set()
 
 
 class TrioThread:
@@ -74,7 +48,7 @@ class TrioThread:
         self.signals: Final = Signals()
         """Makes signals for its callers."""
         self._opening_scope: Final = trio.CancelScope()
-        self._nursery: trio.Nursery
+        self._workers: Workers
         self._end_wanted = False
         self._is_ending = False
         self.has_ended: bool = False
@@ -131,26 +105,29 @@ class TrioThread:
             raise self._failure
 
     def post(self, request: ThreadRequest[Any]) -> None:
-        """Have a request done.
-
-        Raises:
-            SupervisorClosed: The block is being left, or it was left, or this process is a child of the one that
-                entered it.
-        """
-        if threading.current_thread() is self._thread and isinstance(request.signal, ThreadSignal):
-            raise RuntimeError("a callback that runs in the thread of the supervisor would wait for itself")
-        if not self.begin(lambda: self._start(request)):
-            raise SupervisorClosed from self._failure
+        """Have a request done. Its outcome is `SupervisorClosed` if the block is being left, or it was left, or this
+        process is a child of the one that entered it."""
+        if isinstance(request.signal, ThreadSignal) and threading.current_thread() is self._thread:
+            problem = "a callback that runs in the thread of the supervisor would wait for itself"
+            request.finish(ThreadOutcome(error=RuntimeError(problem)))
+        elif not self.begin(lambda: self._start(request)):
+            self._refuse(request)
 
     def cancel(self, request: ThreadRequest[Any]) -> None:
         """Have a request cancelled."""
-        self.begin(request.scope.cancel)
+        if not self.begin(request.cancel):
+            self._refuse(request)
+
+    def _refuse(self, request: ThreadRequest[Any]) -> None:
+        error = SupervisorClosed()
+        error.__cause__ = self._failure
+        request.finish(ThreadOutcome(error=error))
 
     def do(self, function: Callable[[], T]) -> T:
         """Run a plain function in the thread, between two steps of its tasks, and wait for it.
 
         Raises:
-            SupervisorClosed: As for `post`.
+            SupervisorClosed: There is none, as for `post`.
         """
         if threading.current_thread() is self._thread:
             return function()
@@ -204,7 +181,8 @@ class TrioThread:
         self._has_begun.set()
         if self._end_wanted:
             self._end()
-        async with open_bare_nursery() as self._nursery:
+        async with open_bare_nursery() as nursery:
+            self._workers = Workers(nursery)
             try:
                 with self._opening_scope:
                     async with self._opening() as self.supervisor:
@@ -213,7 +191,7 @@ class TrioThread:
                         self._is_ending = True
             finally:
                 self._is_ending = True
-                self._nursery.cancel_scope.cancel()
+                nursery.cancel_scope.cancel()
 
     def _end(self) -> None:
         self._stop.set()
@@ -222,10 +200,9 @@ class TrioThread:
 
     def _start(self, request: ThreadRequest[Any]) -> None:
         if self._is_ending or self.has_ended:
-            request.finish(ThreadOutcome(error=SupervisorClosed()))
+            self._refuse(request)
         else:
-            perform = partial(run_in_scope, cancelled=ThreadOutcome(error=SupervisorClosed()))
-            request.context.run(self._nursery.start_soon, perform, request.function, request.scope, request.finish)
+            self._workers.begin(request)
 
 
 _RUNNING: "Final[weakref.WeakSet[TrioThread]]" = weakref.WeakSet()

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import anyio
 import pytest
@@ -10,11 +11,12 @@ import trio
 from mcp_nursery.supervisor import portal
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.portal import open_supervisor_thread
-from mcp_nursery.supervisor.portal.signals import AsyncioSignal, ThreadSignal
-from mcp_nursery.supervisor.portal.thread import ThreadRequest, TrioThread
+from mcp_nursery.supervisor.portal.signals import GRACE, AsyncioSignal, ThreadSignal
+from mcp_nursery.supervisor.portal.thread import TrioThread
+from mcp_nursery.supervisor.portal.workers import ThreadRequest
 from mcp_nursery.supervisor.testing import ScriptedServer
 
-from ...lab.specs import spec
+from ...lab.specs import hang, spec
 
 
 def threads():
@@ -94,6 +96,68 @@ def test_a_loop_that_fails_at_once_says_why(monkeypatch):
     with pytest.raises(OSError, match="no loop"), open_supervisor_thread([]):
         raise AssertionError("it was entered")
     assert threads() == []
+
+
+def test_calls_under_way_in_a_loop_that_breaks_have_their_outcome():
+    begun = threading.Event()
+
+    async def tool(arguments):
+        begun.set()
+        await hang(arguments)
+
+    async def main():
+        with anyio.fail_after(60):
+            async with open_supervisor_thread([spec(ScriptedServer(tools={"hang": tool}))]) as supervisor:
+                call = asyncio.create_task(supervisor.call_tool("mcp_lab_hang", timeout=None))
+                await anyio.to_thread.run_sync(begun.wait)
+                supervisor._thread.begin(lambda: 1 / 0)
+                with pytest.raises(SupervisorClosed):
+                    await call
+
+    with pytest.raises(trio.TrioInternalError):
+        anyio.run(main)
+    assert threads() == []
+
+
+def interrupting(thread, monkeypatch, *, begun):
+    """Ctrl-C comes while the next request is on its way to the thread."""
+    begin = thread.begin
+
+    def interrupted(function):
+        monkeypatch.setattr(thread, "begin", begin)
+        if begun:
+            begin(function)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(thread, "begin", interrupted)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_ctrl_c_while_a_call_is_on_its_way_leaves_no_call_in_plain_code(begun, monkeypatch):
+    with open_supervisor_thread([spec(ScriptedServer(tools={"hang": hang}))]) as supervisor:
+        supervisor.list_tools()
+        for ask in (lambda: supervisor.call_tool("mcp_lab_hang", timeout=None), supervisor.events().__enter__):
+            interrupting(supervisor._thread, monkeypatch, begun=begun)
+            began = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                ask()
+            assert time.monotonic() - began < GRACE / 2
+            assert supervisor.status()[0].calls.in_flight == 0
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_ctrl_c_while_a_call_is_on_its_way_leaves_no_call_in_a_loop(begun, backend, monkeypatch):
+    async def main():
+        async with open_supervisor_thread([spec(ScriptedServer(tools={"hang": hang}))]) as supervisor:
+            await supervisor.list_tools()
+            for ask in (lambda: supervisor.call_tool("mcp_lab_hang", timeout=None), supervisor.events().__aenter__):
+                interrupting(supervisor._thread, monkeypatch, begun=begun)
+                with anyio.fail_after(GRACE / 2), pytest.raises(KeyboardInterrupt):
+                    await ask()
+                assert supervisor.status()[0].calls.in_flight == 0
+
+    anyio.run(main, backend=backend)
 
 
 class Late:
@@ -189,5 +253,7 @@ def test_the_scope_of_anyio_does_not_spin_while_a_cancelled_task_waits_for_its_r
 
 def test_a_request_of_a_thread_that_never_began_is_refused():
     thread = TrioThread(lambda: None)
+    request = ThreadRequest(trio.sleep_forever, ThreadSignal())
+    thread.post(request)
     with pytest.raises(SupervisorClosed):
-        thread.post(ThreadRequest(trio.sleep_forever, ThreadSignal()))
+        request.outcome.unwrap()

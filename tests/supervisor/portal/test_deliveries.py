@@ -28,16 +28,22 @@ def test_each_runs_once_in_order_with_few_wake_ups(steps):
     assert ran == list(range(added))
 
 
-def test_what_could_not_be_delivered_waits():
-    def refuse(_function):
-        raise ValueError
+@pytest.mark.parametrize("raised", [ValueError, KeyboardInterrupt])
+def test_what_could_not_be_delivered_comes_with_the_next(raised):
+    """Such as where Ctrl-C comes between a function and its wake-up: the next one wakes for both."""
+    woken, ran = [], []
 
-    ran = []
-    deliveries = Deliveries(refuse)
-    with pytest.raises(ValueError):  # noqa: PT011 - it is ours
+    def wake(function):
+        woken.append(function)
+        if len(woken) == 1:
+            raise raised
+
+    deliveries = Deliveries(wake)
+    with pytest.raises(raised):
         deliveries.add(lambda: ran.append(1))
-    deliveries.add(lambda: ran.append(2))  # somebody is woken already, or is about to run what is left
-    deliveries.run()
+    deliveries.add(lambda: ran.append(2))
+    assert len(woken) == 2
+    woken[1]()
     assert ran == [1, 2]
 
 

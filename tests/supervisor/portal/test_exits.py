@@ -14,7 +14,7 @@ from ...lab.processes import LAB, is_alive
 
 HEAD = """
 import asyncio, os, signal, sys, threading
-from mcp_nursery.supervisor import ServerSpec, StdioTransport
+from mcp_nursery.supervisor import Approval, Call, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.portal import open_supervisor_thread
 COMMAND = StdioTransport(sys.executable, ["-I", "-S", sys.argv[1]])
 SERVERS = [ServerSpec(name, COMMAND) for name in ("one", "two", "three")]
@@ -62,7 +62,6 @@ loop.close()
 CLOSED_IN_A_CALLBACK = (
     HEAD
     + """
-from mcp_nursery.supervisor import Approval
 async def approve(request):
     asked.set_result(None)
     await asyncio.Event().wait()
@@ -81,7 +80,39 @@ for each in asyncio.all_tasks(loop):
 loop.close()
 """
 )
+EXITS_IN_A_CALLBACK = (
+    HEAD
+    + """
+async def approve(request):
+    sys.exit(3)
+async def main():
+    async with open_supervisor_thread(SERVERS, approve=approve) as supervisor:
+        say(*[(await supervisor.call_tool("pid", server=each.name)).full_text for each in SERVERS])
+        tool = await supervisor.find_tool("echo", server="one")
+        await tool({})
+asyncio.run(main())
+"""
+)
+INTERRUPTED_OFTEN = (
+    HEAD
+    + """
+signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C, at any moment of a call
+def interrupted(supervisor):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
+        while True:
+            supervisor.call_tool("echo", {"text": "a"}, server="one", timeout=5)
+    except KeyboardInterrupt:
+        return supervisor.status()[0].calls.in_flight
+with open_supervisor_thread(SERVERS) as supervisor:
+    say(*(supervisor.call_tool("pid", server=each.name).full_text for each in SERVERS))
+    assert not any(interrupted(supervisor) for _ in range(1_000))
+"""
+)
 IN_A_CALL = 'supervisor.call_tool("sleep", {"seconds": 1000}, server="one", timeout=None)'
+SLEEPS = '[Call("sleep", {"seconds": 1000}, server=each.name, timeout=None) for each in SERVERS]'
+IN_A_STREAM = f"with supervisor.fan_out({SLEEPS}) as outcomes: next(outcomes)"
+IN_A_STREAM_IN_LOOP = f"async with supervisor.fan_out({SLEEPS}) as outcomes: await anext(outcomes)"
 QUIET = "import warnings; warnings.simplefilter('ignore', DeprecationWarning); "
 """From 3.12 on Python warns of `fork` in a process with threads, whatever the child does."""
 FORKED = f"{QUIET}child = os.fork(); child or sys.exit(0); os.waitpid(child, 0)"
@@ -95,12 +126,16 @@ PROGRAMS = {
     "plain, sys.exit": (PLAIN, "sys.exit(3)", 3),
     "plain, Ctrl-C": (PLAIN, "threading.Event().wait()", SIGINT),
     "plain, Ctrl-C in a call": (PLAIN, IN_A_CALL, SIGINT),
+    "plain, Ctrl-C in a stream": (PLAIN, IN_A_STREAM, SIGINT),
+    "plain, Ctrl-C a thousand times": (INTERRUPTED_OFTEN, "", 0),
     "plain, forked": (PLAIN, FORKED, 0),
     "asyncio": (ASYNCIO, "pass", 0),
     "asyncio, an exception": (ASYNCIO, "1 / 0", 1),
     "asyncio, sys.exit": (ASYNCIO, "sys.exit(3)", 3),
     "asyncio, Ctrl-C": (ASYNCIO, "await asyncio.Event().wait()", SIGINT),
     "asyncio, Ctrl-C in a call": (ASYNCIO, f"await {IN_A_CALL}", SIGINT),
+    "asyncio, Ctrl-C in a stream": (ASYNCIO, IN_A_STREAM_IN_LOOP, SIGINT),
+    "asyncio, sys.exit in a callback": (EXITS_IN_A_CALLBACK, "", 3),
     "asyncio, forked": (ASYNCIO, FORKED_IN_LOOP, 0),
     "never left": (NEVER_LEFT, "pass", 0),
     "never left, an exception": (NEVER_LEFT, "1 / 0", 1),

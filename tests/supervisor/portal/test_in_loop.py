@@ -287,6 +287,30 @@ def test_callbacks_run_in_the_loop_and_in_the_context_of_their_caller(backend):
 
 
 @BACKENDS
+def test_progress_of_many_calls_comes_before_each_result_whatever_its_callback_raises(backend):
+    here, seen = threading.get_ident(), []
+
+    async def on_progress(progress, total, message):
+        seen.append((progress, threading.get_ident() == here))
+        if progress == 1:
+            raise ZeroDivisionError
+
+    async def main():
+        async with open_supervisor_thread([lab()]) as supervisor:
+            calls = [
+                Call("tick", {"steps": 3, "every": 0}, server="lab", on_progress=on_progress, timeout=30)
+                for _ in range(4)
+            ]
+            assert [each.server for each in await supervisor.gather(calls)] == ["lab"] * 4
+            assert sorted(seen) == [(step, True) for step in (0, 1, 2) for _ in calls]
+            async with supervisor.fan_out(calls) as outcomes:
+                assert [outcome.ok async for outcome in outcomes] == [True] * 4
+            assert len(seen) == 24
+
+    play(main, backend)
+
+
+@BACKENDS
 def test_what_a_callback_raises_is_raised_where_it_was_asked(backend):
     class Odd(Exception):
         pass
