@@ -54,7 +54,8 @@ class PreparedRequest:
         self._method: Final = method
         self._modern = protocol_version in MODERN_PROTOCOL_VERSIONS
         self._stamp = stamp
-        self._encoded_stamp = encode(stamp) if stamp else b""
+        # A copy: the encoder's own buffer is 4 KB, and this lasts as long as the incarnation.
+        self._encoded_stamp = bytes(memoryview(encode(stamp))) if stamp else b""
         self._version = protocol_version
         self._head = b',"method":' + encode(method) + b',"params":'
         self._parts = _PARTS_MEMBER.get(method, "")
