@@ -12,7 +12,7 @@ from mcp_nursery.actors.account import KEPT_FOR_SERVERS, Account
 from mcp_nursery.actors.enums import ServerState
 
 from ..decisions.state_machine import Snapshot
-from ..decisions.statistics import ServerTally
+from ..decisions.statistics import MOST_RECENT, ServerTally
 
 
 @define(eq=False)
@@ -72,6 +72,7 @@ class Usage:
         tally.done += 1
         tally.of(tool).add(seconds)
         tally.recent.append((tool, seconds, None, "answered", trio.current_time()))
+        del tally.recent[:-MOST_RECENT]
         tally.in_flight -= 1
         if server in self._used_at or server not in self._configured:
             self._mark_used(server)
@@ -80,8 +81,9 @@ class Usage:
         """A call of this server has failed with this class of error, after so many seconds."""
         tally = self._tallies[server]
         tally.failed += 1
-        tally.of(tool).failures[error, delivery] += 1
+        tally.of(tool).fail(error, delivery)
         tally.recent.append((tool, seconds, error, delivery, trio.current_time()))
+        del tally.recent[:-MOST_RECENT]
         tally.in_flight -= 1
         self._mark_used(server)
 
