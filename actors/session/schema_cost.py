@@ -131,6 +131,8 @@ class SchemaCost:
         self._steps = here
         self.most = max(self.most, here[self._whole])
         self.over = not any(here.values())
+        if self.over or self.most > MOST_STEPS:  # nothing is counted any more
+            self._parts, self._order, self._steps = {}, [], {}
 
 
 def _parts(whole: Schema, own: Callable[[Schema], int]) -> dict[int, _Part]:
