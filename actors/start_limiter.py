@@ -21,8 +21,8 @@ class Turn:
     """The place among those for whom nobody waits; of several that have the same, the first to come goes first."""
     awaited: float = math.inf
     """The place among those for whom somebody waits, who go before all others; `inf`: nobody does."""
-    changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
-    """The lot in which it sleeps until it may be its turn."""
+    changed: trio.Event | None = field(default=None, init=False)
+    """Set when it may be its turn; None while it does not sleep until then."""
 
     @property
     def place(self) -> tuple[float, float]:
@@ -54,8 +54,10 @@ class StartLimiter:
             await (trio.lowlevel.checkpoint_if_cancelled if self is UNLIMITED else trio.lowlevel.checkpoint)()
             while turn is not self._line[0] or self._is_full():
                 until = next(iter(self._places)).until if turn is self._line[0] else math.inf
+                turn.changed = trio.Event()
                 with trio.move_on_at(until):
-                    await turn.changed.park()
+                    await turn.changed.wait()
+                turn.changed = None
         finally:
             self._line.remove(turn)
             self._wake_next()
@@ -85,8 +87,8 @@ class StartLimiter:
             self._wake_next()
 
     def _wake_next(self) -> None:
-        if self._line:
-            self._line[0].changed.unpark()
+        if self._line and (changed := self._line[0].changed) is not None:
+            changed.set()
 
     def _is_full(self) -> bool:
         now = trio.current_time()

@@ -165,7 +165,7 @@ class Endpoint:
 
     async def settled(self) -> None:
         """Wait until a call leaves `in_flight`."""
-        await self._table.settled.park()
+        await self._table.settled()
 
     def post(self, batch: Sequence[Request]) -> None:
         """Number, frame and write calls, with one write. A slot whose frame finds no room is `Busy`; one that has no

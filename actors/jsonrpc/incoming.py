@@ -218,9 +218,8 @@ class PeerRequests:
         self._most = most
         """Bytes of those that are served at once."""
         self._serving: dict[RequestId, Inbound] = {}
-        self._begun = trio.Event()
-        """Set when the latest request is begun."""
-        self._begun.set()
+        self._begun: trio.Event | None = None
+        """Set when the latest request is begun; None before the first."""
         self._tasks = 0
         """Not the length of the table: a peer may use an id twice."""
 
@@ -240,12 +239,13 @@ class PeerRequests:
         self._tasks += 1
         inbound = Inbound(self._back, asked.id, asked.params)
         self._serving[coerce_request_id(asked.id)] = inbound  # before its task runs: its cancel may be in this batch
-        before, self._begun = self._begun, trio.Event()
-        nursery.start_soon(self._serve, inbound, asked, on_request, before, self._begun)
+        before, begun = self._begun, trio.Event()
+        self._begun = begun
+        nursery.start_soon(self._serve, inbound, asked, on_request, before, begun)
 
     async def begun(self) -> None:
         """Wait until all have begun: those that are answered at once never add up to too many at once."""
-        if not self._begun.is_set():
+        if self._begun is not None and not self._begun.is_set():
             await self._begun.wait()
 
     def _problem(self, asked: PeerRequest) -> str | None:
@@ -264,7 +264,7 @@ class PeerRequests:
             inbound.cancel((params or {}).get("reason"))
 
     async def _serve(
-        self, inbound: Inbound, asked: PeerRequest, on_request: OnRequest, before: trio.Event, begun: trio.Event
+        self, inbound: Inbound, asked: PeerRequest, on_request: OnRequest, before: trio.Event | None, begun: trio.Event
     ) -> None:
         async def answer() -> None:
             try:
@@ -275,7 +275,7 @@ class PeerRequests:
                 await asked.origin.answer(reply)
 
         try:
-            if not before.is_set():  # tasks that were started together run in any order
+            if before is not None and not before.is_set():  # tasks that were started together run in any order
                 await before.wait()
             begun.set()
             await inbound.serve(answer)

@@ -1,5 +1,6 @@
 """Requests in flight, by the ids that their answers have."""
 
+from array import array
 from collections.abc import Mapping
 from itertools import chain, repeat
 from secrets import token_bytes
@@ -37,11 +38,11 @@ class CallTable:
         """The slots of callers; the session's own requests do not count."""
         self.relays: Relays = Relays()
         """The calls that are made for somebody else."""
-        self.settled: Final = trio.lowlevel.ParkingLot()
-        """Woken when one of `calls` leaves."""
+        self._settled: trio.lowlevel.ParkingLot | None = None
+        """Woken when one of `calls` leaves; made for the first that waits for that."""
         self._last_id = 0
-        # Many at once: to draw each of them takes half a microsecond.
-        self._random = chain.from_iterable(memoryview(token_bytes(256)).cast("I") for _ in repeat(None))
+        # Some at once: to draw each of them takes half a microsecond. Not many: each connection keeps them.
+        self._random = chain.from_iterable(array("I", token_bytes(64)) for _ in repeat(None))
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -77,8 +78,13 @@ class CallTable:
         self.calls.discard(slot)
         if slot.relay is not None:
             self.relays.discard(slot)
-        if self.settled:
-            self.settled.unpark_all()
+        if self._settled:
+            self._settled.unpark_all()
+
+    async def settled(self) -> None:
+        """Wait until one of `calls` leaves."""
+        self._settled = self._settled or trio.lowlevel.ParkingLot()
+        await self._settled.park()
 
     def find(self, message: Mapping[str, Any]) -> ReplySlot | None:
         """The slot that a response belongs to; None if nobody waits for it."""
@@ -113,7 +119,8 @@ class CallTable:
         self.fail_all(loss)
         self.calls.clear()
         self.relays = Relays()
-        self.settled.unpark_all()
+        if self._settled:
+            self._settled.unpark_all()
 
 
 def outcome_of(message: Mapping[str, Any], size: int = 0) -> Answered | Rejected:

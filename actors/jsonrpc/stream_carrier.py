@@ -47,11 +47,13 @@ class Outbox:
         """The bytes that the host keeps for them."""
         self.is_blocked: bool = False
         """True if the peer did not take all at once, so that `run` has something to do."""
-        self._blocked = trio.Event()
+        self._blocked: trio.Event | None = None
+        """Set when `run` has something to do; None while it does not wait for that."""
         self._broken = False
         self._waits = False
         """True if queued frames have to wait."""
-        self._roomless = trio.lowlevel.ParkingLot()
+        self._roomless: trio.lowlevel.ParkingLot | None = None
+        """Those that wait for room; made for the first."""
         self._account = Account()
 
     def charge_to(self, account: Account) -> None:
@@ -95,14 +97,15 @@ class Outbox:
             for _ in range(begun):
                 self._left(*queue.popitem(last=False))
         if owed and self.has_room:
-            self._roomless.unpark_all()
+            self._let_in()
         if queue or self._stream.unfinished:
             self._wait()
         return self.is_blocked
 
     def _block(self) -> None:
         self.is_blocked = True
-        self._blocked.set()
+        if self._blocked is not None:
+            self._blocked.set()
 
     def _wait(self) -> None:
         self._block()
@@ -137,7 +140,12 @@ class Outbox:
         """Nothing is written any more: what is queued was not sent, and the reader will see the end."""
         self._broken = self._waits = True
         self._block()
-        self._roomless.unpark_all()
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """There may be room for those that wait for it, or never again."""
+        if self._roomless is not None:
+            self._roomless.unpark_all()
 
     def withdraw(self, slot: ReplySlot) -> bool:
         """Take back the frame of a call, unless its write began."""
@@ -156,18 +164,21 @@ class Outbox:
     async def room(self) -> None:
         """Wait until there is room, or the peer reads no more."""
         while not (self.has_room or self._broken):
+            self._roomless = self._roomless or trio.lowlevel.ParkingLot()
             await self._roomless.park()
 
     async def run(self) -> None:
         """Write what the peer did not take at once, as it takes it. Returns when it reads no more."""
         while True:
-            await self._blocked.wait()
+            if not self.is_blocked:
+                self._blocked = trio.Event()
+                await self._blocked.wait()
             try:
                 await self._stream.writable()
             except trio.BrokenResourceError:
                 self._break()
                 return
-            self.is_blocked, self._blocked = False, trio.Event()
+            self.is_blocked, self._blocked = False, None
             for slot in [key for key in self._queue if isinstance(key, ReplySlot) and key.abandoned]:
                 self.withdraw(slot)  # its caller was told that it was not sent, whoever runs first
             self.flush()

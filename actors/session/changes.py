@@ -41,7 +41,8 @@ class Changes:
     """URIs that are to be subscribed."""
     _lengths: frozenset[int] = field(default=frozenset(), init=False)
     """The lengths of the URIs, in characters."""
-    _others_wanted: trio.Event = field(factory=trio.Event, init=False)
+    _others_wanted: trio.Event | None = field(default=None, init=False)
+    """Set when other resources are wanted; None until somebody waits for that."""
 
     # -- lists ----------------------------------------------------------------------------------------------------
 
@@ -85,7 +86,8 @@ class Changes:
         """Subscribe to these, and to no others."""
         if uris != self._wanted:
             self._wanted, self._lengths = uris, frozenset(map(len, uris))
-            self._others_wanted.set()
+            if self._others_wanted is not None:
+                self._others_wanted.set()
 
     async def keep_subscribed(self, session: "ServerSession", tell: Updated) -> None:
         """Subscribe to what is wanted, and have `tell` called whenever one of them changed or may have, until
@@ -115,7 +117,7 @@ class Changes:
             logger.warning("%s: cannot be subscribed: it does not offer it", self._server)
             return
         while True:
-            self._others_wanted = trio.Event()
+            others_wanted = self._others_wanted = trio.Event()
             wanted = self._wanted
             for uri in sorted(have - wanted):
                 await self._ask(session, "resources/unsubscribe", uri)
@@ -123,7 +125,7 @@ class Changes:
                 if await self._ask(session, "resources/subscribe", uri):
                     self._updated(uri, False)  # noqa: FBT003
             have = set(wanted)
-            await self._others_wanted.wait()
+            await others_wanted.wait()
 
     async def _ask(self, session: "ServerSession", method: str, uri: str) -> bool:
         try:
@@ -142,7 +144,7 @@ class Changes:
         held, known, wanted = trio.CancelScope(), frozenset[str](), frozenset[str]()
         async with trio.open_nursery() as nursery:
             while True:
-                self._others_wanted = trio.Event()
+                others_wanted = self._others_wanted = trio.Event()
                 before, held, begun = held, trio.CancelScope(), trio.Event()
                 known, wanted = wanted, self._wanted
                 if wanted:
@@ -150,7 +152,7 @@ class Changes:
                     with trio.move_on_after(ACKNOWLEDGED_WITHIN):
                         await begun.wait()
                 before.cancel()
-                await self._others_wanted.wait()
+                await others_wanted.wait()
 
     async def _hold_stream(
         self,
