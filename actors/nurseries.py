@@ -1,46 +1,71 @@
 """Nurseries that keep out of the way of their block's exceptions."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
 
 import trio
 
 
-@asynccontextmanager
-async def open_bare_nursery() -> AsyncGenerator[trio.Nursery, None]:
+class _BareNursery(AbstractAsyncContextManager[trio.Nursery]):
+    """See `open_bare_nursery`. No generator, which takes 600 bytes more: each server has two of these blocks open."""
+
+    def __init__(self) -> None:
+        self._manager = trio.open_nursery()
+        self._nursery: trio.Nursery | None = None
+
+    async def __aenter__(self) -> trio.Nursery:
+        self._nursery = await self._manager.__aenter__()
+        return self._nursery
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if failure is not None:
+            self._cancel()
+        try:
+            await self._manager.__aexit__(None, None, None)
+        except BaseExceptionGroup as group:
+            if failure is None or group.split(trio.Cancelled)[1] is not None:
+                raise
+
+    def _cancel(self) -> None:
+        assert self._nursery is not None  # it was entered
+        self._nursery.cancel_scope.cancel()
+
+
+def open_bare_nursery() -> AbstractAsyncContextManager[trio.Nursery]:
     """A nursery that does not wrap its block's own exception in a group, as Trio's does.
 
     A block that raises cancels its tasks. Exceptions of tasks come in a group. Cancellations of tasks together with the
     block are not reported.
     """
-    failure: BaseException | None = None
-    try:
-        async with trio.open_nursery() as nursery:
-            try:
-                yield nursery
-            except BaseException as error:
-                failure = error
-                nursery.cancel_scope.cancel()
-    except BaseExceptionGroup as group:
-        if failure is None or group.split(trio.Cancelled)[1] is not None:
-            raise
-    if failure is not None:
-        try:
-            raise failure
-        finally:
-            del failure
+    return _BareNursery()
 
 
-@asynccontextmanager
-async def run_alongside(*tasks: Callable[[], Awaitable[object]]) -> AsyncGenerator[None, None]:
-    """Run tasks while the block lasts; they are cancelled when it is left. A task that crashes cancels the block."""
-    async with open_bare_nursery() as nursery:
-        for task in tasks:
+class _Alongside(_BareNursery):
+    """See `run_alongside`."""
+
+    def __init__(self, tasks: Sequence[Callable[[], Awaitable[object]]]) -> None:
+        super().__init__()
+        self._tasks = tasks
+
+    async def __aenter__(self) -> trio.Nursery:
+        nursery = await super().__aenter__()
+        for task in self._tasks:
             nursery.start_soon(task)
-        try:
-            yield
-        finally:
-            nursery.cancel_scope.cancel()
+        return nursery
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, failure: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._cancel()
+        await super().__aexit__(kind, failure, traceback)
+
+
+def run_alongside(*tasks: Callable[[], Awaitable[object]]) -> AbstractAsyncContextManager[object]:
+    """Run tasks while the block lasts; they are cancelled when it is left. A task that crashes cancels the block."""
+    return _Alongside(tasks)
 
 
 @asynccontextmanager

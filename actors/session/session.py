@@ -63,9 +63,9 @@ def client_info() -> Mapping[str, str]:
 @asynccontextmanager
 async def open_session(endpoint: Endpoint, host: Host, news: ListChanges) -> "AsyncGenerator[ServerSession, None]":
     """Speak over an endpoint, which is run until the block is left. Changes that the server reports go to `news`."""
-    session = ServerSession(endpoint, host, news)
     async with open_bare_nursery() as nursery:
-        await nursery.start(session.run)
+        session = ServerSession(endpoint, host, news, nursery)
+        await session.start()
         try:
             yield session
         finally:
@@ -75,7 +75,7 @@ async def open_session(endpoint: Endpoint, host: Host, news: ListChanges) -> "As
 class ServerSession:
     """One conversation with a server. See `open_session`."""
 
-    def __init__(self, endpoint: Endpoint, host: Host, news: ListChanges) -> None:
+    def __init__(self, endpoint: Endpoint, host: Host, news: ListChanges, nursery: trio.Nursery) -> None:
         self._endpoint = endpoint
         self._host = host
         self._news = news
@@ -88,10 +88,11 @@ class ServerSession:
         self.server_info: dict[str, Any] | None = None
         """The server's name of itself; None if it gives none."""
         self._sdk: SdkSession | None = None
-        self._nursery: trio.Nursery | None = None
-        """Of `run`: where the SDK's session is held."""
-        self._turn: Final = trio.StrictFIFOLock()
-        """Held by the request that waits for the SDK: those behind it go on in their order."""
+        self._nursery = nursery
+        """Where the endpoint runs, and the SDK's session is held: longer than the endpoint, so that a request that
+        opens it then learns of the loss from its answer."""
+        self._turn: trio.StrictFIFOLock | None = None
+        """Held by the request that waits for the SDK: those behind it go on in their order. None before the first."""
 
     @property
     def is_modern(self) -> bool:
@@ -108,12 +109,9 @@ class ServerSession:
         """The server's instructions, if there are any."""
         return self._hello.get("instructions")
 
-    async def run(self, *, task_status: Any = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the endpoint, and the SDK's session as soon as that is wanted."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            await self._endpoint.run(self._asked, self._told, self._intercept, task_status=task_status)
-            await trio.sleep_forever()  # a request that opens the SDK's session now learns of the loss from its answer
+    async def start(self) -> None:
+        """Have the endpoint run."""
+        await self._nursery.start(self._endpoint.run, self._asked, self._told, self._intercept)
 
     # -- opening the conversation ---------------------------------------------------------------------------------
 
@@ -284,10 +282,10 @@ class ServerSession:
         return (await self._opened_sdk()).session
 
     async def _opened_sdk(self) -> "SdkSession":
+        self._turn = self._turn or trio.StrictFIFOLock()
         if self._sdk is None or self._turn.locked():
             async with self._turn:
                 if self._sdk is None:
-                    assert self._nursery is not None  # nothing is asked of a session before it runs
                     await self._nursery.start(self._hold_sdk)
         assert self._sdk is not None  # it was held before the start of its task ended
         return self._sdk
