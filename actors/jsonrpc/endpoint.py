@@ -339,6 +339,7 @@ class Endpoint:
         async with trio.open_nursery() as nursery:
             self._session = _Session(nursery, on_request, on_notify, on_notify_intercept)
             task_status.started()
+            del task_status  # 1 KB: it holds the nursery of `Nursery.start`
             try:
                 # Now: a callback that serves the peer may take its time to end.
                 self.lose(await self._carrier.run(self, nursery))
