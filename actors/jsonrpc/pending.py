@@ -83,7 +83,8 @@ class CallTable:
 
     async def settled(self) -> None:
         """Wait until one of `calls` leaves."""
-        self._settled = self._settled or trio.lowlevel.ParkingLot()
+        if self._settled is None:
+            self._settled = trio.lowlevel.ParkingLot()
         await self._settled.park()
 
     def find(self, message: Mapping[str, Any]) -> ReplySlot | None:

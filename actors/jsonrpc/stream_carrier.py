@@ -164,7 +164,8 @@ class Outbox:
     async def room(self) -> None:
         """Wait until there is room, or the peer reads no more."""
         while not (self.has_room or self._broken):
-            self._roomless = self._roomless or trio.lowlevel.ParkingLot()
+            if self._roomless is None:
+                self._roomless = trio.lowlevel.ParkingLot()
             await self._roomless.park()
 
     async def run(self) -> None:

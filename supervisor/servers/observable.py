@@ -26,26 +26,31 @@ class Observable(Generic[T]):
 
     value: T
     """The value now; read only, but for its one writer by `set`."""
-    _waiters: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
+    _waiters: trio.lowlevel.ParkingLot | None = field(default=None, init=False)
+    """Made for those that wait, and dropped when they look again."""
 
     def set(self, value: T) -> None:
         """Replace the value; for its one writer."""
         self.value = value
-        self._waiters.unpark_all()
+        self.notify()
 
     def notify(self) -> None:
         """Have every waiter look again: something else that it looks at has changed."""
-        self._waiters.unpark_all()
+        waiters, self._waiters = self._waiters, None
+        if waiters is not None:
+            waiters.unpark_all()
 
     async def changed(self) -> None:
         """Wait until there is a reason to look again."""
+        if self._waiters is None:
+            self._waiters = trio.lowlevel.ParkingLot()
         await self._waiters.park()
 
     async def wait(self, find: Callable[[T], R | None]) -> R:
         """Wait until `find` finds something in the value, and return it. `find` may raise to end the wait."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while (found := find(self.value)) is None:
-            await self._waiters.park()
+            await self.changed()
         return found
 
 
