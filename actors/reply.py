@@ -160,7 +160,7 @@ class ReplySlot:
     codec: Codec | None = field(default=None, init=False)
     """The codec that reads the result. Written by `begin` and `follow`."""
     owner: Mailbox[Any] | None = field(default=None, init=False)
-    """The owner's mailbox for abandoned slots, which `ServerActor` reads. Written by `route`."""
+    """The owner's mailbox for abandoned slots, which `ServerActor` in `server_actor.py` reads. Written by `route`."""
     _said: deque[tuple[int, tuple[Any, ...]]] | None = field(default=None, init=False)
     """The messages of the server about it that wait for its caller: the bytes that each keeps, and the arguments of
     `wait`'s callback."""

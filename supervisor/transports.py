@@ -17,7 +17,7 @@ from mcp_nursery.actors.secrets import names_only, shown_url
 if TYPE_CHECKING:
     import httpx2
 
-    from mcp_nursery.actors.incarnation import Connector
+    from mcp_nursery.actors.server_actor import Connector
 
 TransportKind = Literal["stdio", "docker", "docker-gateway", "in-process", "http", "sse", "ws"]
 """The transports' names as users see them."""

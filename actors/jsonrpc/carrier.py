@@ -140,7 +140,8 @@ class Hub(Protocol):
 
 
 class Carrier(Protocol):
-    """Carries the frames of one connection. Run once, by its endpoint."""
+    """Carries the frames of one connection: on streams `stream_carrier.py`, over HTTP `transports/http/streamable.py`
+    and `sse.py`. Run once, by its endpoint."""
 
     only_era: Era | None
     """The only era that it supports; None if it supports both."""
@@ -191,7 +192,8 @@ FRAME_LIMIT = 64 << 20
 
 
 class FrameStream(Protocol):
-    """One connection that carries whole frames. Used by one reader and one writer task; closed by who opened it."""
+    """One connection that carries whole frames, as `transports/stdio.py` and `transports/websocket/` open it. Used by
+    one reader and one writer task; closed by who opened it."""
 
     @property
     def pid(self) -> int | None:

@@ -53,7 +53,7 @@ class Outbox:
         self._waits = False
         """True if queued frames have to wait."""
         self._roomless: trio.lowlevel.ParkingLot | None = None
-        """Those that wait for room; made for the first."""
+        """The lot of those that wait for room; made for the first."""
         self._account = Account()
 
     def charge_to(self, account: Account) -> None:

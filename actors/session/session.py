@@ -89,8 +89,8 @@ class ServerSession:
         """The server's name of itself; None if it gives none."""
         self._sdk: SdkSession | None = None
         self._nursery = nursery
-        """Where the endpoint runs, and the SDK's session is held: longer than the endpoint, so that a request that
-        opens it then learns of the loss from its answer."""
+        """The nursery of the endpoint and of the SDK's session. That one is held longer: a request that opens it when
+        the connection is lost learns of the loss from its answer."""
         self._turn: trio.StrictFIFOLock | None = None
         """Held by the request that waits for the SDK: those behind it go on in their order. None before the first."""
 

@@ -28,8 +28,8 @@ from mcp_nursery.supervisor.gateway import (
 from mcp_nursery.supervisor.gateway.auth.principal import bearer_of
 from mcp_nursery.supervisor.gateway.auth.token_file import PREFIX, BearerTokenFile
 from mcp_nursery.supervisor.gateway.client_status import ClientsStatus
-from mcp_nursery.supervisor.gateway.http.admission import LOOPBACK_NAMES, host_name, page_origin
 from mcp_nursery.supervisor.gateway.http.application import serve_http
+from mcp_nursery.supervisor.gateway.http.served_names import LOOPBACK_NAMES, host_name, page_origin
 from mcp_nursery.supervisor.gateway.sealing import MAX_AGE, SessionKeys
 from mcp_nursery.supervisor.http_server.listening import bind_socket, inherited_socket, listen
 from mcp_nursery.supervisor.http_server.server import Tls

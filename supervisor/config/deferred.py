@@ -43,7 +43,7 @@ from .variables import (
 )
 
 if TYPE_CHECKING:
-    from mcp_nursery.actors.incarnation import Connector
+    from mcp_nursery.actors.server_actor import Connector
     from mcp_nursery.actors.session.connection import Connection
 
     from .discovery import EntryOrigin

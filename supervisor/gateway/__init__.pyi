@@ -1,8 +1,8 @@
 from .auth.jwt import OAuthResource
 from .auth.principal import Access, Principal, Refused
 from .gateway import Gateway, open_gateway
-from .http.admission import HttpLimits
 from .http.application import HttpApplication, open_http
+from .http.request_limits import HttpLimits
 from .sealing import SessionKeys
 from .stdio.server import serve_stdio
 from .upstream.ask_client import Unattended, gateway_callbacks

@@ -25,6 +25,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
+"""An application of ASGI, such as that of the gateway in `gateway/http/application.py`."""
 
 HEAD_SECONDS: Final = 5.0
 """Seconds from the first byte of a request to the last of its headers, and from the beginning of a connection to the

@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from mcp_nursery.actors.overrides import override
 
 from ..extras import needs_extra
-from ..portal import BlockingSupervisor
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
 from .offered import (
     FIRST_WAIT,
     ListedTools,
     OfferedTools,
+    OfThread,
     OnProgress,
     ToolSupervisor,
     facts_of,
@@ -56,7 +56,7 @@ _SOUNDS: Mapping[str, Literal["wav", "mp3"]] = {
 
 
 def mcp_nursery_tools(
-    supervisor: ToolSupervisor | BlockingSupervisor,
+    supervisor: ToolSupervisor | OfThread,
     *,
     tools: Literal["all"] | Sequence[str] = "all",
     search: bool = False,

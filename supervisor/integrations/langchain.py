@@ -11,12 +11,12 @@ from pydantic import PrivateAttr
 from mcp_nursery.actors.overrides import override
 
 from ..extras import needs_extra
-from ..portal import BlockingSupervisor
 from ..tools.outcome import ToolOutcome
 from .offered import (
     FIRST_WAIT,
     ListedTools,
     OfferedTools,
+    OfThread,
     OnProgress,
     ToolSupervisor,
     facts_of,
@@ -32,7 +32,7 @@ __all__ = ["supervised_tools"]
 
 
 async def supervised_tools(
-    supervisor: ToolSupervisor | BlockingSupervisor,
+    supervisor: ToolSupervisor | OfThread,
     *,
     search: bool = False,
     timeout: float | None = None,

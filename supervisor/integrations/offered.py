@@ -4,9 +4,9 @@ A `Supervisor` has these methods in its Trio loop, and one in a thread of its ow
 a framework on either loop gets the same tools.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
 from attrs import define, field
@@ -16,7 +16,7 @@ from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, SupervisorClosed
 from mcp_nursery.actors.reply import ProgressCallback
 
-from ..portal import BlockingSupervisor
+from ..portal import BlockingSupervisor, ThreadSupervisor
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
 
@@ -39,15 +39,15 @@ class OfferedTools(Protocol):
         """The text for the system prompt."""
         ...
 
-    async def run(
+    def run(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, Any] | str | None = None,
         *,
         timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
-    ) -> ToolOutcome:
+    ) -> Coroutine[Any, Any, ToolOutcome]:
         """Do what a model asked for, with approval; always an outcome."""
         ...
 
@@ -55,7 +55,7 @@ class OfferedTools(Protocol):
 class ToolSupervisor(Protocol):
     """A supervisor that a framework can be given: a `Supervisor`, or one in a thread of its own."""
 
-    async def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
+    def list_tools(self, server: str | None = None, *, refresh: bool = False) -> Coroutine[Any, Any, tuple[Tool, ...]]:
         """The tools, once first attempts are settled."""
         ...
 
@@ -70,9 +70,16 @@ NEXT_WAIT: Final = 0.1
 """Seconds for which its next ones wait for lists that may be old."""
 
 
-def awaitable(supervisor: "ToolSupervisor | BlockingSupervisor") -> "ToolSupervisor":
+OfThread: TypeAlias = ThreadSupervisor | BlockingSupervisor
+"""A supervisor in a thread of its own, of either kind. Type checkers take its methods for variables, which those of a
+protocol are not."""
+
+
+def awaitable(supervisor: ToolSupervisor | OfThread) -> ToolSupervisor:
     """The supervisor for the loop of a framework, which plain code runs behind a call of its own."""
-    return supervisor.awaitable() if isinstance(supervisor, BlockingSupervisor) else supervisor
+    of_loop: Any = supervisor.awaitable() if isinstance(supervisor, BlockingSupervisor) else supervisor
+    found: ToolSupervisor = of_loop
+    return found
 
 
 @define(eq=False)

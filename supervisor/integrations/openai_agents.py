@@ -4,8 +4,8 @@ To the framework all supervised servers are one, which never goes away: it is as
 call that fails is a result for the model.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 from mcp_types import CallToolResult, GetPromptResult, ListPromptsResult
 from mcp_types import Tool as Definition
@@ -13,10 +13,19 @@ from mcp_types import Tool as Definition
 from mcp_nursery.actors.overrides import override
 
 from ..extras import needs_extra
-from ..portal import BlockingSupervisor
 from ..resources import Prompt, PromptResult
 from ..tools.tool import Tool
-from .offered import FIRST_WAIT, ListedTools, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+from .offered import (
+    FIRST_WAIT,
+    ListedTools,
+    OfThread,
+    OnProgress,
+    ToolSupervisor,
+    awaitable,
+    facts_of,
+    media_of,
+    progress_of,
+)
 
 with needs_extra("openai-agents"):
     from agents import AgentBase, FunctionTool, RunContextWrapper
@@ -32,11 +41,13 @@ _FACTS = "mcp-nursery/facts"
 class PromptSupervisor(ToolSupervisor, Protocol):
     """A supervisor with prompts."""
 
-    async def list_prompts(self, server: str | None = None, *, refresh: bool = False) -> Sequence[Prompt]:
+    def list_prompts(
+        self, server: str | None = None, *, refresh: bool = False
+    ) -> Coroutine[Any, Any, Sequence[Prompt]]:
         """The prompts, once first attempts are settled."""
         ...
 
-    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> PromptResult:
+    def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Coroutine[Any, Any, PromptResult]:
         """Have a prompt filled in."""
         ...
 
@@ -61,7 +72,7 @@ class SupervisedMCPServer(MCPServer):
 
     def __init__(
         self,
-        supervisor: PromptSupervisor | BlockingSupervisor,
+        supervisor: PromptSupervisor | OfThread,
         *,
         name: str = "mcp-nursery",
         search: bool = False,
@@ -71,9 +82,7 @@ class SupervisedMCPServer(MCPServer):
         require_approval: Any = None,
     ) -> None:
         super().__init__(require_approval=require_approval, custom_data_extractor=_facts_in)
-        self._supervisor: PromptSupervisor = (
-            supervisor.awaitable() if isinstance(supervisor, BlockingSupervisor) else supervisor
-        )
+        self._supervisor = cast("PromptSupervisor", awaitable(supervisor))
         self._listed = ListedTools(self._supervisor, search, startup_wait)
         self._name = name
         self._timeout = timeout

@@ -13,10 +13,9 @@ from pydantic_core import SchemaValidator, core_schema
 from mcp_nursery.actors.overrides import override
 
 from ..extras import needs_extra
-from ..portal import BlockingSupervisor
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
-from .offered import FIRST_WAIT, ListedTools, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+from .offered import FIRST_WAIT, ListedTools, OfThread, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
 
 with needs_extra("pydantic-ai"):
     from pydantic_ai import BinaryContent, RunContext, ToolDefinition, ToolFailed, ToolReturn
@@ -49,7 +48,7 @@ class SupervisedToolset(AbstractToolset[Any]):
 
     def __init__(
         self,
-        supervisor: ToolSupervisor | BlockingSupervisor,
+        supervisor: ToolSupervisor | OfThread,
         *,
         id: str = "mcp-nursery",  # noqa: A002 - as toolsets of pydantic-ai have it
         search: bool = False,

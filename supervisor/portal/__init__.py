@@ -14,8 +14,8 @@ cancelled goes on before its call has ended there, streams need a generator task
 back to the loop of the caller: these are what this package adds.
 """
 
-from .blocking import BlockingSupervisor
-from .in_loop import ThreadSupervisor
+from .async_supervisor import ThreadSupervisor
+from .blocking_supervisor import BlockingSupervisor
 from .opening import open_supervisor_thread
 
 __all__ = ["BlockingSupervisor", "ThreadSupervisor", "open_supervisor_thread"]

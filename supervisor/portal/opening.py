@@ -14,12 +14,12 @@ from mcp_nursery.actors.errors import ConfigError
 
 from ..opening import open_supervisor
 from ..supervisor import Supervisor
-from .blocking import BlockingSupervisor
+from .async_supervisor import ThreadSupervisor
+from .blocking_supervisor import BlockingSupervisor
 from .callbacks import CallbackWrap, loop_callback, thread_callback
-from .in_loop import ThreadSupervisor
 from .interrupts import interrupts_held
 from .signals import ThreadSignal
-from .thread import AT_EXIT, TrioThread
+from .trio_thread import AT_EXIT, TrioThread
 
 P = ParamSpec("P")
 

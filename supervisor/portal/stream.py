@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 import trio
 
 from .signals import Signal, ThreadSignal
-from .thread import TrioThread
+from .trio_thread import TrioThread
 from .workers import ThreadRequest
 
 T = TypeVar("T")

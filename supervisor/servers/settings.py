@@ -12,8 +12,8 @@ from attrs import Factory, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots
 from mcp_nursery.actors.errors import AuthorizationFailed, ConfigError
-from mcp_nursery.actors.incarnation import Permit
 from mcp_nursery.actors.oauth.tokens import MemoryVault, Tokens, Vault
+from mcp_nursery.actors.server_actor import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
 
 from ..decisions.restart_policy import Lazy, RestartPolicy

@@ -23,7 +23,7 @@ from mcp_nursery.actors.transports.base import StreamConnector
 from .life import Ask, Life, Refusal, ToolFunction, tell_progress
 
 if TYPE_CHECKING:
-    from mcp_nursery.actors.incarnation import Connector
+    from mcp_nursery.actors.server_actor import Connector
 
 _MODERN, _HANDSHAKE = "2026-07-28", "2025-11-25"
 _SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"

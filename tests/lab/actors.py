@@ -7,10 +7,10 @@ from typing import Any
 import trio
 from attrs import define, field
 
-from mcp_nursery.actors.incarnation import ServerActor
 from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.actors.server_actor import ServerActor
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from .sessions import Lab, connection

@@ -94,8 +94,8 @@ WIRE = (
         },
     ),
     *mutants_of(
-        "actors/incarnation.py",
-        "actors/test_incarnation.py actors/test_incarnation_calls.py actors/test_follow_ups.py "
+        "actors/server_actor.py",
+        "actors/test_server_actor.py actors/test_server_actor_calls.py actors/test_follow_ups.py "
         "supervisor/servers/test_needs_auth.py",
         {
             "connection.submit([call for call in batch if not call.slot.decided])": "connection.submit(batch)",
@@ -109,7 +109,7 @@ WIRE = (
     ),
     *mutants_of(
         "actors/list_refresh.py",
-        "actors/test_incarnation_lists.py supervisor/test_unannounced_lists.py",
+        "actors/test_server_actor_lists.py supervisor/test_unannounced_lists.py",
         {
             "failed = error is not None and connection.definitions is before": "failed = error is not None",
             "if self._connection is None or (self._listing and now >= self._since + AWAITED_FOR):": "if self._connection is None:",

@@ -13,7 +13,7 @@ from ...errors import NurseryError, StartFailed, one_line
 from ...secrets import TELL_SECRETS
 
 if TYPE_CHECKING:
-    from ...incarnation import Connector
+    from ...server_actor import Connector
     from ...session.connection import Connection
 
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]

@@ -14,7 +14,7 @@ from mcp_nursery.supervisor.status import ServerState
 
 from ..failures import message_of
 from ..statuses import line_of_event
-from .changes import digest_of
+from .definition_digest import digest_of
 from .layout import DO, LONGEST_PHRASE, Flash, csrf_field, document, short, url
 from .markup import h
 from .replicas import ReplicaReport

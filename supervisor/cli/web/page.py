@@ -25,9 +25,9 @@ from mcp_nursery.supervisor.gateway.http.exchange import Attendance, HttpExchang
 
 from .acts import ACTS, FormFields, PageHost, confirm_page, perform, pressed
 from .clients_page import ClientsPage
-from .feeds import Feed, Feeds, LivePage, PageKey
 from .history import History
 from .layout import Flash, document, short, url
+from .live_updates import Feed, Feeds, LivePage, PageKey
 from .markup import h
 from .overview import Overview
 from .server_page import ServerPage

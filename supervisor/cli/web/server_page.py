@@ -13,7 +13,7 @@ from mcp_nursery.supervisor.resources import Prompt, Resource
 from mcp_nursery.supervisor.status import CallRecord, ServerStatus
 from mcp_nursery.supervisor.tools.tool import Tool
 
-from .changes import digest_of
+from .definition_digest import digest_of
 from .history import History, IncarnationRecord, latest
 from .layout import (
     LONGEST_PHRASE,

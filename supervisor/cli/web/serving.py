@@ -15,8 +15,8 @@ from mcp_nursery.actors.oauth.settings import LOOPBACK
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.gateway import Refused
 from mcp_nursery.supervisor.gateway.auth.principal import path_of
-from mcp_nursery.supervisor.gateway.http.admission import LOOPBACK_NAMES, ServedNames
 from mcp_nursery.supervisor.gateway.http.exchange import HttpExchange, Message, Receive, Send
+from mcp_nursery.supervisor.gateway.http.served_names import LOOPBACK_NAMES, ServedNames
 from mcp_nursery.supervisor.http_server.listening import bind_socket
 from mcp_nursery.supervisor.http_server.server import HttpServer
 

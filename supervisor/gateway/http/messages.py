@@ -44,8 +44,8 @@ from ..client_request import (
 )
 from ..gateway import LISTEN, Gateway
 from ..views.view import View
-from .admission import UNCOUNTED_BYTES, BytesUnderWay, HttpLimits
 from .exchange import Attendance, HttpExchange, expiry_refusal
+from .request_limits import UNCOUNTED_BYTES, BytesUnderWay, HttpLimits
 from .sessions import NOTED, HttpSession, HttpSessions
 
 SESSION: Final = "mcp-session-id"

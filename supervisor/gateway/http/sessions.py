@@ -34,8 +34,8 @@ from ..gateway import Gateway
 from ..notifications import UPDATED
 from ..sealing import SessionKeys
 from ..views.view import View
-from .admission import GatewayFigures, HttpLimits
 from .exchange import HttpExchange
+from .request_limits import GatewayFigures, HttpLimits
 from .session_ids import SessionStart, open_session, seal_session
 
 logger: Final = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from mcp_nursery.supervisor import portal
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.portal import open_supervisor_thread
 from mcp_nursery.supervisor.portal.signals import GRACE, AsyncioSignal, ThreadSignal
-from mcp_nursery.supervisor.portal.thread import TrioThread
+from mcp_nursery.supervisor.portal.trio_thread import TrioThread
 from mcp_nursery.supervisor.portal.workers import ThreadRequest
 from mcp_nursery.supervisor.testing import ScriptedServer
 
@@ -92,7 +92,7 @@ def test_a_loop_that_fails_at_once_says_why(monkeypatch):
     def fails(*_):
         raise OSError("no loop")
 
-    monkeypatch.setattr(portal.thread.trio, "run", fails)
+    monkeypatch.setattr(portal.trio_thread.trio, "run", fails)
     with pytest.raises(OSError, match="no loop"), open_supervisor_thread([]):
         raise AssertionError("it was entered")
     assert threads() == []
@@ -204,12 +204,12 @@ def test_all_that_were_never_left_end_at_the_same_time(monkeypatch):
             order.append(("end", self.name))
 
         def join(self, seconds):
-            order.append(("join", seconds <= portal.thread.AT_EXIT))
+            order.append(("join", seconds <= portal.trio_thread.AT_EXIT))
 
     fakes = [Fake(number) for number in range(3)]
-    monkeypatch.setattr(portal.thread, "_RUNNING", fakes)
-    monkeypatch.setattr(portal.thread, "AT_EXIT", 0.5)
-    portal.thread._end_all()
+    monkeypatch.setattr(portal.trio_thread, "_RUNNING", fakes)
+    monkeypatch.setattr(portal.trio_thread, "AT_EXIT", 0.5)
+    portal.trio_thread._end_all()
     assert order == [("end", 0), ("end", 1), ("end", 2)] + [("join", True)] * 3
 
 
@@ -238,7 +238,7 @@ def test_the_scope_of_anyio_does_not_spin_while_a_cancelled_task_waits_for_its_r
             thread = supervisor._thread
 
             async def ask():
-                await portal.in_loop._ask(thread, slow_to_end)
+                await portal.async_supervisor._ask(thread, slow_to_end)
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(ask)

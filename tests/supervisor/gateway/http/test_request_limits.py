@@ -5,7 +5,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor.gateway.http.admission import UNCOUNTED_BYTES, BytesUnderWay
+from mcp_nursery.supervisor.gateway.http.request_limits import UNCOUNTED_BYTES, BytesUnderWay
 
 BIG = UNCOUNTED_BYTES + 1
 

@@ -15,12 +15,12 @@ from ..supervisor import Supervisor
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from ..toolset import Toolset
+from .async_supervisor import ThreadSupervisor
 from .callbacks import loop_callback
-from .crossing import Crossing, KnownOffers, moment
-from .in_loop import ThreadSupervisor
+from .proxy import KnownOffers, ThreadProxy, moment
 from .signals import GRACE, ThreadSignal
 from .stream import ItemFeed
-from .thread import TrioThread
+from .trio_thread import TrioThread
 from .workers import ThreadRequest
 
 P = ParamSpec("P")
@@ -132,7 +132,7 @@ def _described(tools: Iterable[Tool]) -> tuple[Tool, ...]:
 
 
 @final
-class BlockingToolset(Crossing):
+class BlockingToolset(ThreadProxy):
     """A `Toolset` of the thread, for plain code."""
 
     @property

@@ -16,10 +16,10 @@ from ..supervisor import Supervisor
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from ..toolset import Toolset
-from .crossing import Crossing, KnownOffers, moment
+from .proxy import KnownOffers, ThreadProxy, moment
 from .signals import Signal
 from .stream import ItemFeed
-from .thread import TrioThread
+from .trio_thread import TrioThread
 from .workers import ThreadRequest
 
 P = ParamSpec("P")
@@ -124,7 +124,7 @@ def _streamed(
     return crossing
 
 
-class ThreadTools(Crossing):
+class ThreadTools(ThreadProxy):
     """Tools of the thread. Each can be awaited in the caller's loop: `await tool(arguments)`."""
 
     def _here(self, tool: Tool) -> Tool:

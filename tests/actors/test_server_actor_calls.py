@@ -5,10 +5,10 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.incarnation import ServerActor
 from mcp_nursery.actors.messages import Connected, Ended, Ending, Opened, Refreshed
 from mcp_nursery.actors.outcomes import Answered, Unlisted
 from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.actors.server_actor import ServerActor
 from mcp_nursery.actors.session.connection import Connection
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 

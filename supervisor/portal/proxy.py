@@ -11,13 +11,13 @@ from ..resources import Prompt, Resource, ResourceTemplate
 from ..supervisor import Supervisor
 from ..tools.pins import DefinitionChange
 from .callbacks import CallbackWrap
-from .thread import TrioThread
+from .trio_thread import TrioThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Crossing:
+class ThreadProxy:
     """An object of the thread, as its caller has it.
 
     Args:
@@ -56,7 +56,7 @@ def moment(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
     return crossing
 
 
-class KnownOffers(Crossing):
+class KnownOffers(ThreadProxy):
     """All that is known of servers without asking them, for callers of any kind."""
 
     @property

@@ -1,15 +1,12 @@
-"""The admission of requests over HTTP: by the names that a gateway is served under, and by the limits of each client
-and of all together.
+"""The limits of requests over HTTP, of each client and of all together.
 
-The limits are on requests under way, and on the bytes that are kept: of requests until they are answered, and of
+They are on requests under way, and on the bytes that are kept: of requests until they are answered, and of
 answers until they are read. A client that sends much, or reads little, waits for room or is refused; others do not
 notice.
 """
 
-import re
-from collections.abc import Callable, Collection, Generator, Hashable, Mapping
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
-from functools import lru_cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +14,7 @@ import trio
 from attrs import field, frozen
 
 from mcp_nursery.actors.account import ANSWERS, REQUESTS, Account
-from mcp_nursery.actors.argument_checks import at_least_one, check_argument, choice, seconds
+from mcp_nursery.actors.argument_checks import at_least_one, choice, seconds
 from mcp_nursery.actors.version import VERSION
 
 from ..auth.principal import RETRY_AFTER, Principal, Refused, principal_name
@@ -245,79 +242,3 @@ class Admission:
             if of(client):
                 for exchange in exchanges:
                     exchange.refuse(refusal())
-
-
-LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
-"""The names by which a client of this machine calls it."""
-
-_HOST_PATTERN: Final = r"(\[[0-9a-fA-F:.]+\]|[0-9a-zA-Z._-]+)"
-_HOST_NAME: Final = re.compile(_HOST_PATTERN)
-_AUTHORITY: Final = re.compile(rf"{_HOST_PATTERN}(:[0-9]*)?")
-_ORIGIN: Final = re.compile(rf"([a-zA-Z][0-9a-zA-Z+.-]*)://{_HOST_PATTERN}(:[0-9]+)?")
-_DEFAULT_PORTS: Final = frozenset([("http", ":80"), ("https", ":443")])
-"""Ports that no browser names."""
-
-
-def host_name(value: object) -> str | None:
-    """A host as `Host` names it, without the port."""
-    fits = isinstance(value, str) and _HOST_NAME.fullmatch(value)
-    return None if fits else "a name or an address without a port, such as gw.example.com or [::1]"
-
-
-def page_origin(value: object) -> str | None:
-    """An origin as browsers send it."""
-    found = _ORIGIN.fullmatch(value) if isinstance(value, str) else None
-    fits = found is not None and (found[1].lower(), found[3]) not in _DEFAULT_PORTS
-    return None if fits else "what browsers send, without a path or a usual port, such as https://app.example.com"
-
-
-class ServedNames:
-    """The names that are served.
-
-    Args:
-        hosts: What `Host` and `Origin` may name, whatever the port; None: any host, and origins of this machine.
-        origins: Other origins.
-
-    Raises:
-        ValueError: One is no such name.
-    """
-
-    def __init__(self, hosts: Collection[str] | None, origins: Collection[str]) -> None:
-        for each in hosts or ():
-            check_argument("hosts", each, host_name)
-        for each in origins:
-            check_argument("origins", each, page_origin)
-        self._hosts = None if hosts is None else frozenset(map(str.lower, hosts))
-        self._local = frozenset(LOOPBACK_NAMES) if self._hosts is None else self._hosts
-        self._origins = frozenset(map(str.lower, origins))
-
-    def check(self, headers: Mapping[str, str], lines: Collection[tuple[str, str]]) -> None:
-        """Refuse a request for another host, or of a page of another origin.
-
-        Args:
-            headers: Of the request, by names in small letters.
-            lines: All of them.
-
-        Raises:
-            Refused: By one of these headers, or because it is there twice.
-        """
-        if len(lines) != len(headers):
-            for name in ("host", "origin"):
-                if sum(name == each for each, _ in lines) > 1:
-                    raise Refused(HTTPStatus.BAD_REQUEST, f"{name} is there twice")
-        host, origin = headers.get("host"), headers.get("origin")
-        if host is not None or self._hosts is not None:
-            named = _parse_host(host or "")
-            if named is None or (self._hosts is not None and named not in self._hosts):
-                raise Refused(HTTPStatus.MISDIRECTED_REQUEST, "this host is not served here")
-        if origin is not None and origin.lower() not in self._origins:
-            found = _ORIGIN.fullmatch(origin)
-            if found is None or found[2].lower() not in self._local:
-                raise Refused(HTTPStatus.FORBIDDEN, "this origin is not served here")
-
-
-@lru_cache(maxsize=64)
-def _parse_host(authority: str) -> str | None:
-    """The host of `HOST` or `HOST:PORT`; None if it is neither. Clients send the same again and again."""
-    found = _AUTHORITY.fullmatch(authority)
-    return None if found is None else found[1].lower()
