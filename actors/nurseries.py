@@ -52,8 +52,12 @@ class _Alongside(_BareNursery):
 
     async def __aenter__(self) -> trio.Nursery:
         nursery = await super().__aenter__()
-        for task in self._tasks:
-            nursery.start_soon(task)
+        try:
+            for task in self._tasks:
+                nursery.start_soon(task)
+        except BaseException as failure:
+            await self.__aexit__(type(failure), failure, failure.__traceback__)
+            raise
         return nursery
 
     async def __aexit__(

@@ -1,5 +1,6 @@
 """The router: from a server's name to the mailbox of its live incarnation. It never awaits an answer."""
 
+import sys
 from collections import deque
 from collections.abc import Container, Mapping, Sequence
 from typing import Protocol
@@ -13,6 +14,9 @@ from .outcomes import Busy, Unrouted
 
 _CAPACITY = 256
 """Calls in the router's mailbox; callers wait for a place."""
+
+_ROOM_FOR_CALLS = 200
+"""Calls within calls that a hand-over may need; it needs 30."""
 
 _PASS = 128
 """Calls handed on in one pass: half a server's mailbox, as the router may pass twice before a woken server runs."""
@@ -52,7 +56,8 @@ class RouterActor:
         Raises:
             trio.BrokenResourceError: The router has ended.
         """
-        if self._mailbox.hand_over([calls]):  # no checkpoint: the one that follows is the wait for the outcome
+        # No checkpoint: the one that follows is the wait for the outcome.
+        if not _is_deep() and self._mailbox.hand_over([calls]):
             return
         try:
             self._mailbox.put_nowait(calls)
@@ -116,3 +121,13 @@ class RouterActor:
             slot.route(owner.incarnation, owner.control)
             batches.setdefault(owner.mailbox, []).append(call)
         return [(mailbox, batch) for mailbox, batch in batches.items() if not mailbox.hand_over(batch)]
+
+
+def _is_deep() -> bool:
+    """True if the caller has little room left for calls within calls: a `RecursionError` is to be its own, and not that
+    of the router or of a server's actor, which would be handed over to on top of it."""
+    try:
+        sys._getframe(sys.getrecursionlimit() - _ROOM_FOR_CALLS)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    except ValueError:
+        return False
+    return True

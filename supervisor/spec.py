@@ -149,7 +149,8 @@ class ServerSpec:
     """True if its tools' read-only and idempotent hints may decide that a lost call is sent again. True for specs given
     by code and user configuration."""
     max_in_flight: int = field(default=256, kw_only=True, validator=setting(at_least_one))
-    """Calls the server works on at once; more wait in its mailbox."""
+    """Calls the server works on at once; more wait in its mailbox. A call that goes on after a question of the server
+    takes a place even if there is none."""
     mailbox_size: int = field(default=256, kw_only=True, validator=setting(at_least_one))
     """Calls that may wait; beyond it callers get `ServerBusy`."""
     instances: Instances = field(default="shared", kw_only=True, validator=setting(one_of(Instances)))

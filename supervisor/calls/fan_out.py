@@ -92,7 +92,8 @@ class _Sending:
         self._feeding = trio.CancelScope()
 
     async def start(self, calls: Iterable[Call]) -> None:
-        """Send what can be sent at once, and the rest in tasks."""
+        """Send what can be sent at once, and the rest in tasks; nothing if it is cancelled by then."""
+        await trio.lowlevel.checkpoint_if_cancelled()
         self._unbegun.extend(enumerate(calls))
         await self._send()
         if self._unbegun:

@@ -6,6 +6,7 @@ nor the path of a URL. Messages, which may quote an entry, have the names of its
 
 import os
 import platform
+import re
 import resource
 import shutil
 import stat
@@ -26,7 +27,7 @@ from mcp_nursery.actors.process.command import INHERITED, host_environment
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
-from mcp_nursery.supervisor.config.discovery import EntryOrigin, own_file, project_files, user_files
+from mcp_nursery.supervisor.config.discovery import EntryOrigin, absolute, own_file, project_files, user_files
 from mcp_nursery.supervisor.config.loader import File, read_found
 from mcp_nursery.supervisor.config.value_sources import EnvFileError, read_env_file
 from mcp_nursery.supervisor.control.sockets import control_folder, names_of_hosts
@@ -51,6 +52,10 @@ from .statuses import worked
 Document: TypeAlias = dict[str, Any]
 
 _LIMITS: Final = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
+_NOT_SHOWN: Final = "(not shown)"
+_HOST: Final = re.compile(r"[a-z0-9.:-]+")
+_PLACES: Final = re.compile(r"(?:OLD)?PWD|VIRTUAL_ENV|XDG_\w+")
+"""Variables of the environment that say where files are, as the report does."""
 _STDERR_LINES: Final = 10
 """Lines of a server's standard error that are shown."""
 
@@ -169,7 +174,9 @@ def _files(options: Options) -> list[_Read]:
     """Each file that is named, or that is found for any host, by itself, with its errors."""
     origins = [EntryOrigin(str(file)) for file in options.config]
     if not origins:
-        origins = [*user_files(hosts=True), *(project_files(Path.cwd()) if options.project else ())]
+        origins = user_files(hosts=True)
+        with suppress(ConfigError):  # the folder is gone, which the configuration says as well
+            origins += project_files(absolute(os.curdir)) if options.project else ()
     found: list[_Read] = []
     for origin in origins:
         read, errors = read_found([origin])
@@ -211,14 +218,18 @@ def _program(transport: Any) -> str | None:
     if text:
         whole_or_first = (text, text.split(maxsplit=1)[0])
         return next((each for each in whole_or_first if shutil.which(each)), None) or _if_plain(whole_or_first[1])
+    url: str = getattr(transport, "url", "")
     try:
-        return urlsplit(getattr(transport, "url", "")).hostname
+        host = urlsplit(url).hostname
     except ValueError:
         return None
+    # Of a URL with a variable in its place, or a password that is not written as one, something else looks like it.
+    is_host = host is not None and _HOST.fullmatch(host) and "@" not in url.partition("://")[2].partition("/")[2]
+    return host if is_host or host is None else _NOT_SHOWN
 
 
 def _if_plain(text: str) -> str:
-    return text if is_plain(text) else "(not shown)"
+    return text if is_plain(text) else _NOT_SHOWN
 
 
 # -- secrets ----------------------------------------------------------------------------------------------------------
@@ -247,7 +258,10 @@ def _leave_out(entry: Document, texts: EntryTexts) -> None:
 
 def _redactor(specs: Iterable[ServerSpec]) -> Redactor:
     """The redactor that knows the secrets of these entries and of the environment, which variables may stand for."""
-    redactor = Redactor.of(secrets_in(env=os.environ, headers={}))
+    environ = {
+        name: value for name, value in os.environ.items() if name not in INHERITED and not _PLACES.fullmatch(name)
+    }
+    redactor = Redactor.of(secrets_in(env=environ, headers={}))
     for spec in specs:
         redactor = redactor.also_of(spec.transport)
     return redactor

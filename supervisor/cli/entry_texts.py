@@ -18,6 +18,9 @@ from mcp_nursery.supervisor.config.entry import ENTRY_KEYS
 from mcp_nursery.supervisor.config.variables import PLACE_VARIABLES, UnresolvedVariable, expand, variables_in
 from mcp_nursery.supervisor.security.redaction import Redactor
 from mcp_nursery.supervisor.security.secret_values import is_secret, secrets_of_value
+from mcp_nursery.supervisor.stderr import LONGEST_LINE
+
+from .output import safe_text
 
 SHORTEST: Final = 3
 """Characters of a text that is looked for: fewer stand everywhere, and keep no secret."""
@@ -75,6 +78,9 @@ class EntryTexts:
 
     def leave_out(self, text: str) -> str:
         """The message with the names of fields in the place of their texts."""
+        text = safe_text(text)
+        if len(text) >= LONGEST_LINE:
+            text = f"{text[:LONGEST_LINE]}…"
         text = _CUT.sub("…", text)
         shown = [(start, end) for start, end, _ in self._shown.found_in(text)]
         pieces: list[str] = []
@@ -126,7 +132,7 @@ def _texts(entry: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[tup
 
     for key, value in entry.items():
         for place, name, text in _leaves(key, key, value) if key in _FIELDS or key not in ENTRY_KEYS else ():
-            yield place, name, text
+            yield place, name, _around_variables(text)
             for inner in variables_in(text):
                 variable, _, default = inner.partition(":-")
                 variable = variable.removeprefix("env:")
@@ -139,13 +145,26 @@ def _texts(entry: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[tup
                 continue
 
 
+def _around_variables(text: str) -> str:
+    """The text without its variables, a line for what stands before and behind each: messages name them."""
+    try:
+        return expand(text, lambda _: "\n")
+    except UnresolvedVariable:
+        return text
+
+
 def _leaves(place: str, name: str, value: object) -> Iterator[tuple[str, str, str]]:
     if isinstance(value, Mapping):
         for key, part in cast("Mapping[str, object]", value).items():
             yield from _leaves(f"{place}.{key}", key, part)
     elif isinstance(value, (list, tuple)):
+        before = ""
         for number, part in enumerate(cast("Sequence[object]", value)):
-            yield from _leaves(f"{place}.{number}", name, part)
+            option, given, of_option = part.partition("=") if isinstance(part, str) else ("", "", "")
+            if given and option.startswith("-"):
+                yield f"{place}.{number}", option.lstrip("-"), of_option
+            yield from _leaves(f"{place}.{number}", before.lstrip("-") if before.startswith("-") else name, part)
+            before = option
     elif isinstance(value, str) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         yield place, name, str(value)
 
@@ -156,7 +175,7 @@ def _parts(text: str) -> Iterator[str]:
     yield from (line.strip() for line in text.splitlines())
     yield from text.split()
     for word in _BETWEEN.split(text):
-        yield from (word, word.rstrip("."), unquote(word), unquote_plus(word))
+        yield from (word, word.strip(".\\"), unquote(word), unquote_plus(word))
         if "://" in text:
             yield from (unquote(segment) for segment in word.split("/"))
         if word.startswith("-") and not word.startswith("--"):

@@ -385,7 +385,8 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
         if isinstance(transport, DeferredTransport):
             if transport.env_file is not None and not trusted:
                 return None
-            transport = await Resolver(transport, run=_not_run).transport()
+            # Of a command that prints headers nothing is known before it runs.
+            transport = await Resolver(evolve(transport, headers_helper=None), run=_not_run).transport()
         if isinstance(transport, StdioTransport | DockerTransport | DockerGatewayTransport):
             cwd = getattr(transport, "cwd", None)
             shown = ShownCommand(written.command, getattr(written, "cwd", None))

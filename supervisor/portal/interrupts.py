@@ -21,5 +21,5 @@ def interrupts_held() -> Generator[None, None, None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-    if held:
-        handler(*held[-1])
+        if held:
+            handler(*held[-1])

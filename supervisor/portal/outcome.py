@@ -5,6 +5,8 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
+from mcp_nursery.actors.errors import leaves
+
 T = TypeVar("T")
 
 
@@ -39,9 +41,9 @@ async def run_to_outcome(
     outcome: ThreadOutcome[T] | None = None
     try:
         outcome = ThreadOutcome(await function())
-    except trio.Cancelled:
-        raise
     except BaseException as error:
+        if all(isinstance(each, trio.Cancelled) for each in leaves(error)):
+            raise
         outcome = ThreadOutcome(error=error)
     finally:
         finish(outcome or ThreadOutcome(error=cancelled()))

@@ -204,6 +204,42 @@ def test_cancelled_at_any_moment(code):
 # -- crashes of our own -------------------------------------------------------------------------------------------
 
 
+async def test_a_task_that_cannot_be_started_leaves_the_nursery():
+    def no_coroutine():
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        async with run_alongside(trio.sleep_forever, no_coroutine):
+            raise AssertionError("entered")
+    async with trio.open_nursery():  # the nurseries of this task are in order
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_caller_that_recurses_without_end_has_the_error_and_nobody_else(autojump_clock):
+    """Calls are handed over on the stack of their caller."""
+
+    async def deep(supervisor, times):
+        if times:
+            await deep(supervisor, times - 1)
+        else:
+            await supervisor.call_tool("mcp_lab_echo")
+
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor:
+        await supervisor.wait_connected("lab")
+        await trio.testing.wait_all_tasks_blocked()
+        limit = sys.getrecursionlimit()
+        failed = []
+        for times in range(limit - 250, limit, 2):
+            try:
+                await deep(supervisor, times)
+            except RecursionError:
+                failed.append(times)
+                break
+        assert failed
+        result = await supervisor.call_tool("mcp_lab_echo")
+        assert result.incarnation == 1
+
+
 class Interrupted(dict):
     """A table in which nobody finds anything, for Ctrl-C comes."""
 

@@ -88,7 +88,7 @@ WIRE = (
         {
             "if slot.decided:": "if False:",
             "is_listed = route is not None and call.name in route.own": "is_listed = True",
-            "slot.resolve(Busy())": "slot.resolve(Unrouted())",
+            "call.slot.resolve(Busy())": "call.slot.resolve(Unrouted())",
             "for calls in (self._calls, *self._mailbox.close()):": "for calls in self._mailbox.close():",
             "if owner is None or not (is_listed or call.method != CALL_TOOL or slot.relay is not None):": "if owner is None or not (is_listed or call.method != CALL_TOOL):",
         },
@@ -98,7 +98,7 @@ WIRE = (
         "actors/test_server_actor.py actors/test_server_actor_calls.py actors/test_follow_ups.py "
         "supervisor/servers/test_needs_auth.py",
         {
-            "connection.submit([call for call in batch if not call.slot.decided])": "connection.submit(batch)",
+            "connection.submit([call for call in calls if not call.slot.decided])": "connection.submit(calls)",
             "if self._stopping:  # handed over in the moment of the stop": "if False:",
             "connection.withdraw()": "pass",
             "slot.resolve(_CLOSED)": "pass",

@@ -23,6 +23,7 @@ PLACES = {
     "default": lambda word: {"env": {"name": f"${{nowhere:-{word}}}"}},
     "around": lambda word: {"env": {"name": f"{word}:${{outer}}"}},
     "json": lambda word: {"env": {"name": f'{{"a": ["{word}"]}}'}},
+    "json in a word": lambda word: {"args": [f'"{{\\"a\\":\\"{word}\\"}}"']},
     "header": lambda word: {"headers": {"name": f"Basic {word}"}},
     "user": lambda word: {"url": f"http://{quote(word)}@host/"},
     "path": lambda word: {"url": f"http://host/a/{quote(word)}/b"},

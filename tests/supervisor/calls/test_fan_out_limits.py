@@ -367,3 +367,16 @@ async def test_a_fan_out_is_one_message(autojump_clock):
         trio.lowlevel.remove_instrument(watch)
         assert {result.full_text for result in results} == {"done"}
         assert max(seen) <= 1
+
+
+async def test_a_fan_out_that_is_cancelled_before_it_begins_sends_nothing(autojump_clock):
+    server = ScriptedServer()
+    async with open_supervisor([spec(server)]) as supervisor:
+        await supervisor.wait_connected("lab")
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await supervisor.gather([Call("mcp_lab_echo") for _ in range(3)])
+        assert scope.cancelled_caught
+        await trio.testing.wait_all_tasks_blocked()
+    assert server.calls == []

@@ -139,3 +139,53 @@ def test_the_first_lines_are_shown_and_a_lazy_server_is_started(cli, config):
     (server,) = cli("doctor", "--config", config(lab=entry), "--json").json["servers"]
     assert server["start"]["state"] == "failed"
     assert server["start"]["stderr"] == ["[args.1]", *map(str, range(1001, 1010))]
+
+
+def test_a_variable_without_a_value_is_named(cli, config):
+    entry = {"command": sys.executable, "args": ["-c", "1", "--x=lynx${NOT_SET_ANYWHERE}"]}
+    ran = cli("doctor", "--no-start", "--config", config(lab=entry), "--json")
+    assert "variable ${NOT_SET_ANYWHERE} is not set" in ran.json["servers"][0]["error"]
+    assert "lynx" not in ran.out
+
+
+def test_colours_hide_nothing(cli, config):
+    says = "import os, sys; sys.exit('as \\x1b[36m' + os.environ['A'] + '\\x1b[0m, ' + 'q ' * 1997 + os.environ['B'])"
+    entry = {"command": sys.executable, "args": ["-c", says], "env": {"A": "goat", "B": "walrus"}, "restartDelays": []}
+    for form in ["--json"], []:
+        ran = cli("doctor", "--config", config(lab=entry), *form)
+        assert "goat" not in ran.out
+        assert "wal" not in ran.out
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["https://${LOGIN:-bob:pw@hunterhost}/x", "http://user:pa@ssword/xyz@127.0.0.1:1/p", "http://al/ice:pass@wonder/x"],
+)
+def test_a_host_is_shown_only_where_it_is_one(cli, config, url):
+    ran = cli("doctor", "--no-start", "--config", config(web={"type": "http", "url": url}), "--json")
+    assert ran.json["servers"][0]["starts"] == "(not shown)"
+
+
+@pytest.mark.parametrize(("arguments", "secret"), [(["--pin", "321"], "321"), (["--password=debug"], "debug")])
+def test_what_follows_the_name_of_a_secret_is_left_out_however_plain(cli, config, arguments, secret):
+    says = "import sys; sys.exit(' '.join(map(str.upper, sys.argv)) + ' ' + sys.argv[-1].rpartition('=')[2])"
+    entry = {"command": sys.executable, "args": ["-c", says, *arguments], "restartDelays": []}
+    ran = cli("doctor", "--config", config(lab=entry), "--json")
+    assert secret not in str(ran.json["servers"][0]["start"])
+
+
+def test_a_command_that_prints_headers_is_no_error(cli, config):
+    entry = {"type": "http", "url": "http://127.0.0.1:1/", "headersHelper": "echo {}", "restartDelays": []}
+    ran = cli("doctor", "--no-start", "--config", config(lab=entry), "--json")
+    assert ran.code == 0
+    assert ran.json["servers"][0]["error"] is None
+
+
+def test_a_folder_that_was_removed_is_part_of_the_report(cli, tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    ran = cli("doctor", "--no-start", "--json")
+    assert ran.code == 2
+    assert "working directory does not exist" in ran.json["errors"][0]

@@ -9,6 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mcp_nursery.supervisor.portal.interrupts import interrupts_held
+
 from ...lab.command_line import until
 from ...lab.processes import LAB, is_alive
 
@@ -212,3 +214,19 @@ def test_who_presses_ctrl_c_again_leaves_nothing_behind(times, tmp_path):
         process.communicate(timeout=60)
     assert process.returncode == SIGINT
     assert [pid for pid in pids if is_alive(pid)] == []
+
+
+def test_ctrl_c_is_held_back_and_not_lost():
+    reached = []
+
+    def interrupted():
+        with interrupts_held():
+            signal.raise_signal(signal.SIGINT)
+            reached.append(1)
+            raise LookupError
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        interrupted()
+    assert reached == [1]
+    assert isinstance(caught.value.__context__, LookupError)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

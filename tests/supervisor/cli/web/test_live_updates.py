@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_nursery.supervisor import Supervisor, open_supervisor
-from mcp_nursery.supervisor.cli.web import feeds as module
+from mcp_nursery.supervisor.cli.web import live_updates as module
 from mcp_nursery.supervisor.cli.web.history import History
 from mcp_nursery.supervisor.cli.web.layout import Part
 from mcp_nursery.supervisor.cli.web.live_updates import KEPT_FOR, LARGEST_LOG, MOST_LOGGED, Feed, Feeds, PageKey
