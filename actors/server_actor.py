@@ -320,12 +320,12 @@ class ServerActor:
 
     async def _work(self, connection: "Connection") -> None:
         """Start calls as soon as there is room for them."""
-        handler = partial(self._start_at_rest, connection)
+        room, handler = partial(self._room, connection), partial(self._start_at_rest, connection)
         with self._working:
             while True:
                 await connection.room(self._max_in_flight)
                 # Nothing of a call, which may be large, is kept here until the next one comes.
-                self._start(connection, await self._mailbox.take(room=partial(self._room, connection), handler=handler))
+                self._start(connection, await self._mailbox.take(room=room, handler=handler))
 
     def _room(self, connection: "Connection") -> int:
         return self._max_in_flight - connection.in_flight

@@ -21,7 +21,6 @@ from .offered import (
     OfThread,
     OnProgress,
     ToolSupervisor,
-    awaitable,
     facts_of,
     media_of,
     progress_of,
@@ -82,8 +81,8 @@ class SupervisedMCPServer(MCPServer):
         require_approval: Any = None,
     ) -> None:
         super().__init__(require_approval=require_approval, custom_data_extractor=_facts_in)
-        self._supervisor = cast("PromptSupervisor", awaitable(supervisor))
-        self._listed = ListedTools(self._supervisor, search, startup_wait)
+        self._listed = ListedTools(supervisor, search, startup_wait)
+        self._supervisor = cast("PromptSupervisor", self._listed.supervisor)
         self._name = name
         self._timeout = timeout
         self._on_progress = on_progress
