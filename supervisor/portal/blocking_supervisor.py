@@ -32,29 +32,21 @@ def _block(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
     """Run a function in the thread, and wait. Ctrl-C cancels it there."""
     signal = ThreadSignal()
     request = ThreadRequest(function, signal)
-    _block_until(thread, request, signal, lambda: request.outcome is not None, begins=True)
-    assert request.outcome is not None  # that was waited for
+    try:
+        thread.post(request)  # Ctrl-C may come while it is on its way
+        while request.outcome is None:
+            signal.wait()
+    except BaseException:
+        _give_up(thread, request, signal)
+        raise
     return request.outcome.unwrap()
 
 
-def _block_until(
-    thread: TrioThread,
-    request: ThreadRequest[Any],
-    signal: ThreadSignal,
-    holds: Callable[[], bool],
-    *,
-    begins: bool = False,
-) -> None:
-    try:
-        if begins:  # Ctrl-C may come while it is on its way
-            thread.post(request)
-        while not holds():
-            signal.wait()
-    except BaseException:
-        thread.cancel(request)
-        while request.outcome is None and signal.wait(GRACE):
-            pass
-        raise
+def _give_up(thread: TrioThread, request: ThreadRequest[Any], signal: ThreadSignal) -> None:
+    """Have a request cancelled for which nobody waits any more, and wait until it has ended."""
+    thread.cancel(request)
+    while request.outcome is None and signal.wait(GRACE):
+        pass
 
 
 def _blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
@@ -80,7 +72,7 @@ class BlockingStream(Generic[T]):
 
     def __enter__(self) -> Self:
         feed = self._feed
-        _block_until(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended, begins=True)
+        self._wait(lambda: feed.is_open or feed.has_ended, begins=True)
         if not feed.is_open:
             feed.check()
         return self
@@ -88,7 +80,18 @@ class BlockingStream(Generic[T]):
     def __exit__(self, *_: object) -> None:
         request = self._feed.request
         self._thread.cancel(request)
-        _block_until(self._thread, request, self._signal, lambda: request.outcome is not None)
+        self._wait(lambda: request.outcome is not None)
+
+    def _wait(self, holds: Callable[[], bool], *, begins: bool = False) -> None:
+        request = self._feed.request
+        try:
+            if begins:
+                self._thread.post(request)
+            while not holds():
+                self._signal.wait()
+        except BaseException:
+            _give_up(self._thread, request, self._signal)
+            raise
 
     def __iter__(self) -> Self:
         return self
@@ -102,7 +105,7 @@ class BlockingStream(Generic[T]):
         feed = self._feed
         item = feed.take()
         if item is None:
-            _block_until(self._thread, feed.request, self._signal, lambda: feed.has_items or feed.has_ended)
+            self._wait(lambda: feed.has_items or feed.has_ended)
             item = feed.take()
         if item is None:
             feed.check()

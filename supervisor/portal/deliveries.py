@@ -35,11 +35,17 @@ class Deliveries:
                 raise
 
     def run(self) -> None:
-        """Run all that wait, in this thread."""
+        """Run all that wait, in this thread. One that raises is the last; the thread is woken again for the others."""
         self._is_woken = False  # before the first is taken: one that is added from here on wakes again
         while self._waiting:
             try:
                 function = self._waiting.popleft()
             except IndexError:  # another thread has taken it, at the end
                 return
-            function()
+            try:
+                function()
+            except BaseException:
+                if self._waiting and not self._is_woken:
+                    self._is_woken = True
+                    self._wake(self.run)
+                raise

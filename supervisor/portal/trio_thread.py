@@ -12,14 +12,13 @@ from typing import Any, Final, TypeVar
 import trio
 
 from mcp_nursery.actors.errors import SupervisorClosed
-from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from ..supervisor import Supervisor
 from .deliveries import Deliveries
 from .interrupts import interrupts_held
 from .outcome import ThreadOutcome
 from .signals import Signal, Signals, ThreadSignal
-from .workers import ThreadRequest, Workers
+from .workers import ThreadRequest, Workers, open_workers
 
 T = TypeVar("T")
 
@@ -107,7 +106,7 @@ class TrioThread:
     def post(self, request: ThreadRequest[Any]) -> None:
         """Have a request done. Its outcome is `SupervisorClosed` if the block is being left, or it was left, or this
         process is a child of the one that entered it."""
-        if isinstance(request.signal, ThreadSignal) and threading.current_thread() is self._thread:
+        if isinstance(request.signal, ThreadSignal) and threading.get_ident() == self._thread.ident:
             problem = "a callback that runs in the thread of the supervisor would wait for itself"
             request.finish(ThreadOutcome(error=RuntimeError(problem)))
         elif not self.begin(lambda: self._start(request)):
@@ -177,12 +176,11 @@ class TrioThread:
             watcher.set()
 
     async def _main(self) -> None:
-        self._deliveries = Deliveries(trio.lowlevel.current_trio_token().run_sync_soon)
-        self._has_begun.set()
-        if self._end_wanted:
-            self._end()
-        async with open_bare_nursery() as nursery:
-            self._workers = Workers(nursery)
+        async with open_workers() as self._workers:
+            self._deliveries = self._workers.deliveries
+            self._has_begun.set()
+            if self._end_wanted:
+                self._end()
             try:
                 with self._opening_scope:
                     async with self._opening() as self.supervisor:
@@ -191,7 +189,6 @@ class TrioThread:
                         self._is_ending = True
             finally:
                 self._is_ending = True
-                nursery.cancel_scope.cancel()
 
     def _end(self) -> None:
         self._stop.set()

@@ -98,7 +98,16 @@ def test_a_loop_that_fails_at_once_says_why(monkeypatch):
     assert threads() == []
 
 
-def test_calls_under_way_in_a_loop_that_breaks_have_their_outcome():
+def fails():
+    raise ZeroDivisionError
+
+
+def breaks_the_loop():
+    trio.lowlevel.current_trio_token().run_sync_soon(fails)
+
+
+@pytest.mark.parametrize("breaks", [fails, breaks_the_loop])
+def test_calls_under_way_in_a_loop_that_breaks_have_their_outcome(breaks):
     begun = threading.Event()
 
     async def tool(arguments):
@@ -110,11 +119,11 @@ def test_calls_under_way_in_a_loop_that_breaks_have_their_outcome():
             async with open_supervisor_thread([spec(ScriptedServer(tools={"hang": tool}))]) as supervisor:
                 call = asyncio.create_task(supervisor.call_tool("mcp_lab_hang", timeout=None))
                 await anyio.to_thread.run_sync(begun.wait)
-                supervisor._thread.begin(lambda: 1 / 0)
+                supervisor._thread.begin(breaks)
                 with pytest.raises(SupervisorClosed):
                     await call
 
-    with pytest.raises(trio.TrioInternalError):
+    with pytest.RaisesGroup(ZeroDivisionError) if breaks is fails else pytest.raises(trio.TrioInternalError):
         anyio.run(main)
     assert threads() == []
 

@@ -47,6 +47,25 @@ def test_what_could_not_be_delivered_comes_with_the_next(raised):
     assert ran == [1, 2]
 
 
+def test_one_that_raises_takes_none_of_those_behind_it_along():
+    """Such as a task of asyncio that goes on there, and exits."""
+    woken, ran = deque(), []
+    deliveries = Deliveries(woken.append)
+
+    def exits():
+        ran.append("exits")
+        raise SystemExit
+
+    for function in (exits, exits, lambda: ran.append("last")):
+        deliveries.add(function)
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            woken.popleft()()
+    woken.popleft()()
+    assert ran == ["exits", "exits", "last"]
+    assert not woken
+
+
 def test_many_threads_lose_nothing():
     ran, stop, ready = [], threading.Event(), threading.Event()
     deliveries = Deliveries(lambda _function: ready.set())

@@ -11,7 +11,7 @@ import trio.testing
 
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.portal import workers as module
-from mcp_nursery.supervisor.portal.workers import ThreadRequest, Workers
+from mcp_nursery.supervisor.portal.workers import ThreadRequest, open_workers
 
 PLACE = contextvars.ContextVar("place", default="nowhere")
 
@@ -29,16 +29,15 @@ class Heard:
 @asynccontextmanager
 async def opened():
     with trio.fail_after(10):
-        async with trio.open_nursery() as nursery:
-            yield Workers(nursery)
-            nursery.cancel_scope.cancel()
+        async with open_workers() as workers:
+            yield workers
 
 
 def begin(workers, function, place="here"):
     context = contextvars.copy_context()
     context.run(PLACE.set, place)
     request = context.run(ThreadRequest, function, Heard())
-    workers.begin(request)
+    workers.deliveries.add(lambda: workers.begin(request))
     return request
 
 
@@ -58,11 +57,68 @@ async def task_and_place():
     return trio.lowlevel.current_task(), PLACE.get()
 
 
-async def test_one_task_does_requests_in_turn_each_in_the_context_of_its_caller():
+async def test_two_tasks_do_requests_in_turn_each_in_the_context_of_its_caller():
+    """One leads while the other has a request."""
     async with opened() as workers:
-        found = [(await done(workers, task_and_place, place)).unwrap() for place in ("one", "two", "three")]
-        assert len({task for task, _ in found}) == 1
-        assert [place for _, place in found] == ["one", "two", "three"]
+        places = [str(number) for number in range(10)]
+        found = [(await done(workers, task_and_place, place)).unwrap() for place in places]
+        assert len({task for task, _ in found}) == 2
+        assert [place for _, place in found] == places
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_request_begins_in_the_context_of_its_caller(others):
+    """Also before it waits for anything: whether the leader does it, or a task that has waited, or a new one."""
+
+    async def place():
+        return PLACE.get()
+
+    async with opened() as workers:
+        for _ in range(3):
+            requests = [begin(workers, place, f"place {number}") for number in range(others + 1)]
+            await settle()
+            assert [each.outcome.unwrap() for each in requests] == [f"place {number}" for number in range(others + 1)]
+
+
+async def test_what_comes_together_is_done_at_the_same_time():
+    async with opened() as workers:
+        for _ in range(2):
+            requests = [begin(workers, trio.sleep_forever) for _ in range(5)]
+            await settle()
+            assert len({each.scope for each in requests}) == 5
+            assert (await done(workers, task_and_place)).unwrap()[1] == "here"
+            for each in requests:
+                workers.deliveries.add(each.cancel)
+            await settle()
+            assert [each.signal.times for each in requests] == [1] * 5
+
+
+async def test_a_request_that_is_cancelled_as_it_comes_begins_and_ends():
+    async with opened() as workers:
+        request = begin(workers, trio.sleep_forever)
+        workers.deliveries.add(request.cancel)
+        await settle()
+        assert request.signal.times == 1
+        assert (await done(workers, task_and_place)).unwrap()[1] == "here"
+
+
+async def test_what_is_added_while_they_end_is_run():
+    """Such as by a callback whose loop waits for it."""
+    ran = trio.Event()
+
+    async def slow_to_end():
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True), trio.fail_after(10):
+                workers.deliveries.add(ran.set)
+                await ran.wait()
+
+    async with opened() as workers:
+        request = begin(workers, slow_to_end)
+        await settle()
+    assert request.signal.times == 1
+    workers.deliveries.add(ran.set)  # nobody runs it: nothing breaks
 
 
 async def test_what_a_request_sets_in_its_context_no_other_sees():
@@ -92,12 +148,13 @@ async def test_a_request_that_is_cancelled_too_late_leaves_the_next_one_of_its_t
     async with opened() as workers:
         first = begin(workers, task_and_place)
         await settle()
-        second = begin(workers, trio.sleep_forever)
+        await done(workers, task_and_place)  # the other task
+        later = begin(workers, trio.sleep_forever)
         await settle()
-        assert second.scope is first.scope
+        assert later.scope is first.scope
         first.cancel()
         await settle()
-        assert second.outcome is None
+        assert later.outcome is None
 
 
 async def test_after_a_cancellation_that_came_to_nothing_no_request_is_cancelled_by_it():
@@ -140,7 +197,7 @@ async def test_no_more_tasks_wait_than_are_allowed(monkeypatch):
         requests = [begin(workers, task_and_place) for _ in range(5)]
         await settle()
         assert len({each.outcome.unwrap()[0] for each in requests}) == 5
-        assert len(workers.idle) == 2
+        assert len(workers.idle) == 2  # beside the leader
     assert workers.idle == []
 
 
