@@ -17,6 +17,7 @@ from pathlib import Path
 REQUIREMENTS = {
     "sdk": (f"mcp=={version('mcp')}", f"trio=={version('trio')}"),
     "fastmcp": ("fastmcp>=4,<5",),
+    "contextforge": ("mcp-contextforge-gateway",),
     "langchain": ("langchain-mcp-adapters",),
     "mcp-use": ("mcp-use",),
     "mcp-hangar": ("mcp-hangar",),

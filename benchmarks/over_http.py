@@ -1,4 +1,4 @@
-"""One call, and 128 in flight, over streamable HTTP."""
+"""One call, and 128 in flight, over streamable HTTP; and over WebSocket, beside stdio."""
 
 import argparse
 import subprocess
@@ -7,30 +7,68 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness import Table, command, echoes, measure, only, ratio_table
+from harness import (
+    OURS,
+    Contender,
+    Table,
+    Worker,
+    command,
+    echoes,
+    interleave,
+    measure,
+    only,
+    ratio_table,
+    stdio,
+    verdict,
+)
 
-PEER = Path(__file__).parent / "peers" / "http_echo.py"
+PEERS = Path(__file__).parent / "peers"
+TARGETS = {1: 0.8, 128: 0.5}
+"""The most of the SDK's time, by calls in flight."""
+BESIDE_STDIO = 1.2
+"""The most that a call over WebSocket takes, against one over stdio."""
 
 
 @contextmanager
-def serving() -> Iterator[str]:
-    """A server of plain Python, and its URL."""
+def serving(peer: str) -> Iterator[int]:
+    """A server of plain Python, and its port."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, PEER], stdin=pipe, stdout=pipe, text=True) as peer:
-        assert peer.stdin is not None
-        assert peer.stdout is not None
+    with subprocess.Popen([sys.executable, PEERS / peer], stdin=pipe, stdout=pipe, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
         try:
-            yield f"http://127.0.0.1:{int(peer.stdout.readline())}/mcp"
+            yield int(server.stdout.readline())
         finally:
-            peer.stdin.close()
+            server.stdin.close()
 
 
 def subject(options: argparse.Namespace) -> Iterator[Table]:
-    contenders = only("SDK, asyncio", "SDK, Trio", "mcp-nursery")
-    with serving() as url:
+    contenders = only("SDK, asyncio", "SDK, Trio", OURS)
+    with serving("http_echo.py") as port:
         for width, title in ((1, "One call over HTTP"), (128, "128 calls at once over HTTP, per call")):
-            job = {"urls": {"s0": url}, "plan": echoes(["s0"], width)}
-            yield ratio_table(title, measure(job, options, contenders))
+            job = {"urls": {"s0": f"http://127.0.0.1:{port}/mcp"}, "plan": echoes(["s0"], width)}
+            yield ratio_table(title, measure(job, options, contenders), target=TARGETS[width])
+    yield from _web_socket(options)
+
+
+def _web_socket(options: argparse.Namespace) -> Iterator[Table]:
+    """Of this library alone: the SDK has no client for it."""
+    over_stdio, over_it = (Contender(f"{OURS}, {how}", "here", "nursery.py") for how in ("stdio", "WebSocket"))
+    with serving("ws_echo.py") as port:
+        for width, title in ((1, "One call over WebSocket"), (128, "128 calls at once over WebSocket, per call")):
+            url = {"urls": {"s0": f"ws://127.0.0.1:{port}/"}, "plan": echoes(["s0"], width)}
+            started = [Worker(over_stdio, stdio(1, width=width)), Worker(over_it, url)]
+            try:
+                for worker in started:
+                    worker.hear()
+                figures = interleave(started, options.rounds)
+            finally:
+                for worker in started:
+                    worker.close()
+            table = ratio_table(title, figures, base=over_stdio.name)
+            ratio = figures[over_it.name]["wall_p25"] / figures[over_stdio.name]["wall_p25"]
+            table.notes.append(verdict(ratio, BESIDE_STDIO, "wall p25 against stdio"))
+            yield table
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The plot of fan-out over N as SVG, written by hand: two panels, both axes logarithmic."""
+"""Plots as SVG, written by hand: two panels each, both axes logarithmic."""
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -19,8 +19,8 @@ COLOURS = {
     "mcp-use": "#e377c2",
     "floor: pipes and orjson": "#7f7f7f",
 }
-Series = dict[str, list[tuple[int, float]]]
-"""Microseconds a call over the number of servers, by contender."""
+Series = dict[str, list[tuple[float, float]]]
+"""By contender: a cost over a size."""
 
 
 def fan_out(tables: Iterable[dict[str, Any]]) -> str:
@@ -30,20 +30,35 @@ def fan_out(tables: Iterable[dict[str, Any]]) -> str:
         assert found is not None
         for name, figures in table["figures"].items():
             panels[found[2]].setdefault(name, []).append((int(found[1]), figures["wall_p25"] * 1e6))
+    return _drawn({f"{kind} servers: wall, us a call (p25)": series for kind, series in panels.items()}, "servers")
+
+
+def open_loop(figures: Mapping[str, Any]) -> str:
+    """The median and the 99th percentile over the load."""
+    panels: dict[str, Series] = {}
+    for percentile in ("p50", "p99"):
+        panels[f"{percentile} of latency from when a call was due, ms"] = {
+            name: [(float(load), found[percentile] * 1e3) for load, found in one["loads"].items()]
+            for name, one in figures.items()
+        }
+    return _drawn(panels, "calls a second")
+
+
+def _drawn(panels: Mapping[str, Series], size: str) -> str:
     drawn = [
-        _panel(f"{kind} servers", series, LEFT + index * (WIDTH + GAP))
-        for index, (kind, series) in enumerate(panels.items())
+        _panel(title, size, series, LEFT + index * (WIDTH + GAP))
+        for index, (title, series) in enumerate(panels.items())
     ]
     right = LEFT + 2 * (WIDTH + GAP) - GAP
-    size = f'viewBox="0 0 {right + LEGEND} {TOP + HEIGHT + 50}"'
+    box = f'viewBox="0 0 {right + LEGEND} {TOP + HEIGHT + 50}"'
     style = 'font-family="sans-serif" font-size="12"'
     background = '<rect width="100%" height="100%" fill="white"/>'
     legend = _legend(right + 16, [name for name in COLOURS if any(name in series for series in panels.values())])
     parts = [background, *drawn, legend]
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>\n' + "\n".join(parts) + "\n</svg>\n"
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {box} {style}>\n' + "\n".join(parts) + "\n</svg>\n"
 
 
-def _panel(title: str, series: Series, left: float) -> str:
+def _panel(title: str, size: str, series: Series, left: float) -> str:
     sizes = sorted({size for line in series.values() for size, _ in line})
     costs = [cost for line in series.values() for _, cost in line]
     low, high = 10 ** math.floor(math.log10(min(costs))), 10 ** math.ceil(math.log10(max(costs)))
@@ -55,14 +70,14 @@ def _panel(title: str, series: Series, left: float) -> str:
     def y(cost: float) -> float:
         return TOP + HEIGHT * (1 - math.log(cost / low) / math.log(high / low))
 
-    parts = [f'<text x="{left}" y="{TOP - 14}" font-weight="bold">{title}: wall, us a call (p25)</text>']
-    for cost in (step * 10**power for power in range(1, 6) for step in (1, 2, 5)):
+    parts = [f'<text x="{left}" y="{TOP - 14}" font-weight="bold">{title}</text>']
+    for cost in (step * 10.0**power for power in range(-1, 6) for step in (1, 2, 5)):
         if low <= cost <= high:
             parts.append(f'<path d="M{left} {y(cost):.1f}h{WIDTH}" stroke="#ddd"/>')
-            parts.append(f'<text x="{left - 6}" y="{y(cost) + 4:.1f}" text-anchor="end">{cost}</text>')
-    parts += [f'<text x="{x(size):.1f}" y="{TOP + HEIGHT + 18}" text-anchor="middle">{size}</text>' for size in sizes]
-    parts.append(f'<text x="{left + WIDTH / 2}" y="{TOP + HEIGHT + 38}" text-anchor="middle">servers</text>')
-    parts += [_line(name, [(x(size), y(cost)) for size, cost in line]) for name, line in series.items()]
+            parts.append(f'<text x="{left - 6}" y="{y(cost) + 4:.1f}" text-anchor="end">{cost:g}</text>')
+    parts += [f'<text x="{x(one):.1f}" y="{TOP + HEIGHT + 18}" text-anchor="middle">{one:g}</text>' for one in sizes]
+    parts.append(f'<text x="{left + WIDTH / 2}" y="{TOP + HEIGHT + 38}" text-anchor="middle">{size}</text>')
+    parts += [_line(name, [(x(one), y(cost)) for one, cost in line]) for name, line in series.items()]
     return "\n".join(parts)
 
 

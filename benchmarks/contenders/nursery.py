@@ -6,12 +6,21 @@ from typing import Any
 import trio
 import worker
 
-from mcp_nursery.supervisor import Call, HttpTransport, InProcessTransport, ServerSpec, StdioTransport, open_supervisor
+from mcp_nursery.supervisor import (
+    Call,
+    HttpTransport,
+    InProcessTransport,
+    ServerSpec,
+    StdioTransport,
+    WebSocketTransport,
+    open_supervisor,
+)
 
 
 def specs(job: worker.Job) -> list[ServerSpec]:
     made = [ServerSpec(name, StdioTransport(command, args)) for name, (command, *args) in job.commands.items()]
-    made += [ServerSpec(name, HttpTransport(url)) for name, url in job.urls.items()]
+    for name, url in job.urls.items():
+        made.append(ServerSpec(name, WebSocketTransport(url) if url.startswith("ws:") else HttpTransport(url)))
     if job.in_process:
         from sdk_server import make_server
 

@@ -1,6 +1,7 @@
 """The contender's half of a benchmark: rounds on demand. Standard library only, and any event loop.
 
-A line `round K` on stdin runs the plan K times and prints one JSON line with the wall and CPU seconds of a call.
+A line `round K` on stdin runs the plan K times and prints one JSON line with the wall and CPU seconds of a call;
+`capacity WIDTH SECONDS SEED` and `load RATE SECONDS SEED` are those of `open_loop.py`.
 """
 
 import gc
@@ -12,6 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import open_loop
 
 sys.path.append(str(Path(__file__).parent.parent / "peers"))
 
@@ -80,6 +83,10 @@ async def serve(
                 say(await _round(burst, int(count), len(the_job.plan)))
             case ["check"]:
                 say(await _checked(the_job, burst, text_of))
+            case ["capacity", width, seconds, seed]:
+                say(await open_loop.capacity(the_job.plan, call, int(width), float(seconds), int(seed)))
+            case ["load", rate, seconds, seed]:
+                say(await open_loop.load(the_job.plan, call, float(rate), float(seconds), int(seed)))
             case ["memory"]:
                 say({"resident": resident_bytes()})
 

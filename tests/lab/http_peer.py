@@ -87,9 +87,11 @@ class Asked:
 class HttpPeer:
     """Keeps what it was asked and what it did; `on_call` is given each call."""
 
-    def __init__(self, era: str = MODERN, *, sse: bool = False) -> None:
+    def __init__(self, era: str = MODERN, *, sse: bool = False, backlog: int = 1) -> None:
         self.era = era
         self.sse = sse
+        self.backlog = backlog
+        """Connections that wait to be accepted; the system lets others wait for a second."""
         self.asked: list[Asked] = []
         self.ledger: list[str] = []
         self.stream: trio.SocketStream | None = None
@@ -119,7 +121,7 @@ class HttpPeer:
         await asked.say(asked.execute())
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1)
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=self.backlog)
         self.port = listeners[0].socket.getsockname()[1]
         self.listener = listeners[0]
         async with trio.open_nursery() as self.nursery:
@@ -201,8 +203,8 @@ def call(tool: str = "once", *, limited: bool = False, arguments: object = None)
 
 
 @asynccontextmanager
-async def serving(era: str = MODERN, *, sse: bool = False) -> AsyncGenerator[HttpPeer, None]:
-    peer = HttpPeer(HANDSHAKE if sse else era, sse=sse)
+async def serving(era: str = MODERN, *, sse: bool = False, backlog: int = 1) -> AsyncGenerator[HttpPeer, None]:
+    peer = HttpPeer(HANDSHAKE if sse else era, sse=sse, backlog=backlog)
     async with trio.open_nursery() as nursery:
         await nursery.start(peer.run)
         yield peer
@@ -216,10 +218,10 @@ def connector(peer: HttpPeer, **settings: Any) -> SseConnector | StreamableHttpC
 
 @asynccontextmanager
 async def connected(
-    era: str = MODERN, *, sse: bool = False, host: Any = None, **settings: Any
+    era: str = MODERN, *, sse: bool = False, backlog: int = 1, host: Any = None, **settings: Any
 ) -> AsyncGenerator[tuple[HttpPeer, Connection], None]:
     """A peer, and a connection to it that has listed its tools."""
-    async with serving(era, sse=sse) as peer:
+    async with serving(era, sse=sse, backlog=backlog) as peer:
         opening = connector(peer, **settings)
         async with opening.connect() if host is None else opening.connect(host) as connection:
             await connection.handshake(None)

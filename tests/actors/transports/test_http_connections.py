@@ -306,6 +306,38 @@ async def test_connections_on_which_nothing_is_under_way_are_closed_by_time(wire
 
 
 @anyhow
+async def test_as_many_calls_at_once_again_find_all_their_connections(wire):
+    """A pool that keeps fewer than there were opens the others anew each time, which takes longer than the calls."""
+    async with connected(**wire, backlog=200) as (peer, connection):
+        await busy(peer, connection, 100)
+        made = peer.connections
+        for _ in range(2):
+            await busy(peer, connection, 100)
+        assert peer.connections == made
+
+
+@bodies
+async def test_calls_that_were_given_up_leave_room_in_the_first_pool(era):
+    async with connected(era, backlog=200) as (peer, connection):
+
+        async def hold(_asked):
+            await trio.sleep_forever()
+
+        peer.on_call = hold
+        calls = [call() for _ in range(40)]
+        connection.submit(calls)
+        await until(lambda: len(peer.heard("tools/call")) == 40)
+        for each in calls:
+            each.slot.expire()
+            connection.cancel(each.slot)
+        await until(lambda: connection.in_flight == 0)
+        peer.on_call = peer.answer
+        await busy(peer, connection, 16)
+        client = connection._carrier.client
+        assert [pool.under_way for pool in client._pools] == [0] * len(client._pools)
+
+
+@anyhow
 async def test_a_call_that_takes_longer_than_an_idle_connection_lasts_is_not_disturbed(wire, monkeypatch):
     monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.1)
     async with connected(**wire) as (peer, connection):
