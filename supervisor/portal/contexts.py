@@ -1,25 +1,42 @@
 """Coroutines in a context that is not their task's."""
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
 from types import coroutine
 from typing import Any, TypeVar
+
+import trio
 
 T = TypeVar("T")
 
 
 @coroutine
 def in_context(context: Context, running: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    """Run a coroutine in a context, inside a task that has another one. A task takes a new context only when it goes on
-    after a wait."""
-    go_on, value = running.send, None
-    while True:
-        try:
-            waits_for = context.run(go_on, value)
-        except StopIteration as end:
-            returned: T = end.value
-            return returned
-        try:
-            go_on, value = running.send, (yield waits_for)
-        except BaseException as error:
-            go_on, value = running.throw, error
+    """Run a coroutine in a context, inside a task that has another one.
+
+    A task takes a new context only when it goes on after a wait. So the first step is made in it here; the others by
+    Trio. What follows in the same step as the end of the coroutine is still run there.
+    """
+    task = trio.lowlevel.current_task()
+    own, task.context = task.context, context
+
+    def begin(value: Any) -> Any:
+        return context.run(running.send, value)
+
+    step: Callable[[Any], Any] = begin
+    value: Any = None
+    try:
+        while True:
+            try:
+                waits_for = step(value)
+            except StopIteration as end:
+                returned: T = end.value
+                return returned
+            finally:
+                value = None  # an error would keep itself alive, by its traceback and this frame
+            try:
+                step, value = running.send, (yield waits_for)
+            except BaseException as error:
+                step, value = running.throw, error
+    finally:
+        task.context = own

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from threading import get_ident
 from typing import Final, TypeAlias
 
 Function: TypeAlias = Callable[[], object]
@@ -21,31 +22,39 @@ class Deliveries:
         self._wake: Final = wake
         self._waiting: deque[Function] = deque()
         self._is_woken = False
+        self._waking: int | None = None
+        """The thread that is about to wake the other one."""
+        self.batch: int = 0
+        """Functions that the last wake-up has brought."""
+
+    @property
+    def has_more(self) -> bool:
+        """True if functions wait."""
+        return bool(self._waiting)
 
     def add(self, function: Function) -> None:
         """Add a function. Raises what `wake` raises, or Ctrl-C in the middle of that; the function then waits for the
         next wake-up, or for `run`."""
         self._waiting.append(function)
-        if not self._is_woken:
-            self._is_woken = True
+        here = get_ident()
+        if not self._is_woken or self._waking == here:  # that is a handler of signals, in the middle of this
+            self._waking, self._is_woken = here, True
             try:
                 self._wake(self.run)
             except BaseException:
                 self._is_woken = False
                 raise
+            finally:
+                self._waking = None
 
     def run(self) -> None:
-        """Run all that wait, in this thread. One that raises is the last; the thread is woken again for the others."""
+        """Run all that wait now, in this thread; those that are added meanwhile have another wake-up, and what else the
+        thread has to do comes in between."""
         self._is_woken = False  # before the first is taken: one that is added from here on wakes again
-        while self._waiting:
+        self.batch = len(self._waiting)
+        for _ in range(self.batch):
             try:
                 function = self._waiting.popleft()
             except IndexError:  # another thread has taken it, at the end
                 return
-            try:
-                function()
-            except BaseException:
-                if self._waiting and not self._is_woken:
-                    self._is_woken = True
-                    self._wake(self.run)
-                raise
+            function()

@@ -40,27 +40,81 @@ class Signal(ABC):
 
 
 @final
+class _Wait:
+    """One wait of a task of asyncio, for which it has the methods of a future that tasks use (`asyncio.isfuture`).
+
+    Where nothing else is to be done, the task goes on in the very moment at which the loop hears of it. With a future
+    of asyncio's own, which takes another turn of the loop, a crossing takes 1.2 times as long.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_go_on", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = False
+        self._loop = loop
+        self._go_on: Callable[[_Wait], object] | None = None
+        self._context: Context | None
+        self._cancelled: asyncio.CancelledError | None = None
+
+    def __await__(self) -> Generator[Any, None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    def end(self, *, at_once: bool) -> None:
+        """Have the task go on: here, where the loop runs this outside of any task, or in the next turn."""
+        go_on, self._go_on = self._go_on, None
+        if go_on is None:
+            return
+        if at_once and self._context is not None:
+            self._context.run(go_on, self)
+        else:
+            self._loop.call_soon(go_on, self, context=self._context)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """As of `asyncio.Future`."""
+        return self._loop
+
+    def done(self) -> bool:
+        """As of `asyncio.Future`."""
+        return self._go_on is None
+
+    def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context | None = None) -> None:
+        """As of `asyncio.Future`: the task waits."""
+        self._go_on, self._context = go_on, context
+
+    def cancel(self, msg: Any = None) -> bool:
+        """As of `asyncio.Future`: the task is cancelled."""
+        if self._go_on is None:
+            return False
+        self._cancelled = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        self.end(at_once=False)
+        return True
+
+    def result(self) -> None:
+        """As of `asyncio.Future`: the end of the wait."""
+        cancelled, self._cancelled = self._cancelled, None
+        if cancelled is not None:
+            try:
+                raise cancelled
+            finally:
+                del cancelled  # it would keep itself alive, by its traceback and this frame
+
+
+@final
 class AsyncioSignal(Signal):
     """Wakes a task of asyncio.
-
-    The task awaits the signal itself, which has the methods of a future that tasks use (`asyncio.isfuture`), and goes
-    on in the very moment at which the loop hears of it. With a future of asyncio's own, which takes another turn of the
-    loop, a crossing takes 1.2 times as long.
 
     Args:
         deliveries: Run functions in the loop of the task.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_deliveries", "_go_on", "_is_set", "_loop")
+    __slots__ = ("_deliveries", "_is_set", "_loop", "_waits")
 
     def __init__(self, deliveries: Deliveries) -> None:
         self._loop = asyncio.get_running_loop()
         self._deliveries = deliveries
         self._is_set = False
-        self._asyncio_future_blocking: bool
-        self._go_on: Callable[[AsyncioSignal], object] | None = None
-        self._context: Context
-        self._cancelled: asyncio.CancelledError | None = None
+        self._waits: list[_Wait] = []
 
     def set(self) -> None:
         """Wake the task."""
@@ -68,44 +122,27 @@ class AsyncioSignal(Signal):
             self._deliveries.add(self._set)
 
     def _set(self) -> None:
-        """Have the task go on, here: the loop calls this, outside of any task."""
         self._is_set = True
-        go_on, self._go_on = self._go_on, None
-        if go_on is not None:
-            self._context.run(go_on, self)
+        if len(self._waits) == 1:
+            # A task may run its loop in turn, as in notebooks: what was delivered with it would wait for it.
+            self._waits.pop().end(at_once=self._deliveries.batch == 1)
+            return
+        waits, self._waits = self._waits, []
+        for wait in waits:
+            wait.end(at_once=False)
 
     async def wait(self) -> None:
         """Wait until it is set."""
         if not self._is_set:
-            await self
+            wait = _Wait(self._loop)
+            self._waits.append(wait)
+            try:
+                await wait
+            except BaseException:
+                if wait in self._waits:
+                    self._waits.remove(wait)
+                raise
         self._is_set = False
-
-    def __await__(self) -> Generator[Any, None, None]:
-        self._asyncio_future_blocking = True
-        yield self
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        """As of `asyncio.Future`."""
-        return self._loop
-
-    def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context) -> None:
-        """As of `asyncio.Future`: the task waits."""
-        self._go_on, self._context = go_on, context
-
-    def cancel(self, msg: Any = None) -> bool:
-        """As of `asyncio.Future`: the task is cancelled, and goes on in the next turn."""
-        go_on, self._go_on = self._go_on, None
-        if go_on is None:
-            return False
-        self._cancelled = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
-        self._loop.call_soon(go_on, self, context=self._context)
-        return True
-
-    def result(self) -> None:
-        """As of `asyncio.Future`: the end of a wait."""
-        cancelled, self._cancelled = self._cancelled, None
-        if cancelled is not None:
-            raise cancelled
 
     async def wait_cancelled(self) -> bool:
         """Wait for a bounded time. Further cancellations are counted by asyncio, and change nothing here; those of a
@@ -196,8 +233,16 @@ class Signals:
         if loop is not None:
             deliveries = self._deliveries.get(loop)
             if deliveries is None:
+                self._forget_closed()
                 deliveries = self._deliveries[loop] = Deliveries(loop.call_soon_threadsafe)
+            elif deliveries.has_more:  # Ctrl-C may have come between a wake-up and what it was for
+                loop.call_soon(deliveries.run)
             return AsyncioSignal(deliveries)
         if trio.lowlevel.in_trio_task():
             return TrioSignal()
         raise RuntimeError("neither asyncio nor Trio runs here: use `with` in plain code")
+
+    def _forget_closed(self) -> None:
+        for loop in list(self._deliveries):
+            if loop.is_closed():
+                self._deliveries.pop(loop, None)

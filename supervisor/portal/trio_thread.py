@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import trio
@@ -106,10 +107,10 @@ class TrioThread:
     def post(self, request: ThreadRequest[Any]) -> None:
         """Have a request done. Its outcome is `SupervisorClosed` if the block is being left, or it was left, or this
         process is a child of the one that entered it."""
-        if isinstance(request.signal, ThreadSignal) and threading.get_ident() == self._thread.ident:
+        if isinstance(request.signal, ThreadSignal) and threading.current_thread() is self._thread:
             problem = "a callback that runs in the thread of the supervisor would wait for itself"
             request.finish(ThreadOutcome(error=RuntimeError(problem)))
-        elif not self.begin(lambda: self._start(request)):
+        elif not self.begin(partial(self._start, request)):
             self._refuse(request)
 
     def cancel(self, request: ThreadRequest[Any]) -> None:

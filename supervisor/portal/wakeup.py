@@ -3,10 +3,17 @@
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from threading import RLock
 from typing import Self
 
 import trio
+
+
+class _SendingEnd(socket.socket):
+    """Closed when the last thread that writes to it has let go of it: from then on another file may have its number. A
+    lock would be held while handlers of signals run."""
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Wakeup:
@@ -14,31 +21,33 @@ class Wakeup:
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        self._there, self._here = socket.socketpair()
+        there, self._here = socket.socketpair()
+        self._there: _SendingEnd | None = _SendingEnd(fileno=there.detach())
+        """None once Trio is asked instead."""
         self._there.settimeout(0)
         self._here.settimeout(0)
-        self._lock = RLock()  # nobody may write to a socket that is closed meanwhile: another may have its number then
-        self._is_left = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._there.close()
+        self._there = None
         self._here.close()
 
     def wake(self, run: Callable[[], object]) -> None:
-        """Wake the task, which will call `run`. In any thread.
+        """Wake the task, which will call `run`. In any thread, and in handlers of signals.
 
         Raises:
             trio.RunFinishedError: The loop has ended.
         """
-        with self._lock:
-            if not self._is_left:
-                with suppress(BlockingIOError):  # enough wake-ups are on their way
-                    self._there.send(b"\0")
-                return
-        self._token.run_sync_soon(run)
+        there = self._there
+        if there is None:
+            self._token.run_sync_soon(run)
+            return
+        with suppress(
+            BlockingIOError, BrokenPipeError
+        ):  # enough wake-ups are on their way, or Trio was asked meanwhile
+            there.send(b"\0")
 
     async def wait(self) -> None:
         """Wait until the task is woken."""
@@ -48,6 +57,5 @@ class Wakeup:
 
     def leave_to_trio(self, run: Callable[[], object]) -> None:
         """Have Trio itself call `run`, now and whenever somebody wakes the task: it ends."""
-        with self._lock:
-            self._is_left = True
+        self._there = None
         self._token.run_sync_soon(run)

@@ -1,6 +1,9 @@
 """Coroutines in another context than their task's: to themselves, and to their task, they are like any other."""
 
+import contextlib
 import contextvars
+import gc
+import weakref
 
 import pytest
 import trio
@@ -30,6 +33,7 @@ async def test_it_has_its_context_at_each_step_and_its_task_keeps_its_own():
     PLACE.set("task")
     assert await in_context(context("there"), looks()) == "changed"
     assert found == ["there"] * 3
+    await trio.lowlevel.checkpoint()
     assert PLACE.get() == "task"
 
 
@@ -74,19 +78,53 @@ async def test_a_cancellation_reaches_it_where_it_waits_and_an_error_leaves_it()
         await in_context(context("there"), fails())
 
 
-def test_one_that_is_closed_ends_as_a_coroutine_does():
+async def test_its_waits_are_those_of_its_task():
+    """Trio itself has it go on: what Trio knows of the task holds there, such as a context that it changes."""
+    found = []
+
+    async def looks():
+        await trio.lowlevel.checkpoint()
+        found.append(trio.lowlevel.current_task().context is there)
+        await trio.to_thread.run_sync(trio.from_thread.run_sync, lambda: found.append(PLACE.get()))
+
+    there = context("there")
+    await in_context(there, looks())
+    assert found == [True, "there"]
+    assert trio.lowlevel.current_task().context is not there
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+async def test_one_that_fails_keeps_nothing(steps):
+    class Large:
+        pass
+
+    async def fails(given):
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        raise ZeroDivisionError(given)
+
+    given = Large()
+    kept = weakref.ref(given)
+    gc.disable()
+    try:
+        with contextlib.suppress(ZeroDivisionError):
+            await in_context(context("there"), fails(given))
+        del given
+        assert kept() is None
+    finally:
+        gc.enable()
+
+
+async def test_one_that_is_closed_ends_as_a_coroutine_does():
     ended = []
 
     async def waits():
         try:
             await trio.lowlevel.checkpoint()
         finally:
-            ended.append(PLACE.get())
+            ended.append(True)
 
-    async def task():
-        await in_context(context("there"), waits())
-
-    running = task()
+    running = in_context(context("there"), waits())
     running.send(None)
     running.close()
-    assert ended == ["there"]
+    assert ended == [True]

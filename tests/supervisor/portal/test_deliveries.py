@@ -47,23 +47,38 @@ def test_what_could_not_be_delivered_comes_with_the_next(raised):
     assert ran == [1, 2]
 
 
-def test_one_that_raises_takes_none_of_those_behind_it_along():
-    """Such as a task of asyncio that goes on there, and exits."""
+def test_what_is_added_meanwhile_comes_with_a_wake_up_of_its_own():
+    """A loop has other things to do in between."""
     woken, ran = deque(), []
     deliveries = Deliveries(woken.append)
 
-    def exits():
-        ran.append("exits")
-        raise SystemExit
+    def again():
+        ran.append(len(ran))
+        deliveries.add(again)
 
-    for function in (exits, exits, lambda: ran.append("last")):
-        deliveries.add(function)
-    for _ in range(2):
-        with pytest.raises(SystemExit):
+    deliveries.add(again)
+    deliveries.add(again)
+    for turn in range(1, 4):
+        assert deliveries.has_more
+        woken.popleft()()
+        assert (len(ran), deliveries.batch, len(woken)) == (2 * turn, 2, 1)
+
+
+def test_a_handler_of_signals_in_the_middle_of_a_wake_up_wakes_by_itself():
+    """What it adds may be what it waits for, and the wake-up that it has interrupted goes on only after it."""
+    woken, ran = deque(), []
+
+    def wake(function):
+        if not ran:
+            ran.append("handler")
+            deliveries.add(lambda: ran.append("of the handler"))
+            assert woken
             woken.popleft()()
-    woken.popleft()()
-    assert ran == ["exits", "exits", "last"]
-    assert not woken
+        woken.append(function)
+
+    deliveries = Deliveries(wake)
+    deliveries.add(lambda: ran.append("interrupted"))
+    assert ran == ["handler", "interrupted", "of the handler"]
 
 
 def test_many_threads_lose_nothing():

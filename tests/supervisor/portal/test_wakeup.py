@@ -1,5 +1,6 @@
 """One task that other threads wake."""
 
+import os
 import threading
 
 import pytest
@@ -47,6 +48,19 @@ async def test_once_its_task_ends_trio_runs_what_was_to_be_run():
     wakeup.wake(lambda: ran.append("late"))
     await trio.testing.wait_all_tasks_blocked()
     assert ran == ["left", "late"]
+
+
+async def test_its_files_are_closed_with_it_once_nobody_writes():
+    with Wakeup() as wakeup:
+        numbers, writer = [wakeup._here.fileno(), wakeup._there.fileno()], wakeup._there
+        wakeup.leave_to_trio(lambda: None)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(numbers[0])
+    with pytest.raises(BrokenPipeError):
+        writer.send(b"late")  # of a thread that has come so far: no other file has the number
+    del writer
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(numbers[1])
 
 
 def test_when_the_loop_has_ended_it_says_so():
