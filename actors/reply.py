@@ -23,12 +23,12 @@ It is true at every moment because each field has one method that writes it, and
 checkpoints of Trio nobody sees half a step. An outbox that drops a frame before its write leaves the slot as
 NOT_SENT; over HTTP a server may refuse a request unread, and `mark_refused` takes the step back.
 
-Giving up is synchronous too. A caller that is cancelled puts its slot into the owner's mailbox for abandoned slots,
+Giving up is synchronous too. A caller that is cancelled puts its slot into the owner's mailbox for cancelled slots,
 which never refuses, and is gone; the owner withdraws the frame if its write has not begun, and has the server
 notified if it has. A server that does not read therefore never holds up a caller, and teardown goes on inside the
 actor.
 
-An outcome that comes after the decision changes nothing: `resolve` and `abandon` look at `decided` first. The race
+An outcome that comes after the decision changes nothing: `resolve` and `cancel` look at `decided` first. The race
 between the answer and the deadline is decided by the order in which the two run, and both sides see the same winner.
 
 Progress and notifications wait in the slot ahead of the outcome, charged to the connection's account, and beyond
@@ -138,11 +138,11 @@ class ReplySlot:
     _idle: IdleLimit | None = field(default=None, alias="idle")
     _listener: Callable[[], None] | None = field(default=None, alias="listener")
     decided: bool = field(default=False, init=False)
-    """There is an outcome, or nobody waits for one any more. Written by `resolve` and `abandon`."""
+    """There is an outcome, or nobody waits for one any more. Written by `resolve` and `cancel`."""
     outcome: Outcome | None = field(default=None, init=False)
     """Written by `resolve` and `expire`."""
-    abandoned: bool = field(default=False, init=False)
-    """Nobody waits any more. Written by `abandon`."""
+    cancelled: bool = field(default=False, init=False)
+    """Nobody waits any more. Written by `cancel`."""
     reason: str | None = field(default=None, init=False)
     """The reason why somebody else has given it up: that of a `CancelScope.cancel`. Written by `wait`."""
     sent: bool = field(default=False, init=False)
@@ -160,7 +160,7 @@ class ReplySlot:
     codec: Codec | None = field(default=None, init=False)
     """The codec that reads the result. Written by `begin` and `follow`."""
     owner: Mailbox[Any] | None = field(default=None, init=False)
-    """The owner's mailbox for abandoned slots, which `ServerActor` in `server_actor.py` reads. Written by `route`."""
+    """The owner's mailbox for cancelled slots, which `ServerActor` in `server_actor.py` reads. Written by `route`."""
     _said: deque[tuple[int, tuple[Any, ...]]] | None = field(default=None, init=False)
     """The messages of the server about it that wait for its caller: the bytes that each keeps, and the arguments of
     `wait`'s callback."""
@@ -210,10 +210,10 @@ class ReplySlot:
             self._wake()
 
     def expire(self) -> None:
-        """The call's time is over, also if its caller has given up for that: tell its owner as `abandon` does, and
+        """The call's time is over, also if its caller has given up for that: tell its owner as `cancel` does, and
         decide the slot as `Expired`."""
         if self.outcome is None:
-            self.abandon()
+            self.cancel()
             self.outcome = Expired()
             self._wake()
 
@@ -282,15 +282,15 @@ class ReplySlot:
                 self.reason = cancelled.reason
             raise
         finally:
-            self.abandon()
+            self.cancel()
             while self._said:
                 self._take_said()
 
-    def abandon(self) -> None:
+    def cancel(self) -> None:
         """Nobody waits any more: withdraw the call, or have the server told that it is cancelled. Never waits."""
         if self.decided:
             return
-        self.decided = self.abandoned = True
+        self.decided = self.cancelled = True
         if self.owner is not None:
             try:
                 self.owner.put_nowait(self)

@@ -349,10 +349,10 @@ class ServerActor:
             raise
 
     async def _follow_control(self, connection: "Connection", callbacks: trio.Nursery) -> None:
-        """Give up abandoned calls, and continue those that the server answered with requests for input."""
+        """Cancel the calls of cancelled slots, and continue those that the server answered with requests for input."""
         while True:
             batch = await self._owner.control.take(_CONTROL_AT_ONCE)
-            self._give_up([message for message in batch if isinstance(message, ReplySlot)], connection)
+            self._cancel([message for message in batch if isinstance(message, ReplySlot)], connection)
             self._go_on([message for message in batch if not isinstance(message, ReplySlot)], connection, callbacks)
             del batch  # a request for input may be large
 
@@ -371,7 +371,7 @@ class ServerActor:
                 self._refresh.note_calls([message.call])
                 connection.send_round(message)
 
-    def _give_up(self, slots: Sequence[ReplySlot], connection: "Connection") -> None:
+    def _cancel(self, slots: Sequence[ReplySlot], connection: "Connection") -> None:
         """Cancel the calls of callers that gave up, and the callbacks that they wait for."""
         for slot in slots:
             if slot in self._questions:
@@ -391,13 +391,13 @@ class ServerActor:
     async def _end_serving(self, connection: "Connection", serving: trio.CancelScope, drain: float) -> None:
         self._working.cancel()
         self._refuse(self._mailbox.close())
-        self._drop_questions()
-        connection.withdraw()
+        self._cancel_questions()
+        connection.withdraw_unsent()
         with trio.move_on_after(drain):
             await connection.idle()
         serving.cancel()
 
-    def _drop_questions(self) -> None:
+    def _cancel_questions(self) -> None:
         """Cancel the host's callbacks."""
         for slot, scope in self._questions.items():
             slot.resolve(self._why)
@@ -407,7 +407,7 @@ class ServerActor:
         """Refuse all that waits in the mailboxes."""
         calls, control = self._mailbox.close(), self._owner.control.close()
         self._refuse([*calls, *(message for message in control if not isinstance(message, ReplySlot))])
-        self._drop_questions()
+        self._cancel_questions()
 
     def _refuse(self, messages: Sequence[Request | FollowUp]) -> None:
         for message in messages:

@@ -165,7 +165,7 @@ class Carrier(Protocol):
         """Wait until something was sent and the peer has read all of it, or has had time to where that is unknown."""
         ...
 
-    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+    def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
         """Nobody waits for these requests any more: withdraw what was not sent of them.
 
         Args:

@@ -72,6 +72,7 @@ _STAMP_PREFIX = "io.modelcontextprotocol/"
 
 _FEW: Final = 1 << 10
 """Bytes of a message whose values are not counted: they are few."""
+_GIVEN_UP: Final = "the caller gave up"
 _OPENING_METHODS: Final = frozenset(["initialize", "server/discover"])
 
 
@@ -193,22 +194,23 @@ class Endpoint:
             return False
         return True
 
-    def cancel(self, *slots: ReplySlot) -> None:
-        """The callers gave up: withdraw their calls, or tell the peer."""
-        self.drop(slots, "the caller gave up")
+    def cancel(self, slots: Sequence[ReplySlot], reason: str | None = _GIVEN_UP) -> None:
+        """Nobody waits for these requests any more: withdraw what was not sent of them.
 
-    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Nobody waits for these requests any more. See `Carrier.drop`."""
+        Args:
+            slots: Their slots.
+            reason: What the peer is told about requests that it may have read; None: it is told nothing.
+        """
         for slot in slots:
             if slot in self.calls:
-                self._table.relays.give_up(slot)
+                self._table.relays.cancel(slot)
             self._table.forget(slot)
-        self._carrier.drop(slots, reason)
+        self._carrier.cancel(slots, reason)
 
     def withdraw_unsent(self) -> None:
         """Give up every call of which no byte has left."""
         unsent = [slot for slot in self.calls if not slot.sent]
-        self.drop(unsent, None)
+        self.cancel(unsent, None)
         for slot in unsent:
             slot.resolve(CLOSED_BY_US)
 
@@ -293,7 +295,7 @@ class Endpoint:
         finally:
             if outcome is None:
                 tell = opts.get("cancel_on_abandon", True) and method != "initialize"  # the protocol forbids it
-                self.drop([slot], "the caller gave up" if tell else None)
+                self.cancel([slot], _GIVEN_UP if tell else None)
         if outcome is None:
             raise RequestTimedOut(REQUEST_TIMEOUT, f"{method} timed out after {timeout:g} s")
         raw = self._raw(outcome)

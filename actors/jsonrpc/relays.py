@@ -65,7 +65,7 @@ class Relays:
         for ask in tuple(self._asks):
             ask.review()
 
-    def give_up(self, slot: ReplySlot) -> None:
+    def cancel(self, slot: ReplySlot) -> None:
         """Nobody waits for it any more, be it somebody's or the host's own."""
         self._waiting.pop(slot, None)
         if not slot.sent or slot.request_id is None:

@@ -180,7 +180,7 @@ class Outbox:
                 self._break()
                 return
             self.is_blocked, self._blocked = False, None
-            for slot in [key for key in self._queue if isinstance(key, ReplySlot) and key.abandoned]:
+            for slot in [key for key in self._queue if isinstance(key, ReplySlot) and key.cancelled]:
                 self.withdraw(slot)  # its caller was told that it was not sent, whoever runs first
             self.flush()
 
@@ -232,7 +232,7 @@ class StreamCarrier(SharedOrigin, Carrier):
     async def taken(self) -> None:
         await self._stream.taken()
 
-    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+    def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
         """Withdraw each frame of which no byte has left, and tell the peer of the others with one write."""
         begun = [slot for slot in slots if not self.outbox.withdraw(slot) and slot.sent]
         if begun and reason is not None and not self._is_lost:

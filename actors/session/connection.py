@@ -202,7 +202,7 @@ class Connection:
 
     def cancel(self, *slots: ReplySlot) -> None:
         """Callers gave up: withdraw their calls, or tell the server with one write. Never waits."""
-        self._endpoint.cancel(*slots)
+        self._endpoint.cancel(slots)
 
     async def room(self, limit: int) -> int:
         """Wait until fewer than `limit` calls are in flight; how many more may start."""
@@ -210,7 +210,7 @@ class Connection:
             await self._endpoint.settled()
         return room
 
-    def withdraw(self) -> None:
+    def withdraw_unsent(self) -> None:
         """Give up all calls that were not sent yet: their callers get `not_sent`. Never waits."""
         self._endpoint.withdraw_unsent()
 

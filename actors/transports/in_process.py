@@ -169,7 +169,7 @@ class ObjectCarrier(Carrier):
     async def taken(self) -> None:
         await self._began.wait()
 
-    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+    def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
         """Cancel the tasks of requests: that tells their handlers."""
         del reason
         for slot in slots:

@@ -199,9 +199,9 @@ async def conclude(call: ActiveCall[Any, R], duration: float) -> R:
     return result
 
 
-def give_up(call: ActiveCall[Any, Any], duration: float) -> None:
+def cancel(call: ActiveCall[Any, Any], duration: float) -> None:
     """Take back what `start` began, or have the server told; `duration`: as for `conclude`, if it is decided."""
-    call.slot.abandon()
+    call.slot.cancel()
     if isinstance(call.slot.outcome, Answered):
         call.servers.usage.finish_call(call.server_name, call.tool_name, duration)
     else:

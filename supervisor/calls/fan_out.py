@@ -20,7 +20,7 @@ from mcp_nursery.actors.reply import ReplySlot
 
 from ..servers.view import ServerView
 from ..tools.tool_result import ToolResult
-from .attempts import conclude, deliver, give_up, needs_more, start
+from .attempts import cancel, conclude, deliver, needs_more, start
 from .call import Call
 from .tool_call import ToolCall
 
@@ -103,7 +103,7 @@ class _Sending:
         """Take back every call that has no outcome; servers of calls that were sent are told."""
         unread = [arrived for arrived in self.arrived if isinstance(arrived, _CallUnderWay)]
         for entry in (*self._on_wire.values(), *unread):
-            give_up(entry.active, entry.duration)
+            cancel(entry.active, entry.duration)
         self._unbegun.clear()
         self._on_wire.clear()
         self.arrived.clear()

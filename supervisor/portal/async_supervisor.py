@@ -37,12 +37,12 @@ async def _ask(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
         while request.outcome is None:
             await signal.wait()
     except BaseException as error:
-        await _give_up(thread, request, signal, error)
+        await _cancel(thread, request, signal, error)
         raise
     return request.outcome.unwrap()
 
 
-async def _give_up(thread: TrioThread, request: ThreadRequest[Any], signal: Signal, error: BaseException) -> None:
+async def _cancel(thread: TrioThread, request: ThreadRequest[Any], signal: Signal, error: BaseException) -> None:
     """Have a request cancelled for which nobody waits any more, because of an error, and wait until it has ended."""
     thread.cancel(request)
     while request.outcome is None and not isinstance(error, GeneratorExit):  # with that the loop has gone
@@ -95,7 +95,7 @@ class ThreadStream(Generic[T]):
             while not holds():
                 await self._signal.wait()
         except BaseException as error:
-            await _give_up(self._thread, request, self._signal, error)
+            await _cancel(self._thread, request, self._signal, error)
             raise
 
     def __aiter__(self) -> Self:

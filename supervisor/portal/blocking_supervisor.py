@@ -37,12 +37,12 @@ def _block(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
         while request.outcome is None:
             signal.wait()
     except BaseException:
-        _give_up(thread, request, signal)
+        _cancel(thread, request, signal)
         raise
     return request.outcome.unwrap()
 
 
-def _give_up(thread: TrioThread, request: ThreadRequest[Any], signal: ThreadSignal) -> None:
+def _cancel(thread: TrioThread, request: ThreadRequest[Any], signal: ThreadSignal) -> None:
     """Have a request cancelled for which nobody waits any more, and wait until it has ended."""
     thread.cancel(request)
     while request.outcome is None and signal.wait(GRACE):
@@ -90,7 +90,7 @@ class BlockingStream(Generic[T]):
             while not holds():
                 self._signal.wait()
         except BaseException:
-            _give_up(self._thread, request, self._signal)
+            _cancel(self._thread, request, self._signal)
             raise
 
     def __iter__(self) -> Self:

@@ -92,7 +92,7 @@ async def test_a_decided_slot_stays_as_it_is(autojump_clock, timer):
         timer.watch(slot, 1)
     answer = Answered({})
     answered.resolve(answer)
-    abandoned.abandon()
+    abandoned.cancel()
     await expiry(pending)
     assert answered.outcome is answer
     assert abandoned.outcome is None

@@ -67,7 +67,7 @@ async def test_a_follow_up_that_was_given_up_is_not_begun(autojump_clock, follow
         await seen.connected.wait()
         message = follow_up(seen.owner)
         seen.owner.control.put_nowait(message)
-        message.slot.abandon()
+        message.slot.cancel()
         await wait_all_tasks_blocked()
         assert (user.asked, server.calls, server.cancelled) == (0, [], [])
 

@@ -331,7 +331,7 @@ async def test_an_outcome_that_is_there_already_is_returned():
     slot = ReplySlot()
     slot.resolve(ANSWER)
     assert await slot.wait(ignore) is ANSWER
-    assert not slot.abandoned
+    assert not slot.cancelled
 
 
 async def test_a_waiting_caller_gets_the_outcome():
@@ -347,7 +347,7 @@ async def test_a_waiting_caller_gets_the_outcome():
         slot.resolve(REJECTION)
         assert slot.decided
     assert outcomes == [REJECTION]
-    assert not slot.abandoned
+    assert not slot.cancelled
 
 
 async def test_the_first_of_two_outcomes_counts():
@@ -382,7 +382,7 @@ async def test_a_cancel_after_the_outcome_but_before_the_caller_ran_changes_noth
         slot.resolve(ANSWER)
         scope.cancel()
     assert outcomes == [ANSWER]
-    assert not slot.abandoned
+    assert not slot.cancelled
     assert emptied(cancels) == []
 
 
@@ -404,11 +404,11 @@ async def test_an_outcome_after_the_cancel_but_before_the_caller_ran_still_count
         slot.resolve(ANSWER)
     assert outcomes == []
     assert slot.outcome is ANSWER
-    assert not slot.abandoned
+    assert not slot.cancelled
     assert emptied(cancels) == []
 
 
-OPERATIONS = ("hand on", "send", "answer", "lose", "abandon", "report")
+OPERATIONS = ("hand on", "send", "answer", "lose", "cancel", "report")
 
 
 @pytest.mark.parametrize("owner_gone", [False, True])
@@ -422,13 +422,13 @@ def test_every_short_history_decides_a_slot_once(length: int, owner_gone: bool):
         for operation in history:
             apply(operation, slot, cancels)
 
-        decisions = [at for at, operation in enumerate(history) if operation in {"answer", "lose", "abandon"}]
+        decisions = [at for at, operation in enumerate(history) if operation in {"answer", "lose", "cancel"}]
         first = decisions[0] if decisions else None
         decision = None if first is None else history[first]
         assert slot.decided == (decision is not None)
-        assert slot.abandoned == (decision == "abandon")
+        assert slot.cancelled == (decision == "cancel")
         assert slot.outcome is {"answer": ANSWER, "lose": LOSS}.get(decision or "")
-        told = decision == "abandon" and "hand on" in history[:first] and not owner_gone
+        told = decision == "cancel" and "hand on" in history[:first] and not owner_gone
         assert emptied(cancels) == ([slot] if told else [])
         sent = "send" in history
         expected = Delivery.ANSWERED if decision == "answer" else Delivery.UNKNOWN if sent else Delivery.NOT_SENT
@@ -445,8 +445,8 @@ def apply(operation: str, slot: ReplySlot, cancels: Mailbox[ReplySlot]) -> None:
             slot.resolve(ANSWER)
         case "lose":
             slot.resolve(LOSS)
-        case "abandon":
-            slot.abandon()
+        case "cancel":
+            slot.cancel()
         case _:
             slot.report(1, None, None)
 
@@ -481,7 +481,7 @@ def test_delivery_after_giving_up(sent: bool):
     slot = ReplySlot()
     if sent:
         slot.mark_sent()
-    slot.abandon()
+    slot.cancel()
     slot.resolve(ANSWER)
     assert slot.delivery is (Delivery.UNKNOWN if sent else Delivery.NOT_SENT)
 
@@ -494,7 +494,7 @@ async def test_giving_up_before_hand_on_tells_nobody():
     with trio.move_on_after(0) as scope:
         await slot.wait(ignore)
     assert scope.cancelled_caught
-    assert slot.abandoned
+    assert slot.cancelled
     slot.resolve(ANSWER)
     assert slot.outcome is None
 
@@ -505,7 +505,7 @@ async def test_giving_up_after_hand_on_tells_the_owner_exactly_once(autojump_clo
     with trio.move_on_after(7):
         await slot.wait(ignore)
     assert trio.current_time() == 7
-    slot.abandon()
+    slot.cancel()
     assert emptied(cancels) == [slot]
 
 
@@ -516,7 +516,7 @@ async def test_giving_up_when_the_incarnation_is_gone_raises_nothing():
     with trio.move_on_after(0) as scope:
         await slot.wait(ignore)
     assert scope.cancelled_caught
-    assert slot.abandoned
+    assert slot.cancelled
 
 
 async def test_a_caller_that_raises_in_its_callback_gives_up():
@@ -674,10 +674,10 @@ class Call:
         self.outcome = await self.slot.wait(self.note)
 
     async def owner(self) -> None:
-        """Hand on, write, report twice, answer; a checkpoint apart, and true to the abandoned flag."""
+        """Hand on, write, report twice, answer; a checkpoint apart, and true to the flag `cancelled`."""
         for act in self._acts():
             await trio.lowlevel.checkpoint()
-            if self.slot.abandoned:
+            if self.slot.cancelled:
                 return
             act()
 
@@ -696,7 +696,7 @@ class Call:
         if self.outcome is not None:
             assert (self.outcome, self.seen, told) == (ANSWER, [1, 2], [])
             return "answered"
-        if not self.slot.abandoned:
+        if not self.slot.cancelled:
             assert (self.slot.outcome, told) == (ANSWER, [])
             return "answered too late for the caller"
         assert self.slot.outcome is None

@@ -164,7 +164,7 @@ async def test_a_refused_call_that_is_given_up_tells_the_owner_nothing():
     call = make_call()
     await route(router_for({"time": owner}), call)
     assert call.slot.outcome == Busy()
-    call.slot.abandon()
+    call.slot.cancel()
     assert told(owner) == []
 
 
@@ -196,7 +196,7 @@ async def test_an_abandoned_call_is_not_handed_on():
     router, given_up, wanted = router_for({"time": owner}), make_call(), make_call()
     await router.submit([given_up])
     await router.submit([wanted])
-    given_up.slot.abandon()
+    given_up.slot.cancel()
     await route(router)
     assert held(owner) == [wanted]
     assert given_up.slot.outcome is None
@@ -227,7 +227,7 @@ async def test_swap_leaves_calls_alone_that_were_handed_on():
         router.swap(routes({"time": new}))
         await router.submit([later])
         await wait_all_tasks_blocked()
-    call.slot.abandon()
+    call.slot.cancel()
     assert (call.slot.incarnation, later.slot.incarnation) == (1, 2)
     assert (told(old), told(new)) == ([call.slot], [])
 
@@ -377,12 +377,12 @@ class Conversation:
         except trio.BrokenResourceError:
             self.outcomes[number] = Unrouted()
         finally:
-            slot.abandon()
+            slot.cancel()
 
     async def server(self) -> None:
         while True:
             for call in await self.owner.mailbox.take(1):
-                if call.slot.abandoned:
+                if call.slot.cancelled:
                     continue
                 call.slot.mark_sent()
                 self.acted_on.append(call)
@@ -402,7 +402,7 @@ class Conversation:
         slot, outcome, acted = call.slot, self.outcomes.get(number), self.acted_on.count(call)
         assert slot.decided or isinstance(outcome, Unrouted)
         assert acted <= 1
-        assert cancelled.count(slot) == (1 if slot.abandoned and slot.owner is not None else 0)
+        assert cancelled.count(slot) == (1 if slot.cancelled and slot.owner is not None else 0)
         if isinstance(outcome, Answered):
             assert acted == 1
             assert slot.delivery is Delivery.ANSWERED
@@ -412,7 +412,7 @@ class Conversation:
             assert slot.delivery is Delivery.NOT_SENT
             return type(outcome).__name__.lower()
         assert outcome is None
-        if slot.abandoned:
+        if slot.cancelled:
             assert slot.delivery is (Delivery.UNKNOWN if acted else Delivery.NOT_SENT)
         return "cancelled after sending" if acted else "cancelled before sending"
 

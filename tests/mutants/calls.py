@@ -13,7 +13,7 @@ CALLS = (
             "return Delivery.UNKNOWN if self.sent else Delivery.NOT_SENT": "return Delivery.UNKNOWN",
             "if not self.decided:": "if True:",
             "if self.outcome is None:": "if not self.decided:",
-            "self.decided = self.abandoned = True": "self.abandoned = True",
+            "self.decided = self.cancelled = True": "self.cancelled = True",
             "self._said.append((size, said))": "self._said.appendleft((size, said))",
             "if len(self._said) == _PROGRESS_BACKLOG:": "if False:",
             "self.heard = True": "pass",

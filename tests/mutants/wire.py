@@ -100,7 +100,7 @@ WIRE = (
         {
             "connection.submit([call for call in calls if not call.slot.decided])": "connection.submit(calls)",
             "if self._stopping:  # handed over in the moment of the stop": "if False:",
-            "connection.withdraw()": "pass",
+            "connection.withdraw_unsent()": "pass",
             "slot.resolve(_CLOSED)": "pass",
             "kind = ExitKind.NEEDS_AUTH if loss.needs_auth else ExitKind.UNUSABLE": "kind = ExitKind.UNUSABLE",
             "with trio.move_on_after(drain):": "with trio.move_on_after(0):",

@@ -139,7 +139,7 @@ class Exchange:
     @property
     def _is_abandoned(self) -> bool:
         """True if nobody waits for its answer or its failure."""
-        return self.slot is not None and self.slot.abandoned
+        return self.slot is not None and self.slot.cancelled
 
     async def run(self) -> None:
         """Run from the first byte to the outcome: whatever happens, the call that waits is decided afterwards."""
@@ -388,12 +388,12 @@ class HttpCarrier(Carrier):
         if not self._under_way:
             await self.client.close_idle()
 
-    def drop(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
+    def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
         """Close the exchanges of requests, and notify the server where closing does not cancel them."""
         for slot in slots:
-            self._drop(slot, reason)
+            self._cancel(slot, reason)
 
-    def _drop(self, slot: ReplySlot, reason: str | None) -> None:
+    def _cancel(self, slot: ReplySlot, reason: str | None) -> None:
         exchange = self._exchanges.pop(slot, None)
         if slot.sent and reason is not None and not (exchange is not None and exchange.is_modern):
             self._notify_cancelled(slot, slot.reason or reason)

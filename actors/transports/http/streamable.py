@@ -101,7 +101,7 @@ class RequestExchange(Exchange, Origin):
     async def _read_answer(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         if self.outgoing.method == "initialize":
             self.session_id = response.headers.get(SESSION)
-            if self.slot is not None and self.slot.abandoned:
+            if self.slot is not None and self.slot.cancelled:
                 if self.session_id is not None:
                     self.carrier.discard_session(self.session_id)
                 return None
@@ -271,7 +271,7 @@ class Listening(RequestExchange):
     @override
     def judge(self, outcome: Outcome, slot: ReplySlot) -> Outcome:
         # The exchange that should have brought the answer is closed.
-        self.carrier.drop((slot,), None)
+        self.carrier.cancel((slot,), None)
         return super().judge(outcome, slot)
 
     def respond(self, frame: bytes) -> None:
@@ -349,7 +349,7 @@ class StreamableCarrier(HttpCarrier):
     def _exchange(self, outgoing: Frame) -> Exchange:
         return RequestExchange(self, outgoing)
 
-    def _drop(self, slot: ReplySlot, reason: str | None) -> None:
+    def _cancel(self, slot: ReplySlot, reason: str | None) -> None:
         """A request whose exchange is over has been answered.
 
         An `initialize` that nobody waits for any more may still open a session, which is to be ended.
@@ -361,7 +361,7 @@ class StreamableCarrier(HttpCarrier):
                 return
             self.discard_session(exchange.session_id)
         if exchange is not None:
-            super()._drop(slot, reason)
+            super()._cancel(slot, reason)
 
     def discard_session(self, session: str) -> None:
         """The server has opened a session that nobody uses."""

@@ -27,7 +27,7 @@ common a call is made whose approval was all that it waited for; one that a serv
 
 *Cancelling.* A client cancels by a notification, by closing the HTTP connection of its request, or by ending its
 session. Each cancels the scope of the task that answers the request; `trio.Cancelled` rises through the functions here
-into `Supervisor.request`, which abandons the slot of its call (`ReplySlot.abandon`). The server's actor reads that in
+into `Supervisor.request`, which cancels the slot of its call (`ReplySlot.cancel`). The server's actor reads that in
 its mailbox, and has the connection withdraw the request from its queue, or send `notifications/cancelled` if a part of
 it was written. Of a held call `HeldCall.attend` hands the cancellation on. The server may go on working all the same:
 its instance remembers the principal (`Instance.given_up`), so that a late question of that call reaches nobody else.

@@ -108,7 +108,7 @@ async def test_a_call_that_was_not_sent_is_withdrawn_and_the_peer_never_sees_it(
     peer, sent, queued = Peer(room=1), ReplySlot(), ReplySlot()
     async with running(peer) as endpoint:
         endpoint.post([post(sent, n=1), post(queued, n=2)])
-        endpoint.cancel(queued)
+        endpoint.cancel([queued])
         assert (queued.delivery, endpoint.in_flight) == (Delivery.NOT_SENT, 1)
         peer.take()
         endpoint.post([post(n=3)])
@@ -121,7 +121,7 @@ async def test_a_call_that_was_sent_is_cancelled_by_its_id_and_a_late_answer_is_
     peer, slots = Peer(), [ReplySlot() for _ in range(3)]
     async with running(peer) as endpoint:
         endpoint.post([post(slot) for slot in slots])
-        endpoint.drop([slots[1]], "bored")
+        endpoint.cancel([slots[1]], "bored")
         assert peer.heard[-1] == notice("notifications/cancelled", {"requestId": 2, "reason": "bored"})
         assert endpoint.in_flight == 2
         peer.say(result(2), result(1), result(3))
@@ -133,7 +133,7 @@ async def test_many_that_give_up_together_are_told_with_one_write():
     peer, slots = Peer(), [ReplySlot() for _ in range(5)]
     async with running(peer) as endpoint:
         endpoint.post([post(slot) for slot in slots])
-        endpoint.cancel(*slots[1:])
+        endpoint.cancel(slots[1:])
         assert peer.writes == [5, 4]
         assert cancels(peer) == [2, 3, 4, 5]
         assert endpoint.in_flight == 1
@@ -145,7 +145,7 @@ async def test_a_torn_frame_was_sent():
     async with running(peer) as endpoint:
         endpoint.post([post(slot)])
         assert slot.delivery is Delivery.UNKNOWN
-        endpoint.cancel(slot)
+        endpoint.cancel([slot])
         assert cancels(peer) == []  # behind the torn frame
         peer.take()
         await wait_all_tasks_blocked()
@@ -156,8 +156,8 @@ async def test_a_deaf_peer_holds_no_canceller():
     peer, sent, queued = Peer(room=1), ReplySlot(), ReplySlot()
     async with running(peer) as endpoint:
         endpoint.post([post(sent), post(queued)])
-        endpoint.cancel(sent)
-        endpoint.cancel(queued)
+        endpoint.cancel([sent])
+        endpoint.cancel([queued])
         assert (endpoint.in_flight, peer.frames) == (0, peer.frames[:1])
         peer.take()
         await wait_all_tasks_blocked()
@@ -167,7 +167,7 @@ async def test_a_deaf_peer_holds_no_canceller():
 async def test_a_call_that_never_was_posted_can_be_given_up():
     peer = Peer()
     async with running(peer) as endpoint:
-        endpoint.cancel(ReplySlot())
+        endpoint.cancel([ReplySlot()])
     assert peer.frames == []
 
 
@@ -176,8 +176,8 @@ async def test_cancelling_twice_tells_the_peer_once_or_not_at_all():
     peer, slot = Peer(room=0), ReplySlot()
     async with running(peer) as endpoint:
         endpoint.post([post(slot)])
-        endpoint.cancel(slot)
-        endpoint.cancel(slot)
+        endpoint.cancel([slot])
+        endpoint.cancel([slot])
         peer.take()
         await wait_all_tasks_blocked()
     assert peer.frames == []
@@ -215,7 +215,7 @@ async def test_who_waits_for_room_is_woken_by_every_way_a_call_can_end():
         for end in (
             lambda: peer.say(result(1)),
             lambda: peer.say(error(2, -1)),
-            lambda: endpoint.cancel(slots[2]),
+            lambda: endpoint.cancel([slots[2]]),
             endpoint.withdraw_unsent,
             peer.end,
         ):
@@ -306,7 +306,7 @@ async def test_calls_after_the_loss_fail_at_once_and_are_not_sent():
         endpoint.post([post(slot)])
         assert slot.outcome == endpoint.loss
         assert slot.delivery is Delivery.NOT_SENT
-        endpoint.cancel(slot)
+        endpoint.cancel([slot])
         assert (peer.frames, endpoint.in_flight) == ([], 0)
 
 

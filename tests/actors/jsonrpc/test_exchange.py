@@ -93,7 +93,7 @@ class Exchange:
     async def heed_cancels(self):
         while True:
             for slot in await self.cancels.take():
-                self.endpoint.cancel(slot)
+                self.endpoint.cancel([slot])
 
     def progress_for(self, token, seen):
         async def on_progress(progress, _total, message):
@@ -196,7 +196,7 @@ def check(this, tokens):
     assert not answered & {m["params"]["token"] for m in asked if m["id"] in told}, "an answered call was cancelled"
     assert (len(endpoint._table), endpoint.in_flight, len(endpoint._requests)) == (0, 0, 0)
     queued = endpoint._carrier.outbox._queue
-    assert not any(isinstance(key, ReplySlot) and key.abandoned for key in queued)
+    assert not any(isinstance(key, ReplySlot) and key.cancelled for key in queued)
 
 
 @pytest.mark.slow

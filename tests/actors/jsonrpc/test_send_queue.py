@@ -115,7 +115,7 @@ async def test_what_nobody_waits_for_any_more_does_not_leave():
     outbox.push(b"given up", given_up)
     outbox.push(b"kept", kept)
     outbox.flush()
-    given_up.abandon()
+    given_up.cancel()
     peer.take(math.inf)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.run)

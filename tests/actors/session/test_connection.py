@@ -192,7 +192,7 @@ async def test_withdraw_gives_up_what_was_not_sent_and_only_that():
         await made_ready(opening)
         lab.room = 1
         opening.submit(calls)
-        opening.withdraw()
+        opening.withdraw_unsent()
         assert [sent.slot.delivery for sent in calls] == [Delivery.UNKNOWN, Delivery.NOT_SENT, Delivery.NOT_SENT]
         assert [sent.slot.decided for sent in calls] == [False, True, True]
         assert opening.in_flight == 1

@@ -445,7 +445,7 @@ async def test_a_round_that_is_cancelled_tells_the_server_of_its_own_request():
         await ready(opening, Era.MODERN)
         opening.send_round(one)
         assert (opening.in_flight, one.slot.delivery) == (1, Delivery.UNKNOWN)
-        one.slot.abandon()
+        one.slot.cancel()
         opening.cancel(one.slot)
         (told,) = lab.heard_of("notifications/cancelled")
         assert told["params"]["requestId"] == lab.heard_of("tools/call")[0]["id"]

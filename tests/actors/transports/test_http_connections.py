@@ -227,7 +227,7 @@ async def test_who_is_told_that_a_call_was_given_up(era):
         connection.submit([given_up])
         await until(lambda: peer.heard("tools/call"))
         peer.on_call = peer.answer
-        given_up.slot.abandon()
+        given_up.slot.cancel()
         connection.cancel(given_up.slot)
         with trio.fail_after(10):
             await gone.wait()

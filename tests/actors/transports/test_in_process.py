@@ -118,7 +118,7 @@ async def test_a_call_given_up_ends_at_the_server_and_frees_its_place(bridge):
         assert not calls[1].slot.decided
 
 
-@pytest.mark.parametrize("decide", [ReplySlot.abandon, ReplySlot.expire])
+@pytest.mark.parametrize("decide", [ReplySlot.cancel, ReplySlot.expire])
 async def test_a_call_that_is_decided_before_its_task_runs_is_not_sent(bridge, decide):
     """Its caller was told so."""
     sent = call("add", {"terms": [1]})
@@ -136,7 +136,7 @@ async def test_room_waits_for_a_place(bridge):
         connection.submit(calls)
         with trio.move_on_after(0):
             raise AssertionError(await connection.room(2))
-        connection.withdraw()  # nothing waits here
+        connection.withdraw_unsent()  # nothing waits here
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection.idle)
             await wait_all_tasks_blocked()

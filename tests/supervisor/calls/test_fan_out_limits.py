@@ -326,7 +326,7 @@ async def test_a_bulk_is_one_message():
     calls = bulk(3)
     await router.submit(calls)
     assert router.statistics().waiting == 1
-    calls[1].slot.abandon()
+    calls[1].slot.cancel()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(router.run)
         await trio.testing.wait_all_tasks_blocked()
