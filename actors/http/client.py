@@ -1,5 +1,6 @@
 """Requests to one server, with address, headers and authorisation. Redirects are reported; the sender follows them."""
 
+import math
 import ssl
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
@@ -78,6 +79,17 @@ class _Pool:
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self.client = client
         self.under_way = 0
+        self._last_end = -math.inf
+
+    @property
+    def is_stale(self) -> bool:
+        """True if it was idle for so long that its connections are to be closed."""
+        return not self.under_way and trio.current_time() - self._last_end > limits.CONNECTION_IDLE_LIMIT
+
+    def count_end(self) -> None:
+        """A request is over."""
+        self.under_way -= 1
+        self._last_end = trio.current_time()
 
 
 class _PoolStream(httpx2.AsyncByteStream):
@@ -98,7 +110,7 @@ class _PoolStream(httpx2.AsyncByteStream):
         finally:
             pool, self._pool = self._pool, None
             if pool is not None:
-                pool.under_way -= 1
+                pool.count_end()
 
 
 class HttpClient:
@@ -124,6 +136,15 @@ class HttpClient:
         """Close all connections but those of streams that last. No other request may be under way."""
         idle, self._pools = self._pools, []
         for pool in idle:
+            await _close(pool)
+
+    async def _close_stale(self) -> None:
+        """Close the pools that a burst has left behind. Those of the library close idle connections of their own only
+        when they have a request, and the first pool has it."""
+        stale = [pool for pool in self._pools[1:] if pool.is_stale]
+        for pool in stale:
+            self._pools.remove(pool)
+        for pool in stale:
             await _close(pool)
 
     async def close(self) -> None:
@@ -168,6 +189,7 @@ class HttpClient:
         extensions: dict[str, object] = {"trace": check_head}
         if on_refused is not None:
             extensions[ON_REFUSED] = on_refused
+        await self._close_stale()
         pool = self._pool(lasting=lasting)
         request = pool.client.build_request(method, url, headers=encoded, content=body, extensions=extensions)
         request.url = self.address.complete(request.url)  # not shown in logs; `build_request` would undo it
@@ -175,7 +197,7 @@ class HttpClient:
         try:
             response = await pool.client.send(request, stream=True, follow_redirects=False)
         except BaseException:
-            pool.under_way -= 1
+            pool.count_end()
             raise
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # it was asked for as a stream
         response.stream = _PoolStream(response.stream, pool)

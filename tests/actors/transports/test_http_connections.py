@@ -316,6 +316,18 @@ async def test_as_many_calls_at_once_again_find_all_their_connections(wire):
         assert peer.connections == made
 
 
+@anyhow
+async def test_connections_of_a_burst_are_closed_by_time_while_calls_go_on(wire, monkeypatch):
+    monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.2)
+    async with connected(**wire, backlog=200) as (peer, connection):
+        await busy(peer, connection, 40)
+        assert len(peer.streams) >= 40
+        with trio.fail_after(20):
+            while len(peer.streams) > 1 + peer.sse:
+                assert isinstance(await outcome_of(connection, call()), Answered)
+                await trio.testing.wait_all_tasks_blocked(0.005)
+
+
 @bodies
 async def test_calls_that_were_given_up_leave_room_in_the_first_pool(era):
     async with connected(era, backlog=200) as (peer, connection):
