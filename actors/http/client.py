@@ -200,7 +200,10 @@ class HttpClient:
             pool.count_end()
             raise
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # it was asked for as a stream
-        response.stream = _PoolStream(response.stream, pool)
+        if response.is_closed:  # the user's authorisation has read it
+            pool.count_end()
+        else:
+            response.stream = _PoolStream(response.stream, pool)
         return response
 
     def redirection(self, response: httpx2.Response) -> Redirection | None:

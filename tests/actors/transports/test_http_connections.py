@@ -316,6 +316,22 @@ async def test_as_many_calls_at_once_again_find_all_their_connections(wire):
         assert peer.connections == made
 
 
+class Reading(httpx2.Auth):
+    """Reads each answer before anybody else does."""
+
+    requires_response_body = True
+
+    def auth_flow(self, request):
+        yield request
+
+
+async def test_answers_that_an_authorisation_has_read_leave_room_in_their_pool():
+    async with connected(auth=Reading()) as (_, connection):
+        for _ in range(20):
+            assert isinstance(await outcome_of(connection, call()), Answered)
+        assert [pool.under_way for pool in connection._carrier.client._pools] == [0]
+
+
 @anyhow
 async def test_connections_of_a_burst_are_closed_by_time_while_calls_go_on(wire, monkeypatch):
     monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.2)
