@@ -6,6 +6,8 @@ message until the last, however many there are.
 """
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 import trio
@@ -104,6 +106,7 @@ class Line:
         self._pace = FramePace()
         self._out = bytearray()
         self._writing = False
+        self._is_held = False
         self._filled = trio.Event()
         self._progress = trio.lowlevel.ParkingLot()
 
@@ -134,10 +137,24 @@ class Line:
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Queue for `pump`. Waits only when much is queued already: a peer that pings and does not read."""
         while len(self._out) > WRITE_MOST and not self.deaf:
+            self._filled.set()
             await self._progress.park()
         if not self.deaf:
             self._out += data
-            self._filled.set()
+            if not self._is_held:
+                self._filled.set()
+
+    @contextmanager
+    def held(self) -> Generator[None, None, None]:
+        """For a block, have what is sent wait for more, so that it is one write: trio-websocket lets others run after
+        each message. With 128 calls at once each takes 0.65 of the time."""
+        self._is_held = True
+        try:
+            yield
+        finally:
+            self._is_held = False
+            if self._out:
+                self._filled.set()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Bytes from the peer; none once it is gone."""

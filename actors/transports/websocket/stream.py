@@ -108,9 +108,10 @@ class WebSocketStream:
             trio.BrokenResourceError: The peer reads no more.
         """
         try:
-            while self._batch:
-                await self._connection.send_message(self._batch[0].decode())
-                self._batch.popleft()  # only now: a send that is cancelled has queued nothing
+            with self._line.held():
+                while self._batch:
+                    await self._connection.send_message(self._batch[0].decode())
+                    self._batch.popleft()  # only now: a send that is cancelled has queued nothing
         except ConnectionClosed as closed:
             raise trio.BrokenResourceError("the WebSocket is closed") from closed
         await self._line.drained()

@@ -100,6 +100,29 @@ async def test_what_one_write_may_not_hold_is_not_begun(sizes, begun):
 
 
 @timely
+async def test_a_batch_leaves_in_one_write():
+    writes = []
+
+    def counted():
+        ours, theirs = trio.testing.memory_stream_pair()
+        deliver = ours.send_stream.send_all_hook
+
+        async def note():
+            writes.append(True)
+            await deliver()
+
+        ours.send_stream.send_all_hook = note
+        return ours, theirs
+
+    async with in_memory(streams=counted) as (opened, peer):
+        for size in (1, 20, 2_000):
+            writes.clear()
+            frames = [b"%d" % number for number in range(size)]
+            await write(opened, *frames)
+            assert len(writes) == 1
+            assert [await peer.get_message() for _ in frames] == [frame.decode() for frame in frames]
+
+
 async def test_a_peer_that_does_not_read_holds_up_the_write_and_nothing_else():
     """Q32: what was not begun was not touched; the peer is still heard."""
 
