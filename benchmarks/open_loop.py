@@ -49,7 +49,7 @@ def subject(options: argparse.Namespace) -> Iterator[Table]:
         capacities = _capacities(started, options.rounds)
         rate = capacities.get(BASE) or capacities[OURS]
         shares = SHARES[1:3] if options.quick else SHARES
-        found = _latencies(started, [share * rate for share in shares], options.rounds)
+        found = _latencies(started, capacities, [share * rate for share in shares], options.rounds)
     figures = {
         name: {
             "capacity": capacities[name],
@@ -70,11 +70,15 @@ def _capacities(started: Sequence[Worker], rounds: int) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in found.items()}
 
 
-def _latencies(started: Sequence[Worker], loads: Sequence[float], rounds: int) -> dict[str, Latencies]:
+def _latencies(
+    started: Sequence[Worker], capacities: Mapping[str, float], loads: Sequence[float], rounds: int
+) -> dict[str, Latencies]:
+    """Of each contender under the loads that it can bear: under others its calls would only pile up."""
     found: dict[str, Latencies] = {}
     for seed in range(rounds):
         for load in random.sample(loads, len(loads)):
-            for worker, answer in _asked(started, f"load {load} {SECONDS} {seed}"):
+            able = [worker for worker in started if capacities[worker.contender.name] > load]
+            for worker, answer in _asked(able, f"load {load} {SECONDS} {seed}"):
                 found.setdefault(worker.contender.name, {}).setdefault(load, []).extend(answer["latencies"])
     return {name: {load: sorted(each[load]) for load in loads if load in each} for name, each in found.items()}
 
@@ -98,10 +102,7 @@ def _percentiles(latencies: Sequence[float]) -> dict[str, float]:
 def _table(figures: Mapping[str, Any], half: float) -> Table:
     """Milliseconds at half load, and calls a second."""
     column = f"{half:.0f}"
-    rows = [
-        [name, *(f"{one['loads'][column][each] * 1e3:.2g}" for each in PERCENTILES), f"{one['capacity']:.0f}"]
-        for name, one in figures.items()
-    ]
+    rows = [[name, *_milliseconds(one["loads"].get(column)), f"{one['capacity']:.0f}"] for name, one in figures.items()]
     notes = []
     if OURS in figures:
         ours = figures[OURS]["loads"][column]
@@ -112,6 +113,10 @@ def _table(figures: Mapping[str, Any], half: float) -> Table:
     )
     header = ["", *(f"{name} (ms)" for name in PERCENTILES), f"capacity, {WIDTH} in flight (calls/s)"]
     return Table(title, header, rows, dict(figures), notes)
+
+
+def _milliseconds(found: Mapping[str, float] | None) -> list[str]:
+    return ["" if found is None else f"{found[name] * 1e3:.1f}" for name in PERCENTILES]
 
 
 if __name__ == "__main__":
