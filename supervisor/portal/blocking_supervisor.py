@@ -32,21 +32,29 @@ def _block(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
     """Run a function in the thread, and wait. Ctrl-C cancels it there."""
     signal = ThreadSignal()
     request = ThreadRequest(function, signal)
-    try:
-        thread.post(request)  # Ctrl-C may come while it is on its way
-        while request.outcome is None:
-            signal.wait()
-    except BaseException:
-        _cancel(thread, request, signal)
-        raise
+    _block_until(thread, request, signal, lambda: request.outcome is not None, begins=True)
+    assert request.outcome is not None  # that was waited for
     return request.outcome.unwrap()
 
 
-def _cancel(thread: TrioThread, request: ThreadRequest[Any], signal: ThreadSignal) -> None:
-    """Have a request cancelled for which nobody waits any more, and wait until it has ended."""
-    thread.cancel(request)
-    while request.outcome is None and signal.wait(GRACE):
-        pass
+def _block_until(
+    thread: TrioThread,
+    request: ThreadRequest[Any],
+    signal: ThreadSignal,
+    holds: Callable[[], bool],
+    *,
+    begins: bool = False,
+) -> None:
+    try:
+        if begins:  # Ctrl-C may come while it is on its way
+            thread.post(request)
+        while not holds():
+            signal.wait()
+    except BaseException:
+        thread.cancel(request)
+        while request.outcome is None and signal.wait(GRACE):
+            pass
+        raise
 
 
 def _blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[Concatenate[Any, P], R]:
@@ -72,7 +80,7 @@ class BlockingStream(Generic[T]):
 
     def __enter__(self) -> Self:
         feed = self._feed
-        self._wait(lambda: feed.is_open or feed.has_ended, begins=True)
+        _block_until(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended, begins=True)
         if not feed.is_open:
             feed.check()
         return self
@@ -80,18 +88,7 @@ class BlockingStream(Generic[T]):
     def __exit__(self, *_: object) -> None:
         request = self._feed.request
         self._thread.cancel(request)
-        self._wait(lambda: request.outcome is not None)
-
-    def _wait(self, holds: Callable[[], bool], *, begins: bool = False) -> None:
-        request = self._feed.request
-        try:
-            if begins:
-                self._thread.post(request)
-            while not holds():
-                self._signal.wait()
-        except BaseException:
-            _cancel(self._thread, request, self._signal)
-            raise
+        _block_until(self._thread, request, self._signal, lambda: request.outcome is not None)
 
     def __iter__(self) -> Self:
         return self
@@ -105,7 +102,7 @@ class BlockingStream(Generic[T]):
         feed = self._feed
         item = feed.take()
         if item is None:
-            self._wait(lambda: feed.has_items or feed.has_ended)
+            _block_until(self._thread, feed.request, self._signal, lambda: feed.has_items or feed.has_ended)
             item = feed.take()
         if item is None:
             feed.check()

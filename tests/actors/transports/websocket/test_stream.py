@@ -99,7 +99,6 @@ async def test_what_one_write_may_not_hold_is_not_begun(sizes, begun):
         assert opened.write_nowait([b"x" * size for size in sizes]) == begun
 
 
-@timely
 async def test_a_batch_leaves_in_one_write():
     writes = []
 
@@ -123,6 +122,7 @@ async def test_a_batch_leaves_in_one_write():
             assert [await peer.get_message() for _ in frames] == [frame.decode() for frame in frames]
 
 
+@timely
 async def test_a_peer_that_does_not_read_holds_up_the_write_and_nothing_else():
     """Q32: what was not begun was not touched; the peer is still heard."""
 
