@@ -11,7 +11,6 @@ from harness import (
     OURS,
     Contender,
     Table,
-    Worker,
     command,
     echoes,
     interleave,
@@ -20,6 +19,7 @@ from harness import (
     ratio_table,
     stdio,
     verdict,
+    workers,
 )
 
 PEERS = Path(__file__).parent / "peers"
@@ -57,14 +57,8 @@ def _web_socket(options: argparse.Namespace) -> Iterator[Table]:
     with serving("ws_echo.py") as port:
         for width, title in ((1, "One call over WebSocket"), (128, "128 calls at once over WebSocket, per call")):
             url = {"urls": {"s0": f"ws://127.0.0.1:{port}/"}, "plan": echoes(["s0"], width)}
-            started = [Worker(over_stdio, stdio(1, width=width)), Worker(over_it, url)]
-            try:
-                for worker in started:
-                    worker.hear()
-                figures = interleave(started, options.rounds)
-            finally:
-                for worker in started:
-                    worker.close()
+            with workers(stdio(1, width=width), [over_stdio]) as one, workers(url, [over_it]) as other:
+                figures = interleave([*one, *other], options.rounds)
             table = ratio_table(title, figures, base=over_stdio.name)
             ratio = figures[over_it.name]["wall_p25"] / figures[over_stdio.name]["wall_p25"]
             table.notes.append(verdict(ratio, BESIDE_STDIO, "wall p25 against stdio"))

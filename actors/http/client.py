@@ -97,7 +97,7 @@ class _PoolStream(httpx2.AsyncByteStream):
 
     def __init__(self, body: httpx2.AsyncByteStream, pool: _Pool) -> None:
         self._body = body
-        self._pool: _Pool | None = pool
+        self._pool = pool
 
     @override
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -108,9 +108,7 @@ class _PoolStream(httpx2.AsyncByteStream):
         try:
             await self._body.aclose()
         finally:
-            pool, self._pool = self._pool, None
-            if pool is not None:
-                pool.count_end()
+            self._pool.count_end()  # once: an answer is closed once
 
 
 class HttpClient:

@@ -32,22 +32,27 @@ async def _ask(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
     ended."""
     signal = thread.signals.here()
     request = ThreadRequest(function, signal)
-    try:
-        thread.post(request)  # Ctrl-C may come while it is on its way
-        while request.outcome is None:
-            await signal.wait()
-    except BaseException as error:
-        await _cancel(thread, request, signal, error)
-        raise
+    await _wait(thread, request, signal, lambda: request.outcome is not None, begins=True)
+    assert request.outcome is not None  # that was waited for
     return request.outcome.unwrap()
 
 
-async def _cancel(thread: TrioThread, request: ThreadRequest[Any], signal: Signal, error: BaseException) -> None:
-    """Have a request cancelled for which nobody waits any more, because of an error, and wait until it has ended."""
-    thread.cancel(request)
-    while request.outcome is None and not isinstance(error, GeneratorExit):  # with that the loop has gone
-        if not await signal.wait_cancelled():
-            return
+async def _wait(
+    thread: TrioThread, request: ThreadRequest[Any], signal: Signal, holds: Callable[[], bool], *, begins: bool = False
+) -> None:
+    try:
+        if begins:  # Ctrl-C may come while it is on its way
+            thread.post(request)
+        while not holds():
+            await signal.wait()
+    except GeneratorExit:  # the loop has gone: nothing can be waited for
+        thread.cancel(request)
+        raise
+    except BaseException:
+        thread.cancel(request)
+        while request.outcome is None and await signal.wait_cancelled():
+            pass
+        raise
 
 
 def _asked(
@@ -77,7 +82,7 @@ class ThreadStream(Generic[T]):
     async def __aenter__(self) -> Self:
         self._signal = self._thread.signals.here()
         feed = self._feed = ItemFeed(self._thread, self._opening, self._signal)
-        await self._wait(lambda: feed.is_open or feed.has_ended, begins=True)
+        await _wait(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended, begins=True)
         if not feed.is_open:
             feed.check()
         return self
@@ -85,18 +90,7 @@ class ThreadStream(Generic[T]):
     async def __aexit__(self, *_: object) -> None:
         request = self._feed.request
         self._thread.cancel(request)
-        await self._wait(lambda: request.outcome is not None)
-
-    async def _wait(self, holds: Callable[[], bool], *, begins: bool = False) -> None:
-        request = self._feed.request
-        try:
-            if begins:
-                self._thread.post(request)
-            while not holds():
-                await self._signal.wait()
-        except BaseException as error:
-            await _cancel(self._thread, request, self._signal, error)
-            raise
+        await _wait(self._thread, request, self._signal, lambda: request.outcome is not None)
 
     def __aiter__(self) -> Self:
         return self
@@ -110,7 +104,7 @@ class ThreadStream(Generic[T]):
         feed = self._feed
         item = feed.take()
         if item is None:
-            await self._wait(lambda: feed.has_items or feed.has_ended)
+            await _wait(self._thread, feed.request, self._signal, lambda: feed.has_items or feed.has_ended)
             item = feed.take()
         if item is None:
             feed.check()

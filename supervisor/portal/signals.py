@@ -123,13 +123,11 @@ class AsyncioSignal(Signal):
 
     def _set(self) -> None:
         self._is_set = True
-        if len(self._waits) == 1:
-            # A task may run its loop in turn, as in notebooks: what was delivered with it would wait for it.
-            self._waits.pop().end(at_once=self._deliveries.batch == 1)
-            return
         waits, self._waits = self._waits, []
+        # A task may run its loop in turn, as in notebooks: what was delivered with it would wait for it.
+        at_once = len(waits) == 1 and self._deliveries.batch == 1
         for wait in waits:
-            wait.end(at_once=False)
+            wait.end(at_once=at_once)
 
     async def wait(self) -> None:
         """Wait until it is set."""

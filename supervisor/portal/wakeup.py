@@ -44,9 +44,8 @@ class Wakeup:
         if there is None:
             self._token.run_sync_soon(run)
             return
-        with suppress(
-            BlockingIOError, BrokenPipeError
-        ):  # enough wake-ups are on their way, or Trio was asked meanwhile
+        # Enough wake-ups are on their way, or Trio was asked meanwhile.
+        with suppress(BlockingIOError, BrokenPipeError):
             there.send(b"\0")
 
     async def wait(self) -> None:

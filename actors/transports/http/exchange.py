@@ -137,7 +137,7 @@ class Exchange:
         return self.slot is not None and self.slot.decided
 
     @property
-    def _is_abandoned(self) -> bool:
+    def _is_cancelled(self) -> bool:
         """True if nobody waits for its answer or its failure."""
         return self.slot is not None and self.slot.cancelled
 
@@ -156,7 +156,7 @@ class Exchange:
             evidence = Evidence(f"the exchange crashed: {type(error).__name__}", Fault.BROKEN)
         finally:
             self.carrier.ended(self)
-            if evidence is not None and not self.scope.cancelled_caught and not self._is_abandoned:
+            if evidence is not None and not self.scope.cancelled_caught and not self._is_cancelled:
                 self.carrier.fail(self, evidence)
             self.done.set()
 
