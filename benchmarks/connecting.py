@@ -70,10 +70,13 @@ def _verdicts(alone: dict[str, Any], together: dict[str, Any]) -> list[str]:
         return []
     ours = together[OURS]
     slow = sum(map(sum, (ours["failed"], ours["old_era"], ours["restarted"])))
-    return [
+    notes = [
         verdict(ours["first"] / alone[OURS]["first"], 2, "first ready against one server alone"),
         f"Target: no probe timeout. Here {slow} servers failed, fell back or were restarted, in all runs together.",
     ]
+    if BASE in together and together[BASE]["last"]:
+        notes.append(verdict(ours["last"] / together[BASE]["last"], 1.05, f"last ready against {BASE}, all at once"))
+    return notes
 
 
 if __name__ == "__main__":

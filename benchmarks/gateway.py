@@ -40,6 +40,8 @@ IDLE = 100
 TARGETS = {"alone": 0.6, "together": 0.4}
 TARGETS_SHARING = {"alone": 0.5, "together": 0.5}
 """The most that we add, against what a peer adds."""
+IDLE_SESSION = 8
+"""KiB that an idle session may keep."""
 PATIENCE = 60.0
 TICKS = os.sysconf("SC_CLK_TCK")
 HEAD = (
@@ -365,6 +367,8 @@ def _table(figures: dict[str, dict[str, float]]) -> Table:
                 best = min(one[key] - base[key] for one in peers.values())
                 ratio = (figures[OURS][key] - base[key]) / best
                 notes.append(verdict(ratio, targets[key], f"time added to {what}, against {which}"))
+    if OURS in figures:
+        notes.append(verdict(figures[OURS]["memory"], IDLE_SESSION, "an idle session", unit=" KiB"))
     header = [
         "",
         "one call (us)",

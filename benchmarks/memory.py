@@ -34,7 +34,7 @@ def subject(options: argparse.Namespace) -> Iterator[Table]:
     for _ in range(options.rounds):
         for contender in random.sample(takers, len(takers)):
             found[contender.name].append(slope(contender))
-    notes = [verdict(statistics.median(found[OURS]), 80, "median", unit=" KB")] if OURS in found else []
+    notes = [verdict(statistics.median(found[OURS]), 48, "median", unit=" KB")] if OURS in found else []
     header = ["", "KB a server, median", "least", "ratio"]
     yield Table("Memory of the host for an idle stdio server", header, rows(found), dict(found), notes)
 

@@ -29,6 +29,7 @@ SUBJECTS = (
     "flood",
     "gateway",
     "result_pipeline",
+    "scale",
 )
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 

@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness import Table, machine
+from harness import Table, machine, verdict
 
 HERE = Path(__file__).parent
 KINDS = {"stdio": 1000, "in-process": 1000, "http": 300, "ws": 300}
 """And how many servers of each."""
+CONNECT, COLLECTION = "5000 in-process, 1 tools each, collector off at first", "1000 in-process, 1 tools each"
+"""Hosts that have a target: for the CPU that connecting takes, and for a whole collection of garbage."""
 Figures = dict[str, float]
 
 
@@ -67,7 +69,10 @@ def lives(options: argparse.Namespace) -> Iterator[Table]:
         "status (ms)": lambda one: f"{one['status'] * 1e3:.1f}",
         "misspelt name (ms)": lambda one: f"{one['misspelt'] * 1e3:.1f}",
     }
-    yield Table("Servers that are started, listed and ended together", *cells(found, lines), found)
+    table = Table("Servers that are started, listed and ended together", *cells(found, lines), found)
+    if CONNECT in found:
+        table.notes.append(verdict(found[CONNECT]["connect_cpu"], 8, f"CPU of connecting {CONNECT}", unit=" s"))
+    yield table
     growth = {
         "KiB": lambda one: f"{one['kib']:.0f}",
         "objects the collector tracks": lambda one: f"{one['objects']:.0f}",
@@ -75,7 +80,11 @@ def lives(options: argparse.Namespace) -> Iterator[Table]:
         "whole collection, of all servers (ms)": lambda one: f"{one['pause'] * 1e3:.0f}",
         "after gc.freeze()": lambda one: f"{one['frozen_pause'] * 1e3:.0f}",
     }
-    yield Table("What one idle server adds", *cells(found, growth), found)
+    table = Table("What one idle server adds", *cells(found, growth), found)
+    if COLLECTION in found:
+        pause = found[COLLECTION]["pause"] * 1e3
+        table.notes.append(verdict(pause, 50, f"a whole collection of {COLLECTION}", unit=" ms"))
+    yield table
 
 
 def waiting(options: argparse.Namespace) -> Iterator[Table]:

@@ -11,7 +11,7 @@ def subject(options: argparse.Namespace) -> Iterator[Table]:
     table = ratio_table("128 calls at once on one stdio server, per call", figures)
     if BASE in figures and OURS in figures:
         gain = figures[BASE]["wall_p25"] / figures[OURS]["wall_p25"]
-        table.notes.append(verdict(gain, 7, f"calls a second against {BASE}", unit="x", at_least=True))
+        table.notes.append(verdict(gain, 10, f"calls a second against {BASE}", unit="x", at_least=True))
     yield table
 
 

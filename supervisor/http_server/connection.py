@@ -34,7 +34,8 @@ IDLE: Final = 75.0
 """Seconds that a connection may be without a request after one: nginx's default, longer than clients keep one, so that
 hardly any writes to one that is just being closed."""
 IDLE_CHECK_INTERVAL: Final = 1.0
-"""Seconds between two looks for connections that have been idle for too long: they are closed so much later at most."""
+"""Seconds between two looks for connections, or sessions, that have been idle for too long: so much later at most they
+are closed."""
 LINGER: Final = 2.0
 """Seconds in which a client whose request was answered early may still send the rest: closed on unread bytes, a
 connection takes the answer with it."""
@@ -124,6 +125,8 @@ class HttpConnection:
         self._life = trio.CancelScope()
         self._closing = False
         self._answer: _Answer | None = None
+        """The answer that is under way: an idle connection keeps nothing of its last request, least of all a token."""
+        self._has_answered = False
         self.idle_until: float = math.inf
         """The time at which it is closed if no request has begun, on Trio's clock; infinite while there is one."""
         self.waits_since: float = math.inf
@@ -135,9 +138,7 @@ class HttpConnection:
         try:
             with self._life:
                 within = HEAD_SECONDS
-                while (request := await self._request(within)) is not None and await self._answer_request(request):
-                    if self._closing:
-                        break
+                while await self._serve_next(within) and not self._closing:
                     within = IDLE
         except BadRequest as error:
             await self._refuse(error.status)
@@ -163,13 +164,24 @@ class HttpConnection:
         the middle of a head, and then idle ones, the longest of each; None while a request is under way."""
         if self.waits_since == math.inf:
             return None
-        return self._answer is not None and not self._parser.has_begun, self.waits_since
+        return self._has_answered and not self._parser.has_begun, self.waits_since
 
     def give_way(self) -> None:
         """Close it, though a request has perhaps begun: nothing was done for it."""
         self._life.cancel()
 
     # -- a request ------------------------------------------------------------------------------------------------
+
+    async def _serve_next(self, within: float) -> bool:
+        """Serve the next request, which has so many seconds to begin. True if there may be another one."""
+        request = await self._request(within)
+        if request is None:
+            return False
+        try:
+            return await self._answer_request(request)
+        finally:
+            self._answer = None
+            self._has_answered = True
 
     async def _request(self, within: float) -> ParsedRequest | None:
         """The next request, which has so many seconds to begin; None if the connection ends instead.

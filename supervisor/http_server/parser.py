@@ -79,7 +79,7 @@ class RequestParser:
 
     def __init__(self) -> None:
         self._parser = httptools.HttpRequestParser(self)
-        self._requests: deque[ParsedRequest] = deque()
+        self._requests: list[ParsedRequest] = []
         self._open: ParsedRequest | None = None
         self._declined: ParsedRequest | None = None
         """Offers another protocol; its body is still to be read."""
@@ -121,7 +121,7 @@ class RequestParser:
             BadRequest: There is none.
         """
         if self._requests:
-            request = self._requests.popleft()
+            request = self._requests.pop(0)
             request.check()
             return request
         if self.error is not None:

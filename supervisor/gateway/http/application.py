@@ -108,6 +108,10 @@ class HttpApplication:
         """
         return await self._sessions.end_of_key(key)
 
+    def close(self) -> None:
+        """End all sessions here; they may go on at other gateways."""
+        self._sessions.close()
+
     def leave(self) -> None:
         """From now on `/readyz` is 503, so that who distributes requests sends no more of them; everything goes on."""
         self._leaving = True
@@ -232,20 +236,22 @@ async def open_http(
     async with open_bare_nursery() as nursery:
         if oauth is not None:
             nursery.start_soon(oauth.keep_fresh)
+        application = HttpApplication(
+            gateway,
+            nursery,
+            server=server,
+            names=names,
+            authenticate=authenticate or (user_of if oauth is None else oauth.authenticate),
+            oauth=oauth,
+            limits=limits or HttpLimits(),
+            meter_provider=meter_provider,
+            metrics=metrics,
+            page=page,
+        )
         try:
-            yield HttpApplication(
-                gateway,
-                nursery,
-                server=server,
-                names=names,
-                authenticate=authenticate or (user_of if oauth is None else oauth.authenticate),
-                oauth=oauth,
-                limits=limits or HttpLimits(),
-                meter_provider=meter_provider,
-                metrics=metrics,
-                page=page,
-            )
+            yield application
         finally:
+            application.close()
             nursery.cancel_scope.cancel()
 
 

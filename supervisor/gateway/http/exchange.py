@@ -97,8 +97,8 @@ class HttpExchange:
     """The scope that it runs in once it is admitted."""
     refusal: Refused | None = field(default=None, init=False)
     """The reason why it does not go on, though it was admitted."""
-    session_ended: trio.Event | None = field(default=None, init=False)
-    """The end of its session, if it has one."""
+    session_ended: bool = field(default=False, init=False)
+    """True if it does not go on since its session has ended."""
     request: ClientRequest | None = field(default=None, init=False)
     """The request of MCP in it, once that was read."""
     kept: int = field(default=0, init=False)

@@ -103,8 +103,7 @@ class HttpMessages:
             error = JsonRpcError(INTERNAL_ERROR, _ENDED, {"delivery": "unknown"})  # with 503 it would be made again
             await self._send_answer(exchange, request, *self._error_answer(exchange, request, error))
         elif trio.current_time() < exchange.scope.deadline:  # its client has cancelled it, or has gone
-            ended = exchange.session_ended is not None and exchange.session_ended.is_set()
-            await exchange.end(HTTPStatus.NOT_FOUND if ended else HTTPStatus.ACCEPTED)
+            await exchange.end(HTTPStatus.NOT_FOUND if exchange.session_ended else HTTPStatus.ACCEPTED)
         elif exchange.is_stream:
             raise expiry_refusal()
         elif request is None:
@@ -238,7 +237,7 @@ class HttpMessages:
             if session is not None:
                 await self._dispatch(exchange, session, message)
             return
-        session = await self._sessions.open(exchange.client, exchange.view)
+        session = self._sessions.open(exchange.client, exchange.view)
         try:
             await self._dispatch(exchange, session, message)
         finally:
@@ -263,18 +262,17 @@ class HttpMessages:
 
     async def _answer_in_session(self, exchange: HttpExchange, session: HttpSession, message: Json) -> None:
         client = session.client
-        assert client is not None  # it lives
         request = ClientRequest(
             *split_message(message), partial(self._notify, exchange), principal=client, session=client
         )
         request.ask = partial(session.ask, partial(self._ask_client, exchange))
         request.capabilities, request.info = client.capabilities, client.info
-        exchange.session_ended, exchange.request = session.ended, request
-        session.begin(request.id, exchange.scope)
+        exchange.request = request
+        session.begin(request.id, exchange)
         try:
             await self._answer(exchange, session.version or offered_version(request.params), session)
         finally:
-            session.finish(exchange.scope)
+            session.finish(exchange)
 
     # -- since 2026-07-28 -----------------------------------------------------------------------------------------
 
@@ -382,7 +380,6 @@ class HttpMessages:
 
     def _introduce(self, session: HttpSession, request: ClientRequest, result: Json) -> None:
         """Record the introduction of a client to its session."""
-        assert session.client is not None  # it lives
         session.client.introduce(request.params)
         session.version = result["protocolVersion"]
         self._sessions.welcome(session)

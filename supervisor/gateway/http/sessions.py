@@ -24,6 +24,7 @@ from mcp_nursery.actors.jsonrpc.pending import outcome_of
 from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.protocol import JsonRpcError
 
+from ...http_server.connection import IDLE_CHECK_INTERVAL
 from ...session_notes import NoteChange, SessionNote
 from ..auth.principal import RETRY_AFTER, Principal, Refused, principal_name
 from ..bridge import Json, as_object
@@ -72,12 +73,15 @@ class HttpSession:
     """The principal that opened it, and alone may use it."""
     server: str | None
     """The server that it is with; None: all."""
-    scope: trio.CancelScope
-    """The scope of its life; the deadline is that of an idle one."""
     idle_after: float
+    """Seconds without a request after which it ends."""
     view: View
     """The view of its client."""
-    client: ClientSession | None = None
+    client: ClientSession
+    backlog: Backlog
+    """The notifications that wait for its client."""
+    idle_until: float = math.inf
+    """The time at which it ends unless its client comes back, on Trio's clock; infinite while it is in use."""
     version: str = ""
     opened_at: float = field(factory=trio.current_time)
     """The time at which it began here, on Trio's clock."""
@@ -91,20 +95,17 @@ class HttpSession:
     """Held by who changes that."""
     streaming: bool = False
     """True if its client listens to notifications about no request."""
-    begun: trio.Event = field(factory=trio.Event)
-    """Set when its client may use it."""
-    ended: trio.Event = field(factory=trio.Event)
-    _requests: dict[trio.CancelScope, str | int] = field(factory=dict[trio.CancelScope, str | int])
+    has_ended: bool = False
+    _requests: dict[HttpExchange, str | int] = field(factory=dict[HttpExchange, str | int])
+    _tasks: set[trio.CancelScope] = field(factory=set[trio.CancelScope])
+    """The scopes of what is done for it besides its client's requests."""
     _in_use: int = 0
-    backlog: Backlog = field(factory=Backlog)
-    """The notifications that wait for its client."""
     _asked: dict[str, _Asked] = field(factory=dict[str, _Asked])
 
     @property
     def status(self) -> SessionStatus:
         """The session as a person sees it."""
-        client = self.client
-        info = {} if client is None else as_object(client.info)
+        info = as_object(self.client.info)
         said = [part[:_LONGEST_NAME] for part in (info.get("name"), info.get("version")) if isinstance(part, str)]
         return SessionStatus(
             key=self.key,
@@ -114,36 +115,46 @@ class HttpSession:
             server=self.server,
             age=trio.current_time() - self.opened_at,
             requests=self._in_use,
-            subscriptions=0 if client is None else len(client.subscribed),
+            subscriptions=len(self.client.subscribed),
             waiting=len(self.backlog),
         )
 
     def enter(self) -> None:
         """Count a request of its client: the session is not idle."""
         self._in_use += 1
-        self.scope.deadline = float("inf")
+        self.idle_until = math.inf
 
     def leave(self) -> None:
         """Count a request as ended. After the last one the session is idle."""
         self._in_use -= 1
         if not self._in_use:
-            self.scope.deadline = trio.current_time() + self.idle_after
+            self.idle_until = trio.current_time() + self.idle_after
 
-    def begin(self, request_id: str | int, scope: trio.CancelScope) -> None:
-        """Begin a request, which is cancelled by this scope."""
-        self._requests[scope] = request_id
+    def begin(self, request_id: str | int, exchange: HttpExchange) -> None:
+        """Begin a request of its client."""
+        self._requests[exchange] = request_id
         self.enter()
 
-    def finish(self, scope: trio.CancelScope) -> None:
-        """Finish the request of this scope."""
-        del self._requests[scope]
+    def finish(self, exchange: HttpExchange) -> None:
+        """Finish the request of this exchange."""
+        del self._requests[exchange]
         self.leave()
 
     def cancel_request(self, request_id: object, reason: object) -> None:
         """Cancel a request, as its client wants."""
-        for scope, own in self._requests.items():
+        for exchange, own in self._requests.items():
             if own == request_id:
-                scope.cancel(reason if isinstance(reason, str) else None)
+                exchange.scope.cancel(reason if isinstance(reason, str) else None)
+
+    async def run(self, do: Callable[..., Awaitable[object]], *args: Any) -> None:
+        """Do something for it besides its client's requests. Its end cancels that."""
+        if not self.has_ended:
+            with trio.CancelScope() as scope:
+                self._tasks.add(scope)
+                try:
+                    await do(*args)
+                finally:
+                    self._tasks.discard(scope)
 
     # -- messages to its client ------------------------------------------------------------------------------------
 
@@ -156,10 +167,13 @@ class HttpSession:
         await self.backlog.send(exchange.event)
 
     def end(self) -> None:
-        """End the session, and with it its client's requests."""
-        self.ended.set()
+        """End the session, and with it its client's requests and all that is done for it."""
+        self.has_ended = True
         self.backlog.close()
-        for scope in self._requests:
+        for exchange in self._requests:
+            exchange.session_ended = True
+            exchange.scope.cancel()
+        for scope in (*self._tasks, *self.client.subscribed.values()):
             scope.cancel()
 
     async def ask(
@@ -200,7 +214,7 @@ class HttpSessions:
 
     Args:
         gateway: The gateway that notifies them.
-        nursery: The nursery of sessions.
+        nursery: The nursery of what is done for sessions.
         limits: The limits on their number and their idle time.
         figures: The figures that count them.
         account: The account that is charged for the notifications that wait.
@@ -225,6 +239,7 @@ class HttpSessions:
         self._revoked: OrderedDict[str, float] = OrderedDict()
         """The Unix times from which on ids are too old anyway, by their digests."""
         self._refusals = _RefusalLog()
+        nursery.start_soon(self._end_idle)
         if self._keys is not None and self._notes.others_write:
             nursery.start_soon(self._follow_notes)
 
@@ -237,18 +252,15 @@ class HttpSessions:
         session = self._open.get(session_id)
         if session is None or (session.owner, session.server) != (owner, view.server):
             session = None if self._keys is None else await self._take_up(self._keys, session_id, owner, view)
-        if session is not None and not session.begun.is_set():
-            await session.begun.wait()
         return session
 
-    async def open(self, owner: Principal | None, view: View) -> HttpSession:
+    def open(self, owner: Principal | None, view: View) -> HttpSession:
         """Open a session, in use.
 
         Raises:
             Refused: There are too many.
         """
         session = self._begin(secrets.token_urlsafe(24), owner, view)
-        await session.begun.wait()
         session.enter()
         return session
 
@@ -276,22 +288,8 @@ class HttpSessions:
             session.digest = "" if replica else _digest(session_id)
             self._open[session_id] = session
 
-    def _begin(
-        self,
-        session_id: str,
-        owner: Principal | None,
-        view: View,
-        start: SessionStart | None = None,
-        note: SessionNote | None = None,
-    ) -> HttpSession:
-        """Begin a session.
-
-        Args:
-            session_id: Its id.
-            owner: Its client.
-            view: What its client sees.
-            start: Its beginning elsewhere; None: it begins here.
-            note: The note about what became of it there.
+    def _begin(self, session_id: str, owner: Principal | None, view: View) -> HttpSession:
+        """Begin a session of this client, idle.
 
         Raises:
             Refused: There are too many.
@@ -302,50 +300,75 @@ class HttpSessions:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions: {limits.sessions} are open", RETRY_AFTER)
         if owner is not None and own >= limits.sessions_of_client:
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, f"too many sessions of yours: {own} are open", RETRY_AFTER)
-        scope = trio.CancelScope(deadline=trio.current_time() + limits.idle)
-        session = HttpSession(session_id, owner, view.server, scope, limits.idle, view)
-        session.backlog = Backlog(self._account)
+        backlog = Backlog(self._account)
+        client = ClientSession(backlog.add, self._nursery, view.server, view.access, owner is None, owner)
+        session = HttpSession(session_id, owner, view.server, limits.idle, view, client, backlog)
+        session.idle_until = trio.current_time() + limits.idle
         self._open[session_id] = session
-        self._nursery.start_soon(self._run, session, start, note)
+        self._figures.sessions(1)
         return session
 
-    async def _run(self, session: HttpSession, start: SessionStart | None, note: SessionNote | None) -> None:
-        view = session.view
-        self._figures.sessions(1)
-        try:
-            with session.scope:
-                async with trio.open_nursery() as nursery:
-                    session.client = ClientSession(
-                        session.notify, nursery, view.server, view.access, session.owner is None, session.owner
-                    )
-                    if start is not None:
-                        session.client.capabilities, session.client.info = start.capabilities, start.info
-                        session.version, session.digest = start.version, _digest(session.id)
-                        self.welcome(session)
-                        nursery.start_soon(_announce_lists, session, view)
-                    if note is not None:
-                        session.client.level = note.level  # before it is sent any log message
-                        nursery.start_soon(self._follow, session, note)
-                    session.begun.set()
-                    await trio.sleep_forever()
-        finally:
-            self._figures.sessions(-1)
-            session.end()
-            self._open.pop(session.id, None)
-            if session.client is not None:
-                self._gateway.news.leave(session.client)
+    def _go_on(
+        self,
+        session_id: str,
+        owner: Principal | None,
+        view: View,
+        start: SessionStart,
+        note: SessionNote,
+    ) -> HttpSession:
+        """Begin a session here that began elsewhere.
+
+        Args:
+            session_id: Its id.
+            owner: Its client.
+            view: What its client sees.
+            start: Its beginning.
+            note: The note about what became of it there.
+
+        Raises:
+            Refused: There are too many.
+        """
+        session = self._begin(session_id, owner, view)
+        client = session.client
+        client.capabilities, client.info = start.capabilities, start.info
+        client.level = note.level  # before it is sent any log message
+        session.version, session.digest = start.version, _digest(session_id)
+        self.welcome(session)
+        self._nursery.start_soon(session.run, _announce_lists, session, view)
+        self._nursery.start_soon(session.run, self._follow, session, note)
+        return session
 
     def welcome(self, session: HttpSession) -> None:
         """Notify its client of changes from now on."""
-        assert session.client is not None  # it lives
         self._gateway.news.enter(session.client)
 
     def end(self, session: HttpSession) -> None:
         """End a session, with all that runs for it. It does not go on here again."""
-        self._open.pop(session.id, None)
-        session.scope.cancel()
+        self._close(session)
         if self._keys is not None:
             self._revoke(session.id, self._keys.max_age)
+
+    def _close(self, session: HttpSession) -> None:
+        """End a session, which may go on here."""
+        if not session.has_ended:
+            del self._open[session.id]
+            self._figures.sessions(-1)
+            session.end()
+            self._gateway.news.leave(session.client)
+
+    def close(self) -> None:
+        """End all sessions, which may go on elsewhere: the gateway ends."""
+        for session in list(self._open.values()):
+            self._close(session)
+
+    async def _end_idle(self) -> None:
+        """End sessions that are idle for too long, until cancelled. A task and a deadline for each would take as much
+        memory as the rest of it."""
+        while True:
+            await trio.sleep(IDLE_CHECK_INTERVAL)
+            now = trio.current_time()
+            for session in [each for each in self._open.values() if each.idle_until <= now]:
+                self._close(session)
 
     @property
     def status(self) -> tuple[SessionStatus, ...]:
@@ -399,7 +422,7 @@ class HttpSessions:
                 return self._open[session_id]
             if not note.ended:
                 logger.info("a session goes on here")
-                return self._begin(session_id, owner, view, start, note)
+                return self._go_on(session_id, owner, view, start, note)
             self._refusals.add("its session was ended")
         return None
 
@@ -428,7 +451,7 @@ class HttpSessions:
             return
         async with session.noting:
             note = await self._notes.note_session(session.digest, time.time() + self._keys.max_age, change)
-            if note is not None and not session.ended.is_set():
+            if note is not None and not session.has_ended:
                 await self._apply(session, note)
 
     async def _follow_notes(self) -> None:
@@ -447,7 +470,7 @@ class HttpSessions:
 
     async def _follow(self, session: HttpSession, note: SessionNote) -> None:
         async with session.noting:
-            if not session.ended.is_set():
+            if not session.has_ended:
                 await self._apply(session, note)
 
     async def _apply(self, session: HttpSession, note: SessionNote) -> None:
@@ -456,7 +479,7 @@ class HttpSessions:
             self.end(session)
             return
         before, client = session.noted, session.client
-        if note.version <= before.version or client is None:
+        if note.version <= before.version:
             return
         session.noted = note
         if note.level is not None and note.level != before.level:
@@ -465,10 +488,11 @@ class HttpSessions:
         for uri in before.subscribed - note.subscribed:
             client.subscribed.pop(uri, trio.CancelScope()).cancel()
         for uri in note.subscribed - before.subscribed - client.subscribed.keys():
-            client.nursery.start_soon(self._subscribe, session, client, uri)
+            self._nursery.start_soon(session.run, self._subscribe, session, uri)
 
-    async def _subscribe(self, session: HttpSession, client: ClientSession, uri: str) -> None:
+    async def _subscribe(self, session: HttpSession, uri: str) -> None:
         """Subscribe to a resource again, which may have changed meanwhile."""
+        client = session.client
         request = ClientRequest(
             "subscribed", "resources/subscribe", {"uri": uri}, {}, _pass_on_nothing, principal=client, session=client
         )

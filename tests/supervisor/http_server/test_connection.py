@@ -1,5 +1,6 @@
 """One HTTP connection against plain bytes: what clients may send, when, and what becomes of it."""
 
+import gc
 import logging
 from contextlib import asynccontextmanager
 from functools import partial
@@ -19,7 +20,7 @@ from mcp_nursery.supervisor.http_server.connection import (
     HttpConnection,
     end_idle,
 )
-from mcp_nursery.supervisor.http_server.parser import HEAD
+from mcp_nursery.supervisor.http_server.parser import HEAD, ParsedRequest
 
 GET = b"GET /a%20b?c=d HTTP/1.1\r\nhost: x\r\n\r\n"
 
@@ -104,6 +105,18 @@ async def connected(application):
         nursery.start_soon(serve)
         yield client
         await theirs.aclose()
+
+
+async def test_an_idle_connection_keeps_nothing_of_its_last_request(autojump_clock):
+    """Its headers may have a token in them."""
+    application = Application()
+    async with connected(application) as client:
+        await client.say(post(b"a word", b"authorization: Bearer t0ken"))
+        await client.read(b"a word")
+        await trio.testing.wait_all_tasks_blocked()
+        application.scopes.clear()
+        gc.collect()
+        assert not [each for each in gc.get_objects() if isinstance(each, ParsedRequest)]
 
 
 async def test_one_request_after_another(autojump_clock):

@@ -233,6 +233,42 @@ async def test_what_is_under_way_ends_with_its_session(autojump_clock):
         assert stream.is_whole
 
 
+@pytest.mark.parametrize("how", ["its client ends it", "it is idle", "its client is ended", "the gateway ends"])
+async def test_a_subscription_ends_with_its_session(autojump_clock, how):
+    script = {"resources": {"note://a": echo}}
+    subscribe = {"id": 7, "method": "resources/subscribe", "params": {"uri": "note://a"}}
+    async with served(idle=60, of_script=script, capabilities={"resources": {"subscribe": True}}) as (_, web):
+        headers = await web.opened()
+        assert await web.status(subscribe, **headers) == 200
+        (session,) = web.application._sessions._open.values()
+        assert list(session.client.subscribed) == ["note://a"]
+        if how == "its client ends it":
+            assert await web.status(b"", verb="DELETE", **headers) == 200
+        elif how == "it is idle":
+            await trio.sleep(62)
+        elif how == "its client is ended":
+            web.application.end_clients(lambda _: True)
+        else:
+            web.application.close()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (session.client.subscribed, session.client.ended, session.has_ended) == ({}, True, True)
+        assert web.application.clients().sessions == ()
+        assert await web.status(PING, **headers) == 404
+
+
+async def test_no_session_outlives_its_application(autojump_clock):
+    async with (
+        open_supervisor([spec(ScriptedServer())], callbacks=gateway_callbacks(), state=MemoryStore()) as supervisor,
+        open_gateway(supervisor) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        async with open_http(gateway) as application:
+            web = Web(application, nursery)
+            assert await web.status(NOTICE, **await web.opened()) == 202
+            (session,) = application._sessions._open.values()
+        assert session.client.ended
+
+
 @pytest.mark.parametrize(("drains", "status"), [(False, 401), (True, 200)])
 async def test_a_client_that_is_ended_is_told_why(autojump_clock, drains, status):
     async with served() as (server, web):

@@ -11,6 +11,7 @@ from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.clients import (
     BACKLOG_BYTES,
     MOST_WAITING_NOTIFICATIONS,
+    Backlog,
     ClientSession,
     Notification,
 )
@@ -24,7 +25,8 @@ CHANGED = "notifications/tools/list_changed"
 
 
 def session():
-    return HttpSession("id", None, None, trio.CancelScope(), 60.0, view=None)
+    backlog = Backlog()
+    return HttpSession("id", None, None, 60.0, None, ClientSession(backlog.add, None), backlog)
 
 
 def response(send):
