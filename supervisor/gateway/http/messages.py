@@ -189,7 +189,7 @@ class HttpMessages:
             self._charge(exchange, len(body) + VALUE * values)
             if len(body) <= SMALL and values <= large_messages.CROWDED:
                 return codec.message(body)
-            return await by_turns(large_messages.parse(body, most=MOST_VALUES))
+            return await by_turns(large_messages.parse(body, values, most=MOST_VALUES))
         except ValueError as error:
             why = str(error) if isinstance(error, large_messages.MessageTooCostly) else "Parse error"
             await self._refuse(exchange, HTTPStatus.BAD_REQUEST, PARSE_ERROR, why)
