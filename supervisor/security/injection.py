@@ -158,8 +158,10 @@ _SCANNED_CHARACTERS: Final = 128 << 10
 _OVERLAP: Final = 4096
 """Of them, those that were looked at before."""
 
-_ESCAPED: Final = re.compile(r"(?<!\\)\\+u00(0[9ad]|[2-7][0-9a-f])", re.IGNORECASE)
-"""An ASCII character as JSON may have it, also in JSON in JSON."""
+_ESCAPE: Final = "\\u00"
+"""The beginning of an ASCII character as JSON may have it."""
+_CODE: Final = re.compile("0[9ad]|[2-7][0-9a-f]", re.IGNORECASE)
+"""The rest of it."""
 
 _SEEN: Final = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)} | dict.fromkeys(
     [0xAD, *range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFE0E, 0xFE0F, 0xFEFF]
@@ -220,9 +222,24 @@ def _signs(text: str) -> set[str]:
     return {name for name, pattern in _SIGN_PATTERNS.items() if finder(pattern)(text)}
 
 
+def _unescape(text: str) -> str:
+    """The text without JSON's escapes of ASCII, also of JSON in JSON, where an escape begins with more than one
+    backslash. To search for all of that with a regular expression takes twenty times as long."""
+    parts: list[str] = []
+    for part in text.split(_ESCAPE):
+        if parts and _CODE.match(part):
+            parts[-1] = parts[-1].rstrip("\\")
+            parts += (chr(int(part[:2], 16)), part[2:])
+        else:
+            parts += (_ESCAPE, part) if parts else (part,)
+    return "".join(parts)
+
+
 def _read(text: str) -> str:
-    if "\\u00" in text:
-        text = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), text)
+    """The text as it is read by a person. One character is looked for first, in a tenth of the time that four take,
+    which is a third of the time of a scan."""
+    if "\\" in text and _ESCAPE in text:
+        text = _unescape(text)
     if not text.isascii() and finder(_UNSEEN)(text):
         text = text.translate(_SEEN)
     return text
