@@ -21,6 +21,10 @@ _SETTLING_AT_MOST = 30.0
 it is the first again."""
 _UNHINDERED = 5
 
+ASKED_EVERY = 1.0
+"""Seconds between two fetches of a list that may have changed although its server announces nothing, however many ask
+for it."""
+
 AWAITED_FOR = 5.0
 """Seconds that somebody who asks for a list waits at most for it to be fetched again: then what is known has to do."""
 
@@ -82,9 +86,14 @@ class ListRefresh:
         self._changed = False
         self.want(_ALL)
 
-    def ask_old(self, request: object, kinds: Collection[ListKind]) -> bool:
+    def ask_old(self, request: object, kinds: Collection[ListKind], since: float) -> bool:
         """Fetch those of these lists that may be old, as soon as they may be fetched again. One that was just fetched
         will do, unless a call may have changed it since.
+
+        Args:
+            request: Who asks.
+            kinds: For which lists.
+            since: When they began to ask, on Trio's clock: a list that was fetched from then on will do, too.
 
         Returns:
             Whether the request will be answered; if not, what is known has to do.
@@ -93,10 +102,11 @@ class ListRefresh:
         if self._connection is None or (self._listing and now >= self._since + AWAITED_FOR):
             return False
         old = self._connection.old_lists(kinds)
-        wanted = {kind for kind in old if kind in self._called or (kind not in self._listing and now >= old[kind])}
+        due = {kind for kind, begun in old.items() if begun <= now - ASKED_EVERY and begun < since} - self._listing
+        wanted = (old.keys() & self._called) | due
         if wanted:
             self._asked.append(request)
-            self._want(wanted, due=max(old[kind] for kind in wanted))
+            self._want(wanted, due=max(old[kind] for kind in wanted) + ASKED_EVERY)
         elif self._listing & old.keys():
             self._answers.append(request)
         else:

@@ -159,9 +159,9 @@ class ServerActor:
         if self._wind_down is not None or not self._serving:
             self._refresh.ask(request)
 
-    def refresh_old(self, request: object, kinds: Collection[ListKind]) -> bool:
+    def refresh_old(self, request: object, kinds: Collection[ListKind], since: float) -> bool:
         """Fetch those of these lists again that may be old, and report them: see `ListRefresh.ask_old`."""
-        return self._wind_down is not None and self._refresh.ask_old(request, kinds)
+        return self._wind_down is not None and self._refresh.ask_old(request, kinds, since)
 
     def refresh_expired(self) -> None:
         """Fetch those lists again that are too old, and report them."""

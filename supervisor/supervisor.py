@@ -118,7 +118,7 @@ class Supervisor:
     async def _list(self, server: str | None, kinds: Collection[ListKind], *, refresh: bool) -> None:
         """Have everything listed that can be. See `list_tools`."""
         check_argument("refresh", refresh, true_or_false)
-        servers = self._servers
+        servers, asked_at = self._servers, trio.current_time()
         servers.check_open()
         if server is not None:
             servers.snapshot(server)
@@ -132,7 +132,7 @@ class Supervisor:
             if refresh:
                 await servers.refresh_lists(names)
             else:
-                await servers.refresh_old(names, kinds)
+                await servers.refresh_old(names, kinds, since=asked_at)
         if server is not None and (snapshot := servers.snapshot(server).value).state in LEFT_BY_NOBODY:
             raise server_down(snapshot, now=trio.current_time())
 
@@ -152,7 +152,7 @@ class Supervisor:
         """
         await self._servers.wait_listed(server)
 
-    async def refresh_old(self, kind: ListKind, *, server: str | None = None) -> None:
+    async def refresh_old(self, kind: ListKind, *, server: str | None = None, since: float = math.inf) -> None:
         """Have a list fetched again that may have changed although its server announces nothing: one with `listChanged`
         false and without a `ttlMs`, or one whose `ttlMs` is over. `list_tools` and its like do that too; this starts no
         server and waits for none that is not connected.
@@ -163,9 +163,12 @@ class Supervisor:
         Args:
             kind: Which list.
             server: Only this server's.
+            since: The time on Trio's clock from which on a fetch is recent enough, for who has waited for something
+                else since they were asked for the list.
         """
         await trio.lowlevel.checkpoint()
-        await self._servers.refresh_old(list(self._servers.snapshots) if server is None else [server], [kind])
+        servers = list(self._servers.snapshots) if server is None else [server]
+        await self._servers.refresh_old(servers, [kind], since=since)
 
     async def find_tool(self, name: str, *, server: str | None = None) -> Tool:
         """The tool that a call of this name would go to; waits for it as a call does, and starts what a call starts.

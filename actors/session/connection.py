@@ -154,8 +154,8 @@ class Connection:
         return self._lists.expired()
 
     def old_lists(self, kinds: Collection[ListKind]) -> Mapping[ListKind, float]:
-        """The lists among these that may have changed without a notification, and the times at which each may be
-        fetched again, on Trio's clock."""
+        """The lists among these that may have changed without a notification, and the times at which the last fetch of
+        each began, on Trio's clock."""
         return self._lists.old(kinds)
 
     @property

@@ -44,10 +44,6 @@ FRESH_FOR = 300.0
 """Seconds for which a list is fresh to its readers, if its server does not say for how long. SDKs say 0 of every
 list unless told otherwise: for a look it counts as nothing said. Who asks for a list that may be old waits for it."""
 
-ASKED_EVERY = 1.0
-"""Seconds between two fetches of a list that may have changed although its server announces nothing, however many ask
-for it."""
-
 _FRESH_AT_MOST = 86_400.0
 """Seconds that a list is fresh, whatever its server says: the MCP SDK's limit too."""
 
@@ -116,10 +112,9 @@ class Lists:
         return [kind for kind, until in self._fresh_until.items() if until <= now]
 
     def old(self, kinds: Collection[ListKind]) -> Mapping[ListKind, float]:
-        """The lists among these that may be old without a notification, and the times at which each may be fetched
-        again."""
+        """The lists among these that may be old without a notification, and the times at which each was fetched."""
         now = trio.current_time()
-        return {kind: self._begun[kind] + ASKED_EVERY for kind in kinds if self._old_from.get(kind, math.inf) <= now}
+        return {kind: self._begun[kind] for kind in kinds if self._old_from.get(kind, math.inf) <= now}
 
     async def fetch(self, kind: ListKind, *, anew: bool = True) -> None:
         """Fetch every page of one list. If that fails, the list stays as it was. Unless it is `anew`, one that is as it

@@ -2,6 +2,7 @@
 the client is told of it."""
 
 import logging
+import math
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from typing import Any, Final, cast
 
@@ -69,6 +70,8 @@ class ClientRequest:
     """The client's description of itself."""
     level: str | None = None
     """The least severe log messages that it asks for, outside of a session."""
+    asked_at: float = math.inf
+    """The time at which it came, on Trio's clock, if it is for a list; infinite if nothing was waited for since."""
 
     @property
     def modern(self) -> bool:

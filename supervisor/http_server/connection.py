@@ -125,7 +125,7 @@ class HttpConnection:
         self._life = trio.CancelScope()
         self._closing = False
         self._answer: _Answer | None = None
-        """The answer that is under way: an idle connection keeps nothing of its last request, least of all a token."""
+        """The answer that is under way; None while it is idle."""
         self._has_answered = False
         self.idle_until: float = math.inf
         """The time at which it is closed if no request has begun, on Trio's clock; infinite while there is one."""
@@ -137,9 +137,12 @@ class HttpConnection:
         """Serve one request after another, until either side is done."""
         try:
             with self._life:
-                within = HEAD_SECONDS
-                while await self._serve_next(within) and not self._closing:
-                    within = IDLE
+                request = await self._request(HEAD_SECONDS)
+                while request is not None and await self._answer_request(request) and not self._closing:
+                    # Kept, its headers, with a token perhaps, would be in memory while the connection is idle.
+                    request = self._answer = None
+                    self._has_answered = True
+                    request = await self._request(IDLE)
         except BadRequest as error:
             await self._refuse(error.status)
         except _LOSS_ERRORS:
@@ -171,17 +174,6 @@ class HttpConnection:
         self._life.cancel()
 
     # -- a request ------------------------------------------------------------------------------------------------
-
-    async def _serve_next(self, within: float) -> bool:
-        """Serve the next request, which has so many seconds to begin. True if there may be another one."""
-        request = await self._request(within)
-        if request is None:
-            return False
-        try:
-            return await self._answer_request(request)
-        finally:
-            self._answer = None
-            self._has_answered = True
 
     async def _request(self, within: float) -> ParsedRequest | None:
         """The next request, which has so many seconds to begin; None if the connection ends instead.

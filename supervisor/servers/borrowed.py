@@ -4,6 +4,7 @@ Nothing runs here. What the lender's keepers write is shown in the same step, in
 the lender's way to the same connections.
 """
 
+import math
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -229,8 +230,10 @@ class BorrowedServers(ServerView):
         await self._lender.refresh_lists(servers)
 
     @override
-    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind]) -> None:
-        await self._lender.refresh_old(servers, kinds)
+    async def refresh_old(
+        self, servers: Iterable[str], kinds: Collection[ListKind], *, since: float = math.inf
+    ) -> None:
+        await self._lender.refresh_old(servers, kinds, since=since)
 
     @override
     def refresh_expired(self) -> None:

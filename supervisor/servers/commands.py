@@ -81,6 +81,8 @@ class RefreshOld(Command):
     the connection is lost, and at once if what is known has to do."""
 
     kinds: Collection[ListKind]
+    since: float
+    """The time on Trio's clock from which on a fetch is recent enough."""
 
 
 class RefreshExpired(Command):

@@ -461,7 +461,7 @@ class Keeper:
 
     async def _refresh_old(self, command: RefreshOld) -> None:
         actor = self._actor if self._answers_lists() else None
-        if actor is not None and actor.refresh_old(command, command.kinds):
+        if actor is not None and actor.refresh_old(command, command.kinds, command.since):
             self._pending.for_lists.append(command)
         else:
             command.settle(self._now)

@@ -156,12 +156,14 @@ class Servers(ServerView):
         await self._execute_all(servers, Refresh)
 
     @override
-    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind]) -> None:
+    async def refresh_old(
+        self, servers: Iterable[str], kinds: Collection[ListKind], *, since: float = math.inf
+    ) -> None:
         now = trio.current_time()
         snapshots = (self.snapshots[name].value for name in servers if name in self.snapshots)
         old = [one.spec.name for one in snapshots if one.definitions.old_from <= now]
         with trio.move_on_after(AWAITED_FOR):
-            await self._execute_all(old, partial(RefreshOld, kinds))
+            await self._execute_all(old, partial(RefreshOld, kinds, since))
 
     @override
     def refresh_expired(self) -> None:

@@ -1,6 +1,7 @@
 """The servers of a supervisor as calls and hosts see them."""
 
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
@@ -201,10 +202,12 @@ class ServerView(ABC):
         """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
 
     @abstractmethod
-    async def refresh_old(self, servers: Iterable[str], kinds: Collection[ListKind]) -> None:
+    async def refresh_old(
+        self, servers: Iterable[str], kinds: Collection[ListKind], *, since: float = math.inf
+    ) -> None:
         """Wait until those of these lists were fetched again that may have changed although their connected servers
         announce nothing, `AWAITED_FOR` seconds at most; all who wait share one fetch. None is fetched more than once
-        within `ASKED_EVERY` seconds: see `ListRefresh.ask_old`."""
+        within `ASKED_EVERY` seconds, nor one that was fetched from `since` on: see `ListRefresh.ask_old`."""
 
     @abstractmethod
     def refresh_expired(self) -> None:

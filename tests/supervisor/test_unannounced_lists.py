@@ -17,8 +17,12 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.errors import UnknownPrompt, UnknownResource
+from mcp_nursery.supervisor.gateway import open_gateway
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest
 from mcp_nursery.supervisor.storage.store import MemoryStore
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
+
+from ..lab.gateway_clients import ENVELOPE, NEW, as_read
 
 ERAS = pytest.mark.parametrize("modern", [False, True], ids=["handshake", "modern"])
 LISTS = {
@@ -32,6 +36,10 @@ LISTS = {
 async def say(arguments):
     await trio.lowlevel.checkpoint()
     return "said"
+
+
+async def nothing(method, params):
+    await trio.lowlevel.checkpoint()
 
 
 async def allow(_request):
@@ -74,6 +82,35 @@ async def test_a_list_that_is_asked_for_has_what_a_server_gained_that_announces_
         assert [each.uri for each in await supervisor.list_resources()] == ["note:/a", "note:/b"]
         assert [each.uri_template for each in supervisor.resource_templates] == ["doc:/a{x}", "doc:/b{x}"]
         assert [len(fetched(server, method)) for method in LISTS] == [2, 2, 2, 2]
+
+
+async def test_a_list_that_was_fetched_since_it_was_asked_for_is_not_fetched_again(autojump_clock):
+    """Who asks at the start waits for the slowest server, and then for none a second time."""
+    quick, slow = quiet(), quiet(connects_after=5)
+    specs = [ServerSpec("quick", quick.transport), ServerSpec("slow", slow.transport)]
+    async with open_supervisor(specs, state=MemoryStore(), gate=0) as supervisor:
+        assert len(await supervisor.list_tools()) == 2
+        assert trio.current_time() == 5
+        assert (fetched(quick), fetched(slow)) == ([0], [5])
+        gain(quick)
+        assert len(await supervisor.list_tools()) == 3
+        assert fetched(quick) == [0, 5]
+
+
+async def test_a_client_of_the_gateway_waits_for_no_list_twice(autojump_clock):
+    quick, slow = quiet(), quiet(connects_after=5)
+    specs = [ServerSpec("quick", quick.transport), ServerSpec("slow", slow.transport)]
+    async with (
+        open_supervisor(specs, state=MemoryStore(), gate=0) as supervisor,
+        open_gateway(supervisor) as gateway,
+    ):
+        for names in (["mcp_quick_a", "mcp_slow_a"], ["mcp_quick_a", "mcp_quick_b", "mcp_slow_a"]):
+            request = ClientRequest(1, "tools/list", {}, ENVELOPE, nothing, None)
+            listed = as_read(await gateway.answer(request, gateway.view(None), NEW))
+            assert [tool["name"] for tool in listed["tools"]] == names
+            assert trio.current_time() == 5
+            gain(quick)
+        assert (fetched(quick), fetched(slow)) == ([0, 5], [5])
 
 
 async def test_a_list_that_holds_by_what_its_server_says_is_not_fetched(autojump_clock):

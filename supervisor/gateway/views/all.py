@@ -165,7 +165,7 @@ class All(View):
         of = LISTED.get(request.method)
         if of is None:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
-        await self.supervisor.refresh_old(_LIST_KINDS[of])
+        await self.supervisor.refresh_old(_LIST_KINDS[of], since=request.asked_at)
         offered, shown = self._lists[of]
         if self._pages is None:
             listed: Json = {of: await by_turns(dump_definitions(shown(offered())))}

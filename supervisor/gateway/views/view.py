@@ -161,7 +161,7 @@ class One(View):
         if request.method in LISTED and self._answers_from_cache(request):
             return None
         if request.method == "tools/list":  # by what is known then it is filtered, and changed definitions are noticed
-            await self.supervisor.refresh_old(ListKind.TOOLS, server=self._name)
+            await self.supervisor.refresh_old(ListKind.TOOLS, server=self._name, since=request.asked_at)
         return RequestRoute(self._name, request.params)
 
     def _answers_from_cache(self, request: ClientRequest) -> bool:
