@@ -1,5 +1,6 @@
 """The address of an HTTP server, without secrets in logs; and what a failure to reach it means."""
 
+import errno
 import os
 import socket
 import ssl
@@ -12,6 +13,9 @@ from ..errors import StartFailed, leaves, one_line
 from .failures import Evidence, Fault
 
 _NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
+"""Errors that say nothing of the server: this machine has no room for a connection at the moment."""
 
 
 class _Unshown(httpx2.URL):
@@ -82,7 +86,7 @@ def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
             case socket.gaierror():
                 return Evidence(f"{host} cannot be resolved: {cause.strerror}", Fault.UNREACHED)
             case OSError(errno=int(number)) if number and not isinstance(cause, ssl.SSLError):
-                return Evidence(*_describe(error, host, os.strerror(number)))  # Trio says the address, too
+                return Evidence(*_describe(error, host, os.strerror(number), number))  # Trio says the address, too
             case OSError(strerror=str(words)) if words:
                 return Evidence(*_describe(error, host, words))
             case _:
@@ -90,7 +94,9 @@ def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
     return Evidence(*_describe(error, host, type(error).__name__))
 
 
-def _describe(error: httpx2.RequestError, host: str, words: str) -> tuple[str, Fault]:
+def _describe(error: httpx2.RequestError, host: str, words: str, number: int = 0) -> tuple[str, Fault]:
+    if number in _NO_ROOM:
+        return f"no room for a connection to {host}: {words}", Fault.BROKEN  # of this request: others go on
     if isinstance(error, httpx2.ProxyError):
         return f"the proxy did not connect to {host}: {one_line(error, 80)}", Fault.UNREACHED
     if isinstance(error, _NOTHING_SENT):

@@ -2,14 +2,18 @@
 server that misses some (`WWW-Authenticate`, RFC 6750 and RFC 9728)."""
 
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Final
 
 import httpx2
+import trio
 
 from ..errors import one_line
+from ..fairness import Pace
 from ..outcomes import Challenge
+from ..overrides import override
+from . import limits
 from .address import Address
 from .failures import Evidence, Fault
 
@@ -103,6 +107,8 @@ class Layers(httpx2.Auth):
                 if outgoing is request and is_refused(response) and ON_REFUSED in request.extensions:
                     request.extensions[ON_REFUSED]()
                 outgoing = await _next(flow, response)
+                if outgoing is not None and not response.is_stream_consumed:
+                    _discard(response)  # the client reads it to its end before it sends the next request
         finally:
             await flow.aclose()
 
@@ -110,6 +116,35 @@ class Layers(httpx2.Auth):
         for name, value in self._headers.items():
             if not _is_taken(name.lower(), request):
                 request.headers[name] = value
+
+
+class _DiscardedBody(httpx2.AsyncByteStream):
+    """A body that nobody reads, up to its limit: only one that ends within it leaves its connection to others."""
+
+    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+        self._body = body
+
+    @override
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size, pace = 0, Pace()
+        async for part in self._body:
+            size += len(part)
+            if size > limits.REFUSAL_LIMIT:
+                return
+            if pace.spent(len(part)):
+                await trio.lowlevel.checkpoint()
+            yield b""
+
+    @override
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+def _discard(response: httpx2.Response) -> None:
+    """Have the client read a body within bounds of which it makes nothing."""
+    assert isinstance(response.stream, httpx2.AsyncByteStream)  # of a client that is one
+    response.headers.pop("content-encoding", None)  # a few bytes may decode to terabytes
+    response.stream = _DiscardedBody(response.stream)
 
 
 async def _next(

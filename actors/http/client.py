@@ -79,17 +79,31 @@ class _Pool:
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self.client = client
         self.under_way = 0
-        self._last_end = -math.inf
+        self._last_used = -math.inf
 
     @property
     def is_stale(self) -> bool:
         """True if it was idle for so long that its connections are to be closed."""
-        return not self.under_way and trio.current_time() - self._last_end > limits.CONNECTION_IDLE_LIMIT
+        return not self.under_way and self._is_unused
+
+    @property
+    def has_stale(self) -> bool:
+        """True if it may have idle connections that are to be closed beside those in use."""
+        return 0 < self.under_way < _POOL_SIZE and self._is_unused
+
+    @property
+    def _is_unused(self) -> bool:
+        return trio.current_time() - self._last_used > limits.CONNECTION_IDLE_LIMIT
+
+    def count_begin(self) -> None:
+        """A request begins."""
+        self.under_way += 1
+        self._last_used = trio.current_time()
 
     def count_end(self) -> None:
         """A request is over."""
         self.under_way -= 1
-        self._last_end = trio.current_time()
+        self._last_used = trio.current_time()
 
 
 class _PoolStream(httpx2.AsyncByteStream):
@@ -152,11 +166,15 @@ class HttpClient:
             await _close(self._lasting)
 
     def _pool(self, *, lasting: bool) -> _Pool:
-        """The pool for a request: the first one that has room, so that those behind it fall idle."""
+        """The pool for a request: the first one that has room, so that those behind it fall idle. One in which a long
+        request is all that goes on gets one now and then: only then the library closes its idle connections."""
         if lasting:
             if self._lasting is None:
                 self._lasting = _Pool(self._make(0))
             return self._lasting
+        for pool in self._pools:
+            if pool.has_stale:
+                return pool
         for pool in self._pools:
             if pool.under_way < _POOL_SIZE:
                 return pool
@@ -191,7 +209,7 @@ class HttpClient:
         pool = self._pool(lasting=lasting)
         request = pool.client.build_request(method, url, headers=encoded, content=body, extensions=extensions)
         request.url = self.address.complete(request.url)  # not shown in logs; `build_request` would undo it
-        pool.under_way += 1
+        pool.count_begin()
         try:
             response = await pool.client.send(request, stream=True, follow_redirects=False)
         except BaseException:

@@ -67,6 +67,11 @@ SESSION: Final = "mcp-session-id"
 MOST_RESPONSES: Final = 16
 """Responses of ours that are sent at once. A server may ask any number of times, each response has a POST of its own,
 and each turn of the loop would go on with all of them."""
+MOST_CANCELLATIONS: Final = 16
+"""Notifications of cancelled calls that are sent at once: each has a connection of its own, and a server that hangs
+answers none of them, while its callers give up one call after another."""
+CANCELLATION_LIMIT: Final = 5.0
+"""Seconds for one of them."""
 CARRIER_CLOSED: Final = Loss("the connection was closed")
 _GIVEN_UP: Final = Evidence("the HTTP request was abandoned", Fault.BROKEN)
 
@@ -272,6 +277,19 @@ class Exchange:
         return None
 
 
+class _CancellationExchange(Exchange):
+    """A notification that a call is cancelled, which a server can do without: it waits until there is a place for it,
+    and not for long."""
+
+    async def run(self) -> None:
+        self.scope.deadline = trio.current_time() + CANCELLATION_LIMIT
+        await super().run()
+
+    async def _converse(self) -> Evidence | None:
+        async with self.carrier.cancellations:
+            return await super()._converse()
+
+
 class ResponseExchange(Exchange):
     """A response of ours to a request of the server: it waits until there is a place for it."""
 
@@ -319,6 +337,8 @@ class HttpCarrier(Carrier):
         """Exchanges that somebody waits for."""
         self.responses: Final = trio.Semaphore(MOST_RESPONSES)
         """The places of responses that are being sent."""
+        self.cancellations: Final = trio.Semaphore(MOST_CANCELLATIONS)
+        """The places of notifications of cancelled calls that are being sent."""
         self._under_way: int = 0
         """Requests that have a connection, or want one, but for streams that last."""
         self._idle_from: float = 0.0
@@ -402,7 +422,7 @@ class HttpCarrier(Carrier):
 
     def _notify_cancelled(self, slot: ReplySlot, reason: str) -> None:
         params = {"requestId": slot.request_id, "reason": reason}
-        self.begin(Exchange(self, Outgoing(codec.notification("notifications/cancelled", params))))
+        self.begin(_CancellationExchange(self, Outgoing(codec.notification("notifications/cancelled", params))))
 
     def _exchange(self, outgoing: Frame) -> Exchange:
         """The exchange of a request."""

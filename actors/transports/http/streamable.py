@@ -366,7 +366,15 @@ class StreamableCarrier(HttpCarrier):
     def discard_session(self, session: str) -> None:
         """The server has opened a session that nobody uses."""
         if self._nursery is not None and not self._is_lost and _is_session(session):
-            self._nursery.start_soon(self._delete, session)
+            self._under_way += 1
+            self._nursery.start_soon(self._discard, session)
+
+    async def _discard(self, session: str) -> None:
+        try:
+            with trio.move_on_after(limits.POST_LIMIT):
+                await self._delete(session)
+        finally:
+            self._count_ended()
 
     def resumption_evidence(self, evidence: Evidence) -> Evidence:
         """The evidence in a failed resumption: nothing about the request itself, if the conversation goes on."""
@@ -384,14 +392,11 @@ class StreamableCarrier(HttpCarrier):
         headers = {**self.headers(Outgoing(b"")), SESSION: session}
         if self._is_modern:  # it was opened by the handshake all the same
             del headers[MCP_PROTOCOL_VERSION_HEADER]
-        self._under_way += 1
         try:
             response = await self.client.send("DELETE", self.moved or self.url, headers)
             await response.aclose()
         except Exception as error:
             logger.debug("the session could not be ended: %s", type(error).__name__)
-        finally:
-            self._under_way -= 1
 
 
 def _is_session(session: str) -> bool:

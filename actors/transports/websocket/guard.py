@@ -5,6 +5,7 @@ and an empty frame has two bytes: 64 KiB of them block the loop for half a secon
 message until the last, however many there are.
 """
 
+import math
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -84,6 +85,8 @@ def _payload_size(head: bytes) -> int:
 WRITE_MOST = 64 << 10
 """Bytes handed over for one write, except for one larger frame: what was handed over cannot be withdrawn."""
 
+HELD_SECONDS: Final = 0.02
+"""Seconds that what is sent waits for more: each message takes a turn of the loop, and a turn may take 50 ms."""
 READ_MOST = 64 << 10
 """Bytes asked of the stream at once."""
 _END = b"\r\n\r\n"
@@ -107,6 +110,7 @@ class Line:
         self._out = bytearray()
         self._writing = False
         self._is_held = False
+        self._held_until = math.inf
         self._filled = trio.Event()
         self._progress = trio.lowlevel.ParkingLot()
 
@@ -141,14 +145,15 @@ class Line:
             await self._progress.park()
         if not self.deaf:
             self._out += data
-            if not self._is_held:
+            if not self._is_held or trio.current_time() >= self._held_until:
+                self._held_until = trio.current_time() + HELD_SECONDS
                 self._filled.set()
 
     @contextmanager
     def held(self) -> Generator[None, None, None]:
         """For a block, have what is sent wait for more, so that it is one write: trio-websocket lets others run after
         each message. With 128 calls at once each takes 0.65 of the time."""
-        self._is_held = True
+        self._is_held, self._held_until = True, trio.current_time() + HELD_SECONDS
         try:
             yield
         finally:

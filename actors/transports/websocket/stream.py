@@ -63,7 +63,7 @@ async def open_stream(
             yield WebSocketStream(line, connection)
         finally:
             with trio.move_on_after(close_grace, shield=True):
-                await connection.aclose()
+                await opening.close(connection)
                 await line.drained()
 
 
@@ -157,6 +157,20 @@ class _Opening:
         self._request = request
         self._frame_limit = frame_limit
         self._connection: WebSocketConnection | None = None
+        self._reading_over = trio.Event()
+        """The event that trio-websocket reads no more."""
+
+    async def close(self, connection: WebSocketConnection) -> None:
+        """Close it. Its reader may crash meanwhile, of a ping: nobody would hear of the answer to the close."""
+        async with trio.open_nursery() as nursery:
+
+            async def give_up() -> None:
+                await self._reading_over.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(give_up)
+            await connection.aclose()
+            nursery.cancel_scope.cancel()
 
     async def done(self) -> WebSocketConnection:
         """Wait for the connection.
@@ -191,6 +205,8 @@ class _Opening:
             if self._connection is None:
                 self._line.refusal = HandshakeRefusal(self._line.ending, retriable=False)
             self._line.settled.set()
+        finally:
+            self._reading_over.set()
 
 
 def _one_write(frames: Sequence[bytes]) -> Sequence[bytes]:

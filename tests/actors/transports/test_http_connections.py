@@ -1,6 +1,9 @@
 """The connections under the calls: what leaves on them, which are used again, and what counts as a sign of life."""
 
+import contextlib
+import errno
 import json
+import socket
 from functools import partial
 
 import httpx2
@@ -11,6 +14,7 @@ import trio.testing
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.http import limits
 from mcp_nursery.actors.outcomes import Answered, Dropped, Malformed, Rejected
+from mcp_nursery.actors.transports.http import exchange
 
 from ...lab.http_peer import (
     HANDSHAKE,
@@ -333,6 +337,122 @@ async def test_answers_that_an_authorisation_has_read_leave_room_in_their_pool()
         assert [pool.under_way for pool in connection._carrier.client._pools] == [0]
 
 
+class Renewing(httpx2.Auth):
+    """Has another token when the first is refused."""
+
+    async def async_auth_flow(self, request):
+        request.headers["authorization"] = "Bearer old"
+        refused = yield request
+        if refused.status_code == 401:
+            request.headers["authorization"] = "Bearer new"
+            yield request
+
+
+@bodies
+@pytest.mark.parametrize("more", [b"", b"content-encoding: gzip\r\n"], ids=["plain", "encoded"])
+async def test_the_body_of_a_refusal_is_read_within_bounds_before_another_token_is_sent(era, more):
+    """A body without end held the call up and took all memory; a small one may decode to a large one."""
+    async with connected(era, auth=Renewing()) as (peer, connection):
+
+        async def refuse(asked):
+            if asked.header(b"authorization") == b"Bearer new":
+                await peer.answer(asked)
+                return
+            head = b"HTTP/1.1 401 No\r\nwww-authenticate: Bearer\r\n"
+            await asked.send(head + more + b"transfer-encoding: chunked\r\n\r\n")
+            with contextlib.suppress(trio.BrokenResourceError):  # its reader has closed it
+                while True:
+                    await asked.send(chunk(b"x" * (64 << 10)))
+
+        peer.on_call = refuse
+        with trio.fail_after(20):
+            assert isinstance(await outcome_of(connection, call()), Answered)
+        assert peer.ledger == ["once"]
+
+
+async def test_cancellations_are_few_at_once_and_do_not_last(monkeypatch):
+    """Of a server that hangs, the host's sockets were used up by calls that their callers had given up."""
+    monkeypatch.setattr(exchange, "CANCELLATION_LIMIT", 0.5)
+    async with connected(HANDSHAKE, backlog=200) as (peer, connection):
+
+        async def hang(_asked):
+            await trio.sleep_forever()
+
+        async def take_no_cancellation(asked):
+            if asked.message.get("method") == "notifications/cancelled":
+                await trio.sleep_forever()
+
+        peer.on_call, peer.on_other = hang, take_no_cancellation
+        calls = [call() for _ in range(3 * exchange.MOST_CANCELLATIONS)]
+        connection.submit(calls)
+        await until(lambda: len(peer.heard("tools/call")) == len(calls))
+        for each in calls:
+            each.slot.cancel()
+            connection.cancel(each.slot)
+        await until(lambda: len(peer.heard("notifications/cancelled")) == exchange.MOST_CANCELLATIONS)
+        await until(lambda: connection._carrier._under_way == 0)
+        assert len(peer.heard("notifications/cancelled")) == exchange.MOST_CANCELLATIONS
+        peer.on_call = peer.answer
+        assert isinstance(await outcome_of(connection, call()), Answered)
+
+
+@bodies
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EADDRNOTAVAIL])
+async def test_a_host_without_room_for_a_connection_fails_that_call_alone(era, error, monkeypatch):
+    """It says nothing of the server, whose other calls go on."""
+    async with connected(era) as (peer, connection):
+        release = trio.Event()
+
+        async def hold(asked):
+            await release.wait()
+            await peer.answer(asked)
+
+        peer.on_call = hold
+        going_on = [call() for _ in range(5)]  # more than there are idle connections
+        connection.submit(going_on)
+        await until(lambda: len(peer.heard("tools/call")) == len(going_on))
+
+        class NoRoom(socket.socket):
+            def __init__(self, *_, **__):
+                raise OSError(error, "no room")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "socket", NoRoom)
+            outcome = await outcome_of(connection, sent := call())
+        assert "no room for a connection to 127.0.0.1" in outcome.problem
+        assert sent.slot.delivery is Delivery.NOT_SENT
+        release.set()
+        for each in going_on:
+            assert isinstance(await each.slot.wait(), Answered)
+        assert isinstance(await outcome_of(connection, call()), Answered)
+
+
+@bodies
+async def test_idle_connections_beside_a_long_call_are_closed_while_calls_go_on(era, monkeypatch):
+    monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.2)
+    async with connected(era, backlog=200) as (peer, connection):
+        held, release, last = [], trio.Event(), trio.Event()
+
+        async def hold(asked):
+            held.append(asked)
+            await release.wait()
+            if held.index(asked) >= 40:
+                await last.wait()
+            await peer.answer(asked)
+
+        peer.on_call = hold
+        connection.submit([call() for _ in range(48)])
+        await until(lambda: len(held) == 48)
+        peer.on_call = peer.answer
+        release.set()
+        await until(lambda: connection._carrier._under_way == 8)
+        with trio.fail_after(20):
+            while len(peer.streams) > 8 + 3:
+                assert isinstance(await outcome_of(connection, call()), Answered)
+                await trio.testing.wait_all_tasks_blocked(0.005)
+        last.set()
+
+
 @anyhow
 async def test_connections_of_a_burst_are_closed_by_time_while_calls_go_on(wire, monkeypatch):
     monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.2)
@@ -343,6 +463,23 @@ async def test_connections_of_a_burst_are_closed_by_time_while_calls_go_on(wire,
             while len(peer.streams) > 1 + peer.sse:
                 assert isinstance(await outcome_of(connection, call()), Answered)
                 await trio.testing.wait_all_tasks_blocked(0.005)
+
+
+async def test_the_end_of_an_unused_session_that_is_not_answered_keeps_no_connections(monkeypatch):
+    async with connected(HANDSHAKE, backlog=100) as (peer, connection):
+
+        async def hang(asked):
+            if asked.method == b"DELETE":
+                await trio.sleep_forever()
+
+        peer.on_other = hang
+        await busy(peer, connection, 8)
+        monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.2)
+        monkeypatch.setattr(limits, "POST_LIMIT", 0.5)
+        connection._carrier.discard_session("other")
+        await until(lambda: any(asked.method == b"DELETE" for asked in peer.asked))
+        await until(lambda: len(peer.streams) == 1)  # that of the server that hangs
+        assert connection._carrier._under_way == 0
 
 
 @bodies
