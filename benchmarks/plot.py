@@ -11,6 +11,7 @@ LEFT, TOP = 60, 40
 LEGEND = 200
 COLOURS = {
     "mcp-nursery": "#d62728",
+    "mcp-nursery, a task a call": "#ff7f0e",
     "SDK, asyncio": "#1f77b4",
     "SDK, Trio": "#17becf",
     "FastMCP ClientGroup": "#2ca02c",
