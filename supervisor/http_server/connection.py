@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import trio
@@ -302,14 +302,21 @@ class HttpConnection:
                 pass
 
 
-async def end_idle(connections: Collection[HttpConnection]) -> None:
-    """End those of these connections that are idle for too long, for ever. A deadline for each wait costs more."""
+class _Idle(Protocol):
+    idle_until: float
+
+
+IdleT = TypeVar("IdleT", bound=_Idle)
+
+
+async def end_idle(kept: Collection[IdleT], end: Callable[[IdleT], object]) -> None:
+    """End those of these connections, or sessions, that are idle for too long, for ever. A deadline for each wait costs
+    more time, and a task for each more memory than a session has besides."""
     while True:
         await trio.sleep(IDLE_CHECK_INTERVAL)
         now = trio.current_time()
-        for connection in connections:
-            if connection.idle_until <= now:
-                connection.end()
+        for each in [one for one in kept if one.idle_until <= now]:
+            end(each)
 
 
 def _head(status: int, headers: Collection[tuple[bytes, bytes]]) -> bytes:

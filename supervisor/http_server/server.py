@@ -187,7 +187,7 @@ class HttpServer:
 
     async def end_idle(self) -> None:
         """Close connections that have been idle for too long, without end."""
-        await end_idle(self._open.keys())
+        await end_idle(self._open.keys(), HttpConnection.end)
 
     async def accept(self, listener: trio.SocketListener, clients: trio.Nursery) -> None:
         """Take connections, without end, or until the socket is left to another process: those that have come by then

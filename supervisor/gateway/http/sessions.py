@@ -24,7 +24,7 @@ from mcp_nursery.actors.jsonrpc.pending import outcome_of
 from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.protocol import JsonRpcError
 
-from ...http_server.connection import IDLE_CHECK_INTERVAL
+from ...http_server.connection import end_idle
 from ...session_notes import NoteChange, SessionNote
 from ..auth.principal import RETRY_AFTER, Principal, Refused, principal_name
 from ..bridge import Json, as_object
@@ -239,7 +239,7 @@ class HttpSessions:
         self._revoked: OrderedDict[str, float] = OrderedDict()
         """The Unix times from which on ids are too old anyway, by their digests."""
         self._refusals = _RefusalLog()
-        nursery.start_soon(self._end_idle)
+        nursery.start_soon(end_idle, self._open.values(), self._close)
         if self._keys is not None and self._notes.others_write:
             nursery.start_soon(self._follow_notes)
 
@@ -360,15 +360,6 @@ class HttpSessions:
         """End all sessions, which may go on elsewhere: the gateway ends."""
         for session in list(self._open.values()):
             self._close(session)
-
-    async def _end_idle(self) -> None:
-        """End sessions that are idle for too long, until cancelled. A task and a deadline for each would take as much
-        memory as the rest of it."""
-        while True:
-            await trio.sleep(IDLE_CHECK_INTERVAL)
-            now = trio.current_time()
-            for session in [each for each in self._open.values() if each.idle_until <= now]:
-                self._close(session)
 
     @property
     def status(self) -> tuple[SessionStatus, ...]:

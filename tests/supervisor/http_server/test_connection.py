@@ -101,7 +101,10 @@ async def connected(application):
         await client.connection.serve()
         client.ended_at = trio.current_time()
 
-    async with run_alongside(partial(end_idle, [client.connection])), trio.open_nursery() as nursery:
+    async with (
+        run_alongside(partial(end_idle, [client.connection], HttpConnection.end)),
+        trio.open_nursery() as nursery,
+    ):
         nursery.start_soon(serve)
         yield client
         await theirs.aclose()
