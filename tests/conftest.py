@@ -79,14 +79,18 @@ def agreed_file():
 
 
 @pytest.fixture(autouse=True)
-def log_levels():
-    """A command that runs in this process says what is logged; the next test has what it was."""
+def logging_as_it_was():
+    """A command that runs in this process says what is logged, and a library may print it: inspect_ai on standard
+    output. The next test has the levels that were, and no handler but pytest's own."""
     names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "mcp_nursery"]
     loggers = [logging.getLogger(name) for name in (None, "mcp_nursery", "mcp_nursery.server", *names)]
     levels = [logger.level for logger in loggers]
     yield
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
+    for handler in list(logging.root.handlers):
+        if not type(handler).__module__.startswith("_pytest."):
+            logging.root.removeHandler(handler)
 
 
 def pytest_addoption(parser):
