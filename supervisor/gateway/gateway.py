@@ -31,7 +31,7 @@ from .client_status import HeldCallStatus
 from .notifications import ClientNotifications
 from .sealing import SessionKeys
 from .upstream.ask_client import Unattended
-from .upstream.held import HOLD
+from .upstream.held_calls import HOLD
 from .upstream.requests import Upstream
 from .views.all import INSTRUCTIONS, All, Pages
 from .views.marks import add_preamble, mark_result

@@ -61,7 +61,7 @@ from ..client_status import HeldCallStatus
 from ..sealing import SessionKeys
 from ..views.view import RequestRoute, protocol_of
 from .ask_client import NobodyAsked, Unattended, approve
-from .held import HeldCall, HeldCalls, strip_answers
+from .held_calls import HeldCall, HeldCalls, strip_answers
 from .instance_pool import InstancePool
 
 _MAY_ASK: Final = frozenset(["tools/call", "prompts/get", "resources/read"])

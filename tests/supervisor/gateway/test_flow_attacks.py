@@ -10,7 +10,7 @@ from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import MemoryStore, ServerDown, open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, notifications, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
-from mcp_nursery.supervisor.gateway.upstream.held import MOST_HELD_OF_CLIENT, HeldCall, HeldCalls
+from mcp_nursery.supervisor.gateway.upstream.held_calls import MOST_HELD_OF_CLIENT, HeldCall, HeldCalls
 from mcp_nursery.supervisor.gateway.views.view import RECONNECT_TIMEOUT
 
 from ...lab.gateway_clients import CAN, AskingServer, served

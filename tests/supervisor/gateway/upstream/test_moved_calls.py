@@ -10,8 +10,8 @@ from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcE
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.gateway import Access, Principal, SessionKeys, gateway_callbacks, open_gateway
-from mcp_nursery.supervisor.gateway.upstream import held, requests
-from mcp_nursery.supervisor.gateway.upstream.held import HOLD, HeldCall, HeldCalls
+from mcp_nursery.supervisor.gateway.upstream import held_calls, requests
+from mcp_nursery.supervisor.gateway.upstream.held_calls import HOLD, HeldCall, HeldCalls
 
 from ....lab.specs import spec
 from .test_ask_client import NEW, OLD, YES, Opened, eras, newer, opened, server
@@ -174,7 +174,7 @@ async def test_without_the_key_nothing_goes_on(autojump_clock, key):
 async def test_it_goes_on_no_longer_than_it_would_be_held(autojump_clock, monkeypatch):
     async with two(OLD) as (one, other):
         back, now = await asked_at(one), time.time()
-        monkeypatch.setattr(held.time, "time", lambda: now + HOLD + 1)
+        monkeypatch.setattr(held_calls.time, "time", lambda: now + HOLD + 1)
         with pytest.raises(JsonRpcError, match=UNKNOWN):
             await other.answer(push(**back))
         assert other.calls == []
@@ -204,7 +204,7 @@ async def test_a_call_that_a_server_may_have_is_not_made_again(autojump_clock):
 
 
 async def test_too_many_are_refused_and_none_is_made_twice(autojump_clock, monkeypatch):
-    monkeypatch.setattr(held, "MOST_ADOPTED", 1)
+    monkeypatch.setattr(held_calls, "MOST_ADOPTED", 1)
     async with two(OLD) as (one, other):
         first, second = await asked_at(one), await asked_at(one)
         await other.answer(push(**first))
@@ -212,17 +212,17 @@ async def test_too_many_are_refused_and_none_is_made_twice(autojump_clock, monke
             with pytest.raises(JsonRpcError, match=UNKNOWN):
                 await other.answer(push(**back))
         now = time.time()
-        monkeypatch.setattr(held.time, "time", lambda: now + HOLD - 1)
+        monkeypatch.setattr(held_calls.time, "time", lambda: now + HOLD - 1)
         with pytest.raises(JsonRpcError, match=UNKNOWN):
             await other.answer(push(**second))
         third = await asked_at(one)
-        monkeypatch.setattr(held.time, "time", lambda: now + HOLD + 1)
+        monkeypatch.setattr(held_calls.time, "time", lambda: now + HOLD + 1)
         assert await other.text(push(**third)) == (False, '{"to": "main"}')
         assert len(other.calls) == 2
 
 
 async def test_a_request_that_is_too_large_for_that_goes_on_where_it_is_held(autojump_clock, monkeypatch):
-    monkeypatch.setattr(held, "MOST_BOUND", 10)
+    monkeypatch.setattr(held_calls, "MOST_BOUND", 10)
     async with two(OLD) as (one, other):
         back = await asked_at(one)
         with pytest.raises(JsonRpcError, match=UNKNOWN) as refused:

@@ -10,8 +10,8 @@ from mcp_types import METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
 from mcp_nursery.supervisor.gateway.clients import BACKLOG_BYTES
-from mcp_nursery.supervisor.gateway.upstream import held as module
-from mcp_nursery.supervisor.gateway.upstream.held import TOGETHER, HeldCall, HeldCalls
+from mcp_nursery.supervisor.gateway.upstream import held_calls as module
+from mcp_nursery.supervisor.gateway.upstream.held_calls import TOGETHER, HeldCall, HeldCalls
 
 from ....lab.gateway_clients import CAN
 
