@@ -137,7 +137,8 @@ class ServerSpec:
     protocol: Protocol = field(default="auto", kw_only=True, validator=setting(one_of(Protocol)))
     """The protocol that is spoken with it. `auto`: what it turns out to speak, the newest first. `handshake`: what it
     answers to `initialize`, and it is asked nothing else: for servers that can ask the host only so (`ctx.elicit()` of
-    SDK 2.x and FastMCP 4). A version: that one, or it cannot work."""
+    SDK 2.x and FastMCP 4). `handshake-first`: that, and the other only if the server refuses `initialize`. A version:
+    that one, or it cannot work."""
     connect_timeout: float | None = field(
         default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none))
     )

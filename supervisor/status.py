@@ -4,7 +4,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ServerDown
 from mcp_nursery.actors.outcomes import Challenge
 
@@ -28,6 +28,7 @@ __all__ = [
     "Challenge",
     "FailureCount",
     "Latency",
+    "ListKind",
     "ServerState",
     "ServerStatistics",
     "ServerStatus",

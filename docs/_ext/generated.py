@@ -20,9 +20,9 @@ def commands() -> Iterator[str]:
         shown = {parameter: _shown(parameter) for parameter in command.params if getattr(parameter, "help", None)}
         arguments = [shown[it] for it in shown if it.param_type_name == "argument"]
         yield from (f"### {name}", "", command.help.strip(), "")
-        yield from ("```text", " ".join([PROGRAM, name, *arguments, "[OPTIONS]"]), "```", "")
+        yield from ("```text", " ".join([PROGRAM, name, "[OPTIONS]", *arguments]), "```", "")
         yield from ("| | |", "|---|---|")
-        yield from (f"| `{shown[it]}` | {it.help} |" for it in shown)
+        yield from (f"| `{shown[it]}` | {it.help}{_default(it)} |" for it in shown)
         yield ""
 
 
@@ -41,7 +41,18 @@ def _shown(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return str(parameter.metavar)
     value = "" if parameter.is_flag else f" {parameter.metavar or parameter.name.upper()}"
-    return ", ".join(parameter.opts).replace("|", r"\|") + value.replace("|", r"\|")
+    return ", ".join((*parameter.opts, *parameter.secondary_opts)).replace("|", r"\|") + value.replace("|", r"\|")
+
+
+def _default(parameter: Any) -> str:
+    """The default of an option, where its help does not say it."""
+    if isinstance(parameter.default, bool):
+        (usual,) = parameter.opts if parameter.default else parameter.secondary_opts
+    elif isinstance(parameter.default, (str, int, float)):
+        usual = f"{parameter.default:g}" if isinstance(parameter.default, float) else str(parameter.default)
+    else:
+        return ""
+    return f" Default: `{usual}`."
 
 
 def keys() -> Iterator[str]:

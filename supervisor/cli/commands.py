@@ -74,7 +74,7 @@ _ENTRY: Final = (
     option("--idle-seconds SECONDS", "Stop the server after so long without use.", type=float),
     option("--revive HOW", "What ends a failure: never, on_call, SECONDS, or on_call,SECONDS. Default: on_call,300."),
     option("--liveness SECONDS[,SECONDS]", "Probe the server after so long a silence, with this time limit."),
-    option("--protocol VERSION", "The protocol to speak with the server: auto, handshake, or a version."),
+    option("--protocol VERSION", "The protocol to speak with it: auto, handshake, handshake-first, or a version."),
 )
 """The fields of `CommandServer`: the entry that a file would have for the one server."""
 

@@ -1,9 +1,11 @@
-"""The clients of a gateway over HTTP as a person sees them: values for who watches it. Ids of sessions, which are
+"""The clients of a gateway over HTTP as a person sees them: values for those who watch it. Ids of sessions, which are
 credentials, are not among them. Pure."""
 
 from collections.abc import Mapping
 
 from attrs import frozen
+
+__all__ = ["ClientStatus", "ClientsStatus", "HeldCallStatus", "SessionStatus"]
 
 
 @frozen

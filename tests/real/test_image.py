@@ -198,7 +198,11 @@ async def test_the_image_runs_as_its_deployment_says(tmp_path):
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"lab": lab}}))
     pod = yaml.safe_load((DEPLOY / "kubernetes" / "deployment.yaml").read_text())["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    replaced = {"--http=0.0.0.0:8000": f"--http=127.0.0.1:{port}", "--lame-duck=15": "--lame-duck=1"}
+    replaced = {
+        "--http=0.0.0.0:8000": f"--http=127.0.0.1:{port}",
+        "--lame-duck=15": "--lame-duck=1",
+        "--allowed-host=$(POD_IP)": "--allowed-host=10.1.2.3",
+    }
     assert replaced.keys() <= set(container["args"])
     command = [*json.loads(instructions("ENTRYPOINT")[-1]), *(replaced.get(each, each) for each in container["args"])]
     with running(tmp_path, command) as process:
@@ -220,6 +224,9 @@ async def test_the_image_runs_as_its_deployment_says(tmp_path):
             headers["authorization"] = f"Bearer {token}"
             answer = await http.post(f"{url}/mcp/lab", content=frame, headers=headers)
             assert answer.json()["result"]["content"][0]["type"] == "text", answer.text
+            http.headers["host"] = "10.1.2.3:8000"
+            scraped = await http.get(f"{url}/metrics", headers={"authorization": f"Bearer {token}"})
+            assert scraped.status_code == 200, scraped.text
         check = instructions("HEALTHCHECK")[-1].split("CMD ", 1)[1].replace(":8000/", f":{port}/")
         name, *arguments = json.loads(check)
         assert name == "python"

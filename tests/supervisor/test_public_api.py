@@ -37,6 +37,7 @@ PUBLIC_MODULES = [
             *("approval", "callbacks", "calls.fan_out", "calls.relayed", "config", "errors", "events"),
             *(
                 "gateway",
+                "gateway.client_status",
                 "integrations.inspect_ai",
                 "integrations.langchain",
                 "integrations.offered",

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 from typing import Any, get_args
 
+import jsonschema_rs
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
@@ -402,6 +403,14 @@ def test_editors_know_every_word() -> None:
     schema = json.loads(Path(loader.__file__).with_name("schema.json").read_text())
     words = {word for words in WORDS.values() for word in words}
     assert set(schema["$defs"]["server"]["properties"]["type"]["enum"]) == {*words, None}
+
+
+def test_editors_know_an_entry_of_a_type_alone(file: Path) -> None:
+    entry = {"type": "docker-gateway"}
+    assert load_one(file, entry).transport.kind == "docker-gateway"
+    editor = jsonschema_rs.validator_for(json.loads(Path(loader.__file__).with_name("schema.json").read_text()))
+    assert editor.is_valid({"mcpServers": {"s": entry}})
+    assert not editor.is_valid({"mcpServers": {"s": {"type": "stdio"}}})
 
 
 def test_editors_know_every_protocol() -> None:
