@@ -704,6 +704,15 @@ class Supervisor:
         """The status of every server now, in the order they were configured."""
         return self._servers.projection.status()
 
+    def status_of(self, server: str) -> ServerStatus:
+        """The status of one server now.
+
+        Raises:
+            UnknownServer: No server of that name.
+        """
+        self._servers.check_known(server)
+        return self._servers.projection.status_of(server)
+
     def events(self) -> AbstractAsyncContextManager[EventStream]:
         """A receive channel of everything that happens, for as long as the block lasts.
 

@@ -65,6 +65,9 @@ class ClientNotifications:
         """The times at which the list of a server has changed, still to be notified; by the owner to be notified, None:
         all."""
         self._news = trio.Event()
+        self._stale_levels: set[str | None] = set()
+        """The servers whose log levels are to be reviewed; None: all."""
+        self._levels_stale = trio.Event()
         self._described = self._names()
         """The servers that clients were last notified of, where nothing else can change in the tools that they see."""
 
@@ -104,17 +107,29 @@ class ClientNotifications:
         wanted = (
             session.level
             for session in self._sessions
-            if owner in (None, session)
+            if session.level is not None
+            and owner in (None, session)
             and (session.server == server or (session.server is None and has_log and session.access.has_server(server)))
         )
-        return min(filter(None, wanted), key=LEVELS.index, default=None)
+        return min(wanted, key=LEVELS.index, default=None)
 
     def _review_levels(self, server: str | None) -> None:
-        """Set the level of this server, or of all, if any client has asked for one."""
-        if any(session.level for session in self._sessions):
-            for name in self._names() if server is None else [server]:
-                for level in self.instances.levels(name):
-                    level.review(self._nursery)
+        """Have the level of this server, or of all, set soon, if any client has asked for one: a thousand sessions that
+        end at once are reviewed once."""
+        self._stale_levels.add(server)
+        self._levels_stale.set()
+
+    async def _set_levels(self) -> None:
+        while True:
+            await self._levels_stale.wait()
+            await trio.lowlevel.checkpoint()
+            stale, self._stale_levels, self._levels_stale = self._stale_levels, set[str | None](), trio.Event()
+            names = self._names()
+            for name in names if None in stale else names.intersection(stale):
+                if any(session.level for session in self._sessions):
+                    for level in self.instances.levels(name):
+                        level.review(self._nursery)
+                    await trio.lowlevel.checkpoint()
 
     # -- resources ------------------------------------------------------------------------------------------------
 
@@ -229,6 +244,7 @@ class ClientNotifications:
         """Notify clients of lists that change, once for a burst."""
         async with trio.open_nursery() as nursery, self._supervisor.events() as events:
             nursery.start_soon(self._notify_changes)
+            nursery.start_soon(self._set_levels)
             await nursery.start(self._forward_notices)
             task_status.started()
             async for event in events:

@@ -316,7 +316,9 @@ async def end_idle(kept: Collection[IdleT], end: Callable[[IdleT], object]) -> N
         await trio.sleep(IDLE_CHECK_INTERVAL)
         now = trio.current_time()
         for each in [one for one in kept if one.idle_until <= now]:
-            end(each)
+            if each.idle_until <= now:  # or it has been used since the turn before
+                end(each)
+            await trio.lowlevel.checkpoint()
 
 
 def _head(status: int, headers: Collection[tuple[bytes, bytes]]) -> bytes:

@@ -85,6 +85,7 @@ class KnownOffers(ThreadProxy):
         return self._thread.do(lambda: self._there.unlisted)
 
     status: Final = moment(Supervisor.status)
+    status_of: Final = moment(Supervisor.status_of)
     statistics: Final = moment(Supervisor.statistics)
     recent_calls: Final = moment(Supervisor.recent_calls)
     redact: Final = moment(Supervisor.redact)

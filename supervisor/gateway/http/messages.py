@@ -324,6 +324,7 @@ class HttpMessages:
                 await self._kept.wait_for_room(exchange.client)
                 result = await self._gateway.answer(request, exchange.view, version)
                 if session is not None and request.method == "initialize":
+                    await trio.lowlevel.checkpoint_if_cancelled()  # it may have ended since this task was woken
                     self._introduce(session, request, result)
                 elif session is not None and request.method in NOTED:
                     await self._sessions.note(session, request)
@@ -375,6 +376,7 @@ class HttpMessages:
         """
         if self._sessions.seals(session):
             await check_request(request, version)
+            await trio.lowlevel.checkpoint_if_cancelled()  # it may have ended since this task was woken
             self._sessions.seal(session, request.params, exchange.view)
         exchange.answer_headers[SESSION] = session.id
 

@@ -95,12 +95,16 @@ class HttpSession:
     """Held by who changes that."""
     streaming: bool = False
     """True if its client listens to notifications about no request."""
-    has_ended: bool = False
     _requests: dict[HttpExchange, str | int] = field(factory=dict[HttpExchange, str | int])
     _tasks: set[trio.CancelScope] = field(factory=set[trio.CancelScope])
     """The scopes of what is done for it besides its client's requests."""
     _in_use: int = 0
     _asked: dict[str, _Asked] = field(factory=dict[str, _Asked])
+
+    @property
+    def has_ended(self) -> bool:
+        """True if nothing is done for it any more."""
+        return self.client.ended
 
     @property
     def status(self) -> SessionStatus:
@@ -168,7 +172,7 @@ class HttpSession:
 
     def end(self) -> None:
         """End the session, and with it its client's requests and all that is done for it."""
-        self.has_ended = True
+        self.client.ended = True
         self.backlog.close()
         for exchange in self._requests:
             exchange.session_ended = True
@@ -411,7 +415,7 @@ class HttpSessions:
             note = await self._notes.session_note(_digest(session_id))
             if session_id in self._open:  # another request of it was quicker
                 return self._open[session_id]
-            if not note.ended:
+            if not (note.ended or _digest(session_id) in self._revoked):  # here, while that was read
                 logger.info("a session goes on here")
                 return self._go_on(session_id, owner, view, start, note)
             self._refusals.add("its session was ended")

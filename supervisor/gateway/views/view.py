@@ -270,7 +270,10 @@ async def protocol_of(supervisor: Supervisor, server: str) -> str:
 
 def status_of(supervisor: Supervisor, server: str) -> ServerStatus | None:
     """The status of a server; None if there is none of that name."""
-    return next((status for status in supervisor.status() if status.name == server), None)
+    try:
+        return supervisor.status_of(server)
+    except UnknownServer:
+        return None
 
 
 def _name_of(tool: object) -> str:

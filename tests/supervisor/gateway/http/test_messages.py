@@ -4,6 +4,7 @@ import json
 import time
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import trio
@@ -11,8 +12,9 @@ import trio.testing
 
 from mcp_nursery.actors.limits import MOST_VALUES
 from mcp_nursery.supervisor import MemoryStore, open_supervisor
-from mcp_nursery.supervisor.gateway import HttpLimits, gateway_callbacks, open_gateway, open_http
+from mcp_nursery.supervisor.gateway import HttpLimits, SessionKeys, gateway_callbacks, open_gateway, open_http
 from mcp_nursery.supervisor.gateway.auth.principal import Principal
+from mcp_nursery.supervisor.gateway.http import messages
 from mcp_nursery.supervisor.testing import Refusal, ScriptedServer
 
 from ....lab.gateway_clients import CAN, ENVELOPE, NEW, OLD, AskingServer
@@ -251,7 +253,7 @@ async def test_a_subscription_ends_with_its_session(autojump_clock, how):
         else:
             web.application.close()
         await trio.testing.wait_all_tasks_blocked()
-        assert (session.client.subscribed, session.client.ended, session.has_ended) == ({}, True, True)
+        assert (session.client.subscribed, session.has_ended) == ({}, True)
         assert web.application.clients().sessions == ()
         assert await web.status(PING, **headers) == 404
 
@@ -368,6 +370,59 @@ async def test_a_session_that_nobody_uses_ends(autojump_clock):
         for seconds, status in ((59, 200), (59, 200), (61, 404)):
             await trio.sleep(seconds)
             assert await web.status(PING, **session) == status
+
+
+class Counts(trio.abc.Instrument):
+    """A number after each step of a task."""
+
+    def __init__(self, count):
+        self._count = count
+        self.all = []
+
+    def after_task_step(self, task):
+        self.all.append(self._count())
+
+
+async def test_sessions_that_end_together_end_one_a_turn_and_log_levels_are_looked_at_once(autojump_clock, monkeypatch):
+    """For each, all servers would be looked at, and all sessions for each of these."""
+    async with served(idle=60, capabilities={"logging": {}}) as (_, web):
+        for level in ["error"] * 20 + ["warning"]:
+            session = await web.opened()
+            await web.say({"id": 2, "method": "logging/setLevel", "params": {"level": level}}, **session)
+        await trio.sleep(30)
+        assert await web.status(PING, **session) == 200
+        looked = []
+        news = web.gateway.news
+        monkeypatch.setattr(news, "_names", lambda names=news._names: looked.append(1) or names())
+        counts = Counts(lambda: len(web.application.clients().sessions))
+        trio.lowlevel.add_instrument(counts)
+        await trio.sleep(40)
+        trio.lowlevel.remove_instrument(counts)
+        assert (counts.all[0], counts.all[-1]) == (21, 1)
+        assert max(before - after for before, after in pairwise(counts.all)) == 1
+        assert 1 <= len(looked) <= 21
+
+
+@pytest.mark.parametrize("waits", ["hello", "check_request"])
+async def test_a_session_that_ends_while_it_begins_is_nobodys(waits, autojump_clock, monkeypatch):
+    """In the very step in which what it waits for is there."""
+    async with served(keys=SessionKeys([b"k" * 32])) as (_, web):
+        where = type(web.gateway.view("lab")) if waits == "hello" else messages
+        real, there = getattr(where, waits), trio.Event()
+
+        async def wait(*of):
+            await there.wait()
+            return await real(*of)
+
+        monkeypatch.setattr(where, waits, wait)
+        call = web.begin(HELLO)
+        await trio.testing.wait_all_tasks_blocked()
+        there.set()
+        web.application.end_clients(lambda _: True)
+        await call.ended.wait()
+        assert (call.status, call.last) == (401, None)
+        assert web.application.clients().sessions == ()
+        assert not web.gateway.news._sessions
 
 
 async def test_a_session_counts_from_its_welcome_to_its_end(autojump_clock):

@@ -14,6 +14,7 @@ from mcp_nursery.supervisor.gateway.http.session_ids import SessionStart, seal_s
 from mcp_nursery.supervisor.gateway.sealing import LONGEST_SEALED
 from mcp_nursery.supervisor.storage import store as store_module
 from mcp_nursery.supervisor.storage.store import StoreUnreadable
+from mcp_nursery.supervisor.storage.worker import StoreWorker
 
 from ....lab.gateway_clients import CAN, OLD
 from .test_messages import ANN, HELLO, LIST, PING, SLEEP, modern, served
@@ -114,6 +115,27 @@ async def test_a_client_that_may_use_something_else_begins_anew(autojump_clock):
         session = await first.opened()
         assert await changed.status(PING, **session) == 404
         assert await same.status(PING, **session) == 200
+
+
+async def test_a_session_that_is_ended_while_a_request_looks_for_its_note_does_not_go_on(autojump_clock, monkeypatch):
+    async with two() as (first, second):
+        session = await first.opened()
+        found, real = trio.Event(), StoreWorker.session_note
+
+        async def session_note(worker, of):
+            note = await real(worker, of)
+            await found.wait()
+            return note
+
+        monkeypatch.setattr(StoreWorker, "session_note", session_note)
+        late = second.begin(PING, **session)
+        await trio.testing.wait_all_tasks_blocked()
+        monkeypatch.undo()
+        assert await second.status(b"", **DELETED, **session) == 200
+        found.set()
+        await late.ended.wait()
+        assert late.status == 404
+        assert second.application.clients().sessions == ()
 
 
 async def test_two_requests_that_come_at_once_find_one_session(autojump_clock):
