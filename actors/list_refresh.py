@@ -102,11 +102,12 @@ class ListRefresh:
         if self._connection is None or (self._listing and now >= self._since + AWAITED_FOR):
             return False
         old = self._connection.old_lists(kinds)
-        due = {kind for kind, begun in old.items() if begun <= now - ASKED_EVERY and begun < since} - self._listing
+        due = {kind for kind, at in old.items() if at.begun <= now - ASKED_EVERY and at.known_from < since}
+        due -= self._listing
         wanted = (old.keys() & self._called) | due
         if wanted:
             self._asked.append(request)
-            self._want(wanted, due=max(old[kind] for kind in wanted) + ASKED_EVERY)
+            self._want(wanted, due=max(old[kind].begun for kind in wanted) + ASKED_EVERY)
         elif self._listing & old.keys():
             self._answers.append(request)
         else:

@@ -79,31 +79,13 @@ class _Pool:
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self.client = client
         self.under_way = 0
-        self._last_used = -math.inf
-
-    @property
-    def is_stale(self) -> bool:
-        """True if it was idle for so long that its connections are to be closed."""
-        return not self.under_way and self._is_unused
-
-    @property
-    def has_stale(self) -> bool:
-        """True if it may have idle connections that are to be closed beside those in use."""
-        return 0 < self.under_way < _POOL_SIZE and self._is_unused
-
-    @property
-    def _is_unused(self) -> bool:
-        return trio.current_time() - self._last_used > limits.CONNECTION_IDLE_LIMIT
-
-    def count_begin(self) -> None:
-        """A request begins."""
-        self.under_way += 1
-        self._last_used = trio.current_time()
+        self.idle_until = math.inf
+        """The time at which its idle connections are to be closed; infinite while there are none."""
 
     def count_end(self) -> None:
-        """A request is over."""
+        """A request is over, and its connection perhaps idle."""
         self.under_way -= 1
-        self._last_used = trio.current_time()
+        self.idle_until = trio.current_time() + limits.CONNECTION_IDLE_LIMIT
 
 
 class _PoolStream(httpx2.AsyncByteStream):
@@ -130,8 +112,8 @@ class HttpClient:
 
     Args:
         make: Makes what has the connections, with so many kept on which nothing is under way. The library closes those
-            that have been idle for too long at the next request only: they are closed here, all at once, while the
-            streams that last have connections of their own.
+            that have been idle for too long at the next request only: `close_idle` does so in time. The streams that
+            last have connections of their own.
         address: Where the server is.
     """
 
@@ -144,37 +126,41 @@ class HttpClient:
         self.address = address
         """The address of the server."""
 
-    async def close_idle(self) -> None:
-        """Close all connections but those of streams that last. No other request may be under way."""
-        idle, self._pools = self._pools, []
-        for pool in idle:
-            await _close(pool)
+    @property
+    def idle_until(self) -> float:
+        """The time at which idle connections are to be closed; infinite while there are none."""
+        return min((pool.idle_until for pool in self._pools), default=math.inf)
 
-    async def _close_stale(self) -> None:
-        """Close the pools that a burst has left behind. Those of the library close idle connections of their own only
-        when they have a request, and the first pool has it."""
-        stale = [pool for pool in self._pools[1:] if pool.is_stale]
-        for pool in stale:
+    async def close_idle(self) -> None:
+        """Close connections that have been idle for long enough."""
+        idle = [pool for pool in self._pools if pool.idle_until <= trio.current_time()]
+        for pool in idle:
+            pool.idle_until = math.inf
+        unused = [pool for pool in idle if not pool.under_way]
+        for pool in unused:
             self._pools.remove(pool)
-        for pool in stale:
-            await _close(pool)
+        for pool in idle:
+            await (_close(pool) if pool in unused else self._close_idle_in(pool))
+
+    async def _close_idle_in(self, pool: _Pool) -> None:
+        """Close idle connections of a pool beside those in use. The library does so when there is one more request:
+        this one is cancelled before it has a connection."""
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await pool.client.send(pool.client.build_request("GET", self.address.complete(self.address.url)), auth=None)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.close_idle()
-        if self._lasting is not None:
-            await _close(self._lasting)
+        pools, self._pools = self._pools, []
+        for pool in (*pools, *filter(None, [self._lasting])):
+            await _close(pool)
 
     def _pool(self, *, lasting: bool) -> _Pool:
-        """The pool for a request: the first one that has room, so that those behind it fall idle. One in which a long
-        request is all that goes on gets one now and then: only then the library closes its idle connections."""
+        """The pool for a request: the first one that has room, so that those behind it fall idle."""
         if lasting:
             if self._lasting is None:
                 self._lasting = _Pool(self._make(0))
             return self._lasting
-        for pool in self._pools:
-            if pool.has_stale:
-                return pool
         for pool in self._pools:
             if pool.under_way < _POOL_SIZE:
                 return pool
@@ -205,11 +191,10 @@ class HttpClient:
         extensions: dict[str, object] = {"trace": check_head}
         if on_refused is not None:
             extensions[ON_REFUSED] = on_refused
-        await self._close_stale()
         pool = self._pool(lasting=lasting)
         request = pool.client.build_request(method, url, headers=encoded, content=body, extensions=extensions)
         request.url = self.address.complete(request.url)  # not shown in logs; `build_request` would undo it
-        pool.count_begin()
+        pool.under_way += 1
         try:
             response = await pool.client.send(request, stream=True, follow_redirects=False)
         except BaseException:

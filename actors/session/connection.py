@@ -18,7 +18,7 @@ from ..reply import Codec, ReplySlot
 from .base import BAD_ANSWER, HandshakeFailed, NotValid
 from .changes import Changes, Updated
 from .handshake import WrongProtocol, check_protocol, negotiate
-from .lists import Lists
+from .lists import Fetched, Lists
 from .requests import PreparedRequest, PreparedTools, RelayedRequest, round_params
 from .session import ServerSession, open_session
 
@@ -153,7 +153,7 @@ class Connection:
         """The lists that are older than the server says they may get, and are not being fetched again."""
         return self._lists.expired()
 
-    def old_lists(self, kinds: Collection[ListKind]) -> Mapping[ListKind, float]:
+    def old_lists(self, kinds: Collection[ListKind]) -> Mapping[ListKind, Fetched]:
         """The lists among these that may have changed without a notification, and the times at which the last fetch of
         each began, on Trio's clock."""
         return self._lists.old(kinds)

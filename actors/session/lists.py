@@ -76,6 +76,16 @@ _LISTINGS: Final[Mapping[ListKind, _Listing]] = {
 }
 
 
+@frozen
+class Fetched:
+    """The times at which fetches of a list began, on Trio's clock."""
+
+    begun: float
+    """The last one."""
+    known_from: float
+    """The last one that was not in vain."""
+
+
 class Lists:
     """The definitions of one server, as they were listed last.
 
@@ -103,6 +113,8 @@ class Lists:
         """From when on what was listed may be old although nobody says so."""
         self._begun: dict[ListKind, float] = {}
         """The time at which each was listed last."""
+        self._known_from: dict[ListKind, float] = {}
+        """The same, but of the last time that it was not in vain."""
         self._digests: dict[ListKind, bytes] = {}
         """Of what each was made of."""
 
@@ -111,10 +123,11 @@ class Lists:
         now = trio.current_time()
         return [kind for kind, until in self._fresh_until.items() if until <= now]
 
-    def old(self, kinds: Collection[ListKind]) -> Mapping[ListKind, float]:
-        """The lists among these that may be old without a notification, and the times at which each was fetched."""
+    def old(self, kinds: Collection[ListKind]) -> Mapping[ListKind, Fetched]:
+        """The lists among these that may be old without a notification, and when each was fetched."""
         now = trio.current_time()
-        return {kind: self._begun[kind] for kind in kinds if self._old_from.get(kind, math.inf) <= now}
+        old = [kind for kind in kinds if self._old_from.get(kind, math.inf) <= now]
+        return {kind: Fetched(self._begun[kind], self._known_from[kind]) for kind in old}
 
     async def fetch(self, kind: ListKind, *, anew: bool = True) -> None:
         """Fetch every page of one list. If that fails, the list stays as it was. Unless it is `anew`, one that is as it
@@ -125,7 +138,7 @@ class Lists:
             NotValid: A page is none.
         """
         before, self._taken[kind] = self._taken[kind], (0, 0)
-        self._begun[kind] = trio.current_time()
+        begun = self._begun[kind] = trio.current_time()
         self._fresh_until[kind] = math.inf
         try:
             sieve, fresh_for = await self._every_page(kind)
@@ -133,6 +146,7 @@ class Lists:
             self._taken[kind] = before
             self._fresh_until[kind] = trio.current_time() + FRESH_FOR
             raise
+        self._known_from[kind] = begun
         self._note_age(kind, fresh_for)
         listed: dict[str, Any] = {
             "fresh_until": min(self._fresh_until.values()),

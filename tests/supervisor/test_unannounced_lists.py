@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import trio
 
+from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.supervisor import (
     Approval,
     Call,
@@ -95,6 +96,21 @@ async def test_a_list_that_was_fetched_since_it_was_asked_for_is_not_fetched_aga
         gain(quick)
         assert len(await supervisor.list_tools()) == 3
         assert fetched(quick) == [0, 5]
+
+
+async def test_a_fetch_in_vain_is_not_recent_enough_for_who_asked_before_it(autojump_clock):
+    server = quiet()
+    async with opened(server) as supervisor:
+        await trio.sleep(3)
+        server.declared = {"a": {"inputSchema": 3}}
+        await supervisor.list_tools()
+        server.declared = {}
+        gain(server)
+        await trio.sleep(2)
+        await supervisor.refresh_old(ListKind.TOOLS, since=2)
+        assert (fetched(server), len(supervisor.tools)) == ([0, 3, 5], 2)
+        await supervisor.refresh_old(ListKind.TOOLS, since=4)
+        assert fetched(server) == [0, 3, 5]
 
 
 async def test_a_client_of_the_gateway_waits_for_no_list_twice(autojump_clock):

@@ -36,6 +36,7 @@ its connection is lost, which decides all slots at once.
 
 import contextlib
 import logging
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
@@ -70,8 +71,11 @@ and each turn of the loop would go on with all of them."""
 MOST_CANCELLATIONS: Final = 16
 """Notifications of cancelled calls that are sent at once: each has a connection of its own, and a server that hangs
 answers none of them, while its callers give up one call after another."""
+MOST_CANCELLATIONS_WAITING: Final = 256
+"""Such notifications that wait until there is a place: as many as there are calls in flight at a server by default. Any
+more are not sent."""
 CANCELLATION_LIMIT: Final = 5.0
-"""Seconds for one of them."""
+"""Seconds for one of them, once it has a place."""
 CARRIER_CLOSED: Final = Loss("the connection was closed")
 _GIVEN_UP: Final = Evidence("the HTTP request was abandoned", Fault.BROKEN)
 
@@ -279,14 +283,11 @@ class Exchange:
 
 class _CancellationExchange(Exchange):
     """A notification that a call is cancelled, which a server can do without: it waits until there is a place for it,
-    and not for long."""
-
-    async def run(self) -> None:
-        self.scope.deadline = trio.current_time() + CANCELLATION_LIMIT
-        await super().run()
+    and does not last."""
 
     async def _converse(self) -> Evidence | None:
         async with self.carrier.cancellations:
+            self.scope.deadline = trio.current_time() + CANCELLATION_LIMIT
             return await super()._converse()
 
 
@@ -339,10 +340,6 @@ class HttpCarrier(Carrier):
         """The places of responses that are being sent."""
         self.cancellations: Final = trio.Semaphore(MOST_CANCELLATIONS)
         """The places of notifications of cancelled calls that are being sent."""
-        self._under_way: int = 0
-        """Requests that have a connection, or want one, but for streams that last."""
-        self._idle_from: float = 0.0
-        """The time at which the last of them ended."""
         self._closes_idle: bool = False
         """True if a task waits to close idle connections."""
         self._heard = trio.Event()
@@ -378,7 +375,6 @@ class HttpCarrier(Carrier):
             return
         if exchange.slot is not None:
             self._exchanges[exchange.slot] = exchange
-        self._under_way += not exchange.lasts
         if self._nursery is None:
             self._early.append(exchange)
         else:
@@ -388,25 +384,19 @@ class HttpCarrier(Carrier):
         """An exchange is over."""
         if exchange.slot is not None:
             self._exchanges.pop(exchange.slot, None)
-        if not exchange.lasts:
-            self._count_ended()
+        self.close_idle_in_time()
 
-    def _count_ended(self) -> None:
-        """A request is over. One task at a time waits for when the connections have been idle for long enough."""
-        self._under_way -= 1
-        self._idle_from = trio.current_time()
-        if not (self._under_way or self._closes_idle or self._nursery is None):
+    def close_idle_in_time(self) -> None:
+        """Have connections closed when they have been idle for long enough: one task at a time waits for that."""
+        if not (self._closes_idle or self._nursery is None):
             self._closes_idle = True
             self._nursery.start_soon(self._close_idle)
 
     async def _close_idle(self) -> None:
-        latest = 0.0
-        while not self._under_way and self._idle_from > latest:  # others were made meanwhile, and are over
-            latest = self._idle_from
-            await trio.sleep_until(latest + limits.CONNECTION_IDLE_LIMIT)
-        self._closes_idle = False
-        if not self._under_way:
+        while (idle_until := self.client.idle_until) < math.inf:
+            await trio.sleep_until(idle_until)
             await self.client.close_idle()
+        self._closes_idle = False
 
     def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
         """Close the exchanges of requests, and notify the server where closing does not cancel them."""
@@ -421,6 +411,8 @@ class HttpCarrier(Carrier):
             exchange.scope.cancel()
 
     def _notify_cancelled(self, slot: ReplySlot, reason: str) -> None:
+        if self.cancellations.statistics().tasks_waiting >= MOST_CANCELLATIONS_WAITING:
+            return
         params = {"requestId": slot.request_id, "reason": reason}
         self.begin(_CancellationExchange(self, Outgoing(codec.notification("notifications/cancelled", params))))
 

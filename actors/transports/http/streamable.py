@@ -366,15 +366,12 @@ class StreamableCarrier(HttpCarrier):
     def discard_session(self, session: str) -> None:
         """The server has opened a session that nobody uses."""
         if self._nursery is not None and not self._is_lost and _is_session(session):
-            self._under_way += 1
             self._nursery.start_soon(self._discard, session)
 
     async def _discard(self, session: str) -> None:
-        try:
-            with trio.move_on_after(limits.POST_LIMIT):
-                await self._delete(session)
-        finally:
-            self._count_ended()
+        with trio.move_on_after(limits.POST_LIMIT):
+            await self._delete(session)
+        self.close_idle_in_time()
 
     def resumption_evidence(self, evidence: Evidence) -> Evidence:
         """The evidence in a failed resumption: nothing about the request itself, if the conversation goes on."""

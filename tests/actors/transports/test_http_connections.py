@@ -272,6 +272,10 @@ async def test_a_stream_that_its_session_had_and_that_is_not_found_any_more(was_
                 assert isinstance(await outcome_of(connection, call()), Answered)
 
 
+def under_way(connection):
+    return sum(pool.under_way for pool in connection._carrier.client._pools)
+
+
 async def busy(peer, connection, count=3):
     """As many calls at once, each on a connection of its own, and all answered."""
     released, waiting, turn = trio.Event(), [], trio.Lock()
@@ -372,7 +376,7 @@ async def test_the_body_of_a_refusal_is_read_within_bounds_before_another_token_
 
 async def test_cancellations_are_few_at_once_and_do_not_last(monkeypatch):
     """Of a server that hangs, the host's sockets were used up by calls that their callers had given up."""
-    monkeypatch.setattr(exchange, "CANCELLATION_LIMIT", 3.0)
+    monkeypatch.setattr(exchange, "CANCELLATION_LIMIT", 1.5)
     async with connected(HANDSHAKE, backlog=200) as (peer, connection):
 
         async def hang(_asked):
@@ -392,9 +396,35 @@ async def test_cancellations_are_few_at_once_and_do_not_last(monkeypatch):
         await until(lambda: len(peer.heard("notifications/cancelled")) >= exchange.MOST_CANCELLATIONS)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert len(peer.heard("notifications/cancelled")) == exchange.MOST_CANCELLATIONS
-        await until(lambda: connection._carrier._under_way == 0)
+        await until(lambda: not under_way(connection))
         peer.on_call = peer.answer
         assert isinstance(await outcome_of(connection, call()), Answered)
+
+
+@pytest.mark.parametrize(("waiting", "told"), [(256, 48), (16, 32)])
+async def test_a_server_that_is_slow_is_told_of_all_cancelled_calls_that_may_wait(waiting, told, monkeypatch):
+    """Those that waited for a place had no time left when they had one."""
+    monkeypatch.setattr(exchange, "CANCELLATION_LIMIT", 1.5)
+    monkeypatch.setattr(exchange, "MOST_CANCELLATIONS_WAITING", waiting)
+    async with connected(HANDSHAKE, backlog=200) as (peer, connection):
+
+        async def hang(_asked):
+            await trio.sleep_forever()
+
+        async def take_cancellations_slowly(asked):
+            if asked.message.get("method") == "notifications/cancelled":
+                await trio.sleep(0.9)
+
+        peer.on_call, peer.on_other = hang, take_cancellations_slowly
+        calls = [call() for _ in range(3 * exchange.MOST_CANCELLATIONS)]
+        connection.submit(calls)
+        await until(lambda: len(peer.heard("tools/call")) == len(calls))
+        for each in calls:
+            each.slot.cancel()
+            connection.cancel(each.slot)
+            await trio.testing.wait_all_tasks_blocked()  # so that those before it have a place, or wait for one
+        await until(lambda: not under_way(connection))
+        assert len(peer.heard("notifications/cancelled")) == told
 
 
 @bodies
@@ -429,8 +459,10 @@ async def test_a_host_without_room_for_a_connection_fails_that_call_alone(era, e
 
 
 @bodies
-async def test_idle_connections_beside_a_long_call_are_closed_while_calls_go_on(era, monkeypatch):
-    monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.2)
+@pytest.mark.parametrize("calls_go_on", [False, True])
+async def test_idle_connections_beside_a_long_call_are_closed_by_time(era, calls_go_on, monkeypatch):
+    """Whether anything else is sent or not; one that is in use goes on being used."""
+    monkeypatch.setattr(limits, "CONNECTION_IDLE_LIMIT", 0.5)
     async with connected(era, backlog=200) as (peer, connection):
         held, release, last = [], trio.Event(), trio.Event()
 
@@ -442,16 +474,25 @@ async def test_idle_connections_beside_a_long_call_are_closed_while_calls_go_on(
             await peer.answer(asked)
 
         peer.on_call = hold
-        connection.submit([call() for _ in range(48)])
+        calls = [call() for _ in range(48)]
+        connection.submit(calls)
         await until(lambda: len(held) == 48)
         peer.on_call = peer.answer
         release.set()
-        await until(lambda: connection._carrier._under_way == 8)
+        await until(lambda: under_way(connection) == 8)
         with trio.fail_after(20):
-            while len(peer.streams) > 8 + 3:
-                assert isinstance(await outcome_of(connection, call()), Answered)
+            while len(peer.streams) > 8 + calls_go_on:
+                if calls_go_on:
+                    assert isinstance(await outcome_of(connection, call()), Answered)
                 await trio.testing.wait_all_tasks_blocked(0.005)
+        made, end = peer.connections, trio.current_time() + 2.5
+        while calls_go_on and trio.current_time() < end:
+            assert isinstance(await outcome_of(connection, call()), Answered)
+            await trio.testing.wait_all_tasks_blocked(0.005)
+        assert peer.connections <= made + 2  # and not one whenever others have been idle for so long
         last.set()
+        for each in calls:
+            assert isinstance(await each.slot.wait(), Answered)
 
 
 @anyhow
@@ -480,7 +521,7 @@ async def test_the_end_of_an_unused_session_that_is_not_answered_keeps_no_connec
         connection._carrier.discard_session("other")
         await until(lambda: any(asked.method == b"DELETE" for asked in peer.asked))
         await until(lambda: len(peer.streams) == 1)  # that of the server that hangs
-        assert connection._carrier._under_way == 0
+        await until(lambda: not under_way(connection))
 
 
 @bodies
