@@ -709,8 +709,9 @@ class Supervisor:
 
         Raises:
             UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
         """
-        self._servers.check_known(server)
+        self._servers.snapshot(server)
         return self._servers.projection.status_of(server)
 
     def events(self) -> AbstractAsyncContextManager[EventStream]:

@@ -3,8 +3,9 @@ server that misses some (`WWW-Authenticate`, RFC 6750 and RFC 9728)."""
 
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
 
 import httpx2
 import trio
@@ -127,13 +128,14 @@ class _DiscardedBody(httpx2.AsyncByteStream):
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size, pace = 0, Pace()
-        async for part in self._body:
-            size += len(part)
-            if size > limits.REFUSAL_LIMIT:
-                return
-            if pace.spent(len(part)):
-                await trio.lowlevel.checkpoint()
-            yield b""
+        async with aclosing(cast("AsyncGenerator[bytes, None]", aiter(self._body))) as parts:
+            async for part in parts:
+                size += len(part)
+                if size > limits.REFUSAL_LIMIT:
+                    return
+                if pace.spent(len(part)):
+                    await trio.lowlevel.checkpoint()
+                yield b""
 
     @override
     async def aclose(self) -> None:

@@ -9,6 +9,7 @@ import codecs
 import gc
 import re
 from collections.abc import Callable, Iterator
+from secrets import randbelow
 from typing import Any, Final, Self
 
 import orjson
@@ -259,7 +260,8 @@ def _is_plain(frame: bytes) -> Steps[bool]:
         return False
     escapes = sampled = 0
     for at in range(0, len(frame), _GLANCE):
-        sample = frame[at : at + _EXAMINED_BYTES]
+        begin = at + randbelow(_GLANCE - _EXAMINED_BYTES)  # no peer knows where
+        sample = frame[begin : begin + _EXAMINED_BYTES]
         escapes += sample.count(b"\\")
         sampled += len(sample)
     yield

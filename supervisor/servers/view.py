@@ -89,17 +89,9 @@ class ServerView(ABC):
             SupervisorClosed: The block was left.
         """
         self.check_open()
-        self.check_known(server)
-        return self.snapshots[server]
-
-    def check_known(self, server: str) -> None:
-        """Refuse a name that no server has.
-
-        Raises:
-            UnknownServer: No server of that name.
-        """
         if server not in self.snapshots:
             raise UnknownServer(server, near=near_names(server, self.snapshots))
+        return self.snapshots[server]
 
     def check_open(self) -> None:
         """Refuse after the end.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from attrs import frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
-from mcp_nursery.actors.errors import UnknownServer, UnknownTool
+from mcp_nursery.actors.errors import SupervisorClosed, UnknownServer, UnknownTool
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.pieces import Steps
@@ -269,10 +269,10 @@ async def protocol_of(supervisor: Supervisor, server: str) -> str:
 
 
 def status_of(supervisor: Supervisor, server: str) -> ServerStatus | None:
-    """The status of a server; None if there is none of that name."""
+    """The status of a server; None if there is none of that name, or none any more."""
     try:
         return supervisor.status_of(server)
-    except UnknownServer:
+    except (UnknownServer, SupervisorClosed):
         return None
 
 

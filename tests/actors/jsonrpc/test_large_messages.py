@@ -50,6 +50,28 @@ def test_what_is_read_is_what_the_small_ones_are_read_as(value, ascii_only, long
         assert read(text) == codec.message(ENVELOPE % text)["result"]["v"] == value
 
 
+MEBIBYTE = 1 << 20
+SAMPLE = 64 << 10
+
+
+@pytest.mark.parametrize(
+    ("unlike", "is_plain"),
+    [(rb"\n", False), (rb"\"", False), (b"aa", True)],
+    ids=["escapes of line ends", "escaped quotes", "plain"],
+)
+def test_no_peer_can_choose_the_parser_that_is_slow_with_escapes(unlike, is_plain, monkeypatch):
+    """By a text that is without any at the beginning of each piece that is looked at."""
+    used = []
+    monkeypatch.setattr(
+        large_messages, "_lenient", lambda frame, real=large_messages._lenient: used.append(1) or real(frame)
+    )
+    begin = ENVELOPE.index(b"%")
+    text = b"a" * (2 * SAMPLE - begin) + unlike * ((MEBIBYTE - 2 * SAMPLE) // 2)
+    pieces = [text, *[b"a" * 2 * SAMPLE + unlike * ((MEBIBYTE - 2 * SAMPLE) // 2)] * 7]
+    assert len(read(b'"%s"' % b"".join(pieces))) > 4 * MEBIBYTE
+    assert bool(used) is is_plain
+
+
 @pytest.mark.parametrize(
     ("value", "read_as"),
     [
