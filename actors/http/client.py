@@ -139,8 +139,11 @@ class HttpClient:
         unused = [pool for pool in idle if not pool.under_way]
         for pool in unused:
             self._pools.remove(pool)
+        for pool in unused:
+            await _close(pool)
         for pool in idle:
-            await (_close(pool) if pool in unused else self._close_idle_in(pool))
+            if pool not in unused:
+                await self._close_idle_in(pool)
 
     async def _close_idle_in(self, pool: _Pool) -> None:
         """Close idle connections of a pool beside those in use. The library does so when there is one more request:

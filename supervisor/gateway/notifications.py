@@ -82,7 +82,7 @@ class ClientNotifications:
         self._sessions.discard(session)
         self.instances.end(lambda whose: whose is session)
         if session.level is not None:
-            self._review_levels(session.server)
+            self._review_levels_soon(session.server)
 
     # -- log levels -----------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class ClientNotifications:
             NurseryError: The server refuses the level.
         """
         session.level = wanted
-        self._review_levels(session.server)
+        self._review_levels_soon(session.server)
         if session.server is not None:
             for level in self.instances.levels(session.server, session):
                 await level.send()
@@ -113,23 +113,25 @@ class ClientNotifications:
         )
         return min(wanted, key=LEVELS.index, default=None)
 
-    def _review_levels(self, server: str | None) -> None:
-        """Have the level of this server, or of all, set soon, if any client has asked for one: a thousand sessions that
-        end at once are reviewed once."""
+    def _review_level(self, server: str) -> None:
+        """Set the level of this server, if any client has asked for one."""
+        if any(session.level for session in self._sessions):
+            for level in self.instances.levels(server):
+                level.review(self._nursery)
+
+    def _review_levels_soon(self, server: str | None) -> None:
+        """Review this server, or all, in a moment: once for a thousand sessions that end together."""
         self._stale_levels.add(server)
         self._levels_stale.set()
 
-    async def _set_levels(self) -> None:
+    async def _review_levels(self) -> None:
         while True:
             await self._levels_stale.wait()
-            await trio.lowlevel.checkpoint()
+            await trio.sleep(BURST)
             stale, self._stale_levels, self._levels_stale = self._stale_levels, set[str | None](), trio.Event()
-            names = self._names()
-            for name in names if None in stale else names.intersection(stale):
-                if any(session.level for session in self._sessions):
-                    for level in self.instances.levels(name):
-                        level.review(self._nursery)
-                    await trio.lowlevel.checkpoint()
+            for name in self._names() if None in stale else self._names().intersection(stale):
+                self._review_level(name)
+                await trio.lowlevel.checkpoint()
 
     # -- resources ------------------------------------------------------------------------------------------------
 
@@ -244,7 +246,7 @@ class ClientNotifications:
         """Notify clients of lists that change, once for a burst."""
         async with trio.open_nursery() as nursery, self._supervisor.events() as events:
             nursery.start_soon(self._notify_changes)
-            nursery.start_soon(self._set_levels)
+            nursery.start_soon(self._review_levels)
             await nursery.start(self._forward_notices)
             task_status.started()
             async for event in events:
@@ -254,14 +256,14 @@ class ClientNotifications:
                     case StateChanged():
                         if event.new in SHUT:
                             self.instances.review()
-                        self._review_levels(event.server)
+                        self._review_level(event.server)
                     case ServerRemoved():
                         self.instances.review(removed=[event.server])
                     case Reloaded():
                         self.instances.review(event.changed)
                     case Lagged():  # nobody knows which
                         self.instances.review()
-                        self._review_levels(None)
+                        self._review_levels_soon(None)
                         for change in _CHANGES.values():
                             for status in self._supervisor.status():
                                 self._record(change, status.name, trio.current_time())

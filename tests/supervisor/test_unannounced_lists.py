@@ -109,6 +109,7 @@ async def test_a_fetch_in_vain_is_not_recent_enough_for_who_asked_before_it(auto
         await trio.sleep(2)
         await supervisor.refresh_old(ListKind.TOOLS, since=2)
         assert (fetched(server), len(supervisor.tools)) == ([0, 3, 5], 2)
+        await trio.sleep(2)
         await supervisor.refresh_old(ListKind.TOOLS, since=4)
         assert fetched(server) == [0, 3, 5]
 

@@ -71,9 +71,9 @@ and each turn of the loop would go on with all of them."""
 MOST_CANCELLATIONS: Final = 16
 """Notifications of cancelled calls that are sent at once: each has a connection of its own, and a server that hangs
 answers none of them, while its callers give up one call after another."""
-MOST_CANCELLATIONS_WAITING: Final = 256
-"""Such notifications that wait until there is a place: as many as there are calls in flight at a server by default. Any
-more are not sent."""
+MOST_CANCELLATIONS_KEPT: Final = 256
+"""Such notifications that are sent or wait for their place: as many as there are calls in flight at a server by
+default. Any more are not sent."""
 CANCELLATION_LIMIT: Final = 5.0
 """Seconds for one of them, once it has a place."""
 CARRIER_CLOSED: Final = Loss("the connection was closed")
@@ -340,6 +340,8 @@ class HttpCarrier(Carrier):
         """The places of responses that are being sent."""
         self.cancellations: Final = trio.Semaphore(MOST_CANCELLATIONS)
         """The places of notifications of cancelled calls that are being sent."""
+        self._cancelled: int = 0
+        """Notifications that are being sent, or wait for such a place."""
         self._closes_idle: bool = False
         """True if a task waits to close idle connections."""
         self._heard = trio.Event()
@@ -384,6 +386,7 @@ class HttpCarrier(Carrier):
         """An exchange is over."""
         if exchange.slot is not None:
             self._exchanges.pop(exchange.slot, None)
+        self._cancelled -= isinstance(exchange, _CancellationExchange)
         self.close_idle_in_time()
 
     def close_idle_in_time(self) -> None:
@@ -411,8 +414,9 @@ class HttpCarrier(Carrier):
             exchange.scope.cancel()
 
     def _notify_cancelled(self, slot: ReplySlot, reason: str) -> None:
-        if self.cancellations.statistics().tasks_waiting >= MOST_CANCELLATIONS_WAITING:
+        if self._cancelled == MOST_CANCELLATIONS_KEPT or self._is_lost:
             return
+        self._cancelled += 1
         params = {"requestId": slot.request_id, "reason": reason}
         self.begin(_CancellationExchange(self, Outgoing(codec.notification("notifications/cancelled", params))))
 
