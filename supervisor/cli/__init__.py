@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             from .init_process import run_in_child
 
             run_in_child()
-        gc.disable()  # no module that is loaded is garbage: see `runtime.collect_later`
+        gc.disable()  # modules that are being loaded are no garbage: see `runtime.collect_later`
         argv = sys.argv[1:]
         if argv[:1] == ["serve"]:
             _end_at_sigterm()
@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _end_at_sigterm() -> None:
-    """Let SIGTERM end this process normally before and after the command listens for it: nothing has been started yet,
-    or everything has ended."""
+    """Let SIGTERM end this process normally before and after the command handles it: at those times nothing has been
+    started yet, or everything has ended."""
     import os
     import signal
 

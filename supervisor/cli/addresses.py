@@ -6,10 +6,10 @@ from mcp_nursery.actors.errors import ConfigError
 
 
 def host_and_port(address: str, option: str) -> tuple[str, int]:
-    """Read `HOST:PORT`; an IPv6 address may stand in brackets.
+    """Read `HOST:PORT`; an IPv6 address may be in brackets.
 
     Raises:
-        ConfigError: It is something else. The option is named.
+        ConfigError: The address has another form. The error names the option.
     """
     host, colon, port = address.rpartition(":")
     host = host.strip("[]")

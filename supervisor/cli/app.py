@@ -1,5 +1,5 @@
 """The entry of the command line: from its arguments to an exit code. Loads click only; a command is built when it is
-run or explained."""
+run or its help is shown."""
 
 import io
 import os
@@ -28,12 +28,12 @@ class Commands(click.Group):
         self._table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return their names, in the order of the help."""
+        """Return the names of the commands, in the order of the help."""
         del ctx
         return list(self._table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Build one of them."""
+        """Build one of the commands."""
         del ctx
         match self._table.get(cmd_name):
             case None:
@@ -44,7 +44,7 @@ class Commands(click.Group):
                 return Commands(name=cmd_name, table=table, help=about, callback=click.pass_context(_help_alone))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the first sentence about each, and build none."""
+        """Write the first sentence about each command, without building any."""
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, _first_sentence(command)) for name, command in self._table.items()])

@@ -1,8 +1,8 @@
 """The name of a server that is given by its command alone: that of the program that runs, not of its launcher. Pure.
 
 A name is shown, logged and sent to clients, and a command line may hold secrets: a name is made of a package, a module,
-an image or a path, and of nothing that could be an option's value. So are options of launchers known here. One that is
-not known ends the reading: the word after it may be its value, and that a secret.
+an image or a path, and of nothing that could be an option's value. So the options of launchers have to be known here.
+An unknown option ends the reading: the word after it may be its value, and a secret.
 """
 
 import os
@@ -38,7 +38,7 @@ _ADDRESS = re.compile(r"(git\+)?[a-z]+://|git@")
 
 
 def name_of_command(command: Sequence[str], folder: str) -> str:
-    """Make a name of `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`, of 64 characters at most.
+    """Make a name from a command: `A-Z`, `a-z`, `0-9`, `.`, `_` and `-`, 64 characters at most.
 
     Args:
         command: The program, and its arguments.
@@ -82,7 +82,7 @@ def _is_path(word: str) -> bool:
 
 
 def _path(path: str, folder: str) -> str | None:
-    """The name of a file, or of its folder if the file's is too general."""
+    """The name of a file, or of its folder if the name of the file is too general."""
     if _ADDRESS.match(path):
         return _address(path)
     *folders, file = os.path.normpath(os.path.join(folder, path)).split("/")
@@ -134,12 +134,12 @@ class LauncherOptions:
     alone: frozenset[str] = field(converter=words)
     """Options without a value."""
     valued: frozenset[str] = field(converter=words)
-    """The options whose value follows, or is joined to them."""
+    """Options whose value follows, or is joined to them."""
     last: frozenset[str] = field(converter=words)
-    """The options that name the program to start: its arguments begin after their value."""
+    """Options that name the program to start: after their value its arguments begin."""
 
     def read(self, arguments: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]] | None:
-        """Read the options that have a value, and the words after all options; None if an option is not known."""
+        """Read the options with a value, and the words after all options; None if an option is not known."""
         given: dict[str, str] = {}
         rest = list(arguments)
         while rest and rest[0].startswith("-") and rest[0] != "-":
@@ -259,7 +259,8 @@ _Launcher = Callable[[Sequence[str], str], str | None]
 
 
 def _read(options: LauncherOptions, arguments: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
-    """The options with a value, and the words after all options: at least one, which is empty if they are unclear."""
+    """The options with a value, and the words after all options: at least one, which is empty if the words are
+    unclear."""
     given, rest = options.read(arguments) or ({}, ())
     return given, rest or ("",)
 
@@ -349,7 +350,7 @@ def _deno(arguments: Sequence[str], folder: str) -> str | None:
 
 
 def _docker(arguments: Sequence[str], folder: str) -> str | None:
-    """The name of the image; of a running container, its own."""
+    """The name of the image; for `exec`, of the running container."""
     del folder
     _, rest = _read(DOCKER, arguments)
     verb, *more = rest[1:] if rest[0] == "container" else rest
@@ -370,7 +371,7 @@ def _java(arguments: Sequence[str], folder: str) -> str | None:
 
 
 def _cmd(arguments: Sequence[str], folder: str) -> str | None:
-    """The name of a command of Windows' shell, with which hosts there start servers."""
+    """The name of a command for the shell of Windows, with which hosts start servers there."""
     return _name(arguments[1:], folder) if [word.lower() for word in arguments[:1]] == ["/c"] else None
 
 

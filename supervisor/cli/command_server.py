@@ -28,17 +28,17 @@ class CommandServer:
     cwd: str | None = None
     """The working directory."""
     env: Sequence[str] = ()
-    """Variables, as `NAME=VALUE`, over those of the host."""
+    """Variables, as `NAME=VALUE`, which take precedence over those of the host."""
     restart: str | None = None
     restart_delays: str | None = None
-    """Seconds, with commas."""
+    """The delays of restarts: seconds, with commas between them."""
     stable_after_seconds: float | None = None
     connect_seconds: float | None = None
     idle_seconds: float | None = None
     revive: str | None = None
-    """The ends of a failure: `never`, `on_call`, seconds, or the last two with a comma."""
+    """The ends of a failure: `never`, `on_call`, seconds, or the last two with a comma between them."""
     liveness: str | None = None
-    """Seconds of silence before a probe, and perhaps, after a comma, those for its answer."""
+    """Seconds of silence before a probe, and, optionally after a comma, seconds for its answer."""
     protocol: str | None = None
 
     @property
@@ -50,7 +50,7 @@ class CommandServer:
         )
 
     def spec(self, command: Sequence[str], *, call_seconds: float | None) -> ServerSpec:
-        """Make the server. It inherits the environment, which its host chose for it.
+        """Make the spec of the server. The server inherits the environment, which its host chose for it.
 
         Raises:
             ConfigError: An option has a value that cannot work.

@@ -1,6 +1,6 @@
 """Every command of the command line: its help, its options, and the function that does its work.
 
-A command is built when it is run or explained; until then this is a table.
+A command is built when it is run or its help is shown; until then this is a table.
 """
 
 import re
@@ -33,9 +33,9 @@ _STATE: Final = option(
     envvar="MCP_NURSERY_STATE",  # all users can read the arguments of a process
 )
 _OUTPUT: Final = (_JSON, _VERBOSE)
-"""The options for what a command prints."""
+"""The options for the output of a command."""
 _SERVERS: Final = (_CONFIG, _NO_PROJECT, _TRUST, _STATE, *_OUTPUT)
-"""The options for which servers a command is about, what is known of them, and what it prints."""
+"""The options for the servers of a command, their state, and the output."""
 
 _NAME: Final = argument("NAME", "The name of the server.")
 _HOST: Final = option(
@@ -76,7 +76,7 @@ _ENTRY: Final = (
     option("--liveness SECONDS[,SECONDS]", "Probe the server after so long a silence, with this time limit."),
     option("--protocol VERSION", "The protocol to speak with it: auto, handshake, handshake-first, or a version."),
 )
-"""The fields of `CommandServer`: the entry that a file would have for the one server."""
+"""The fields of `CommandServer`: those of the entry that a file would have for the one server."""
 
 _OVER_HTTP: Final = (
     option("--token-file FILE", "The tokens of clients: see `token add`.", type=FILE),
@@ -378,4 +378,4 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
     "token": ("Manage the tokens of clients of `serve --http`.", _TOKEN),
     "key": ("Make keys by which replicas of `serve --http` go on with each other's sessions.", _KEY),
 }
-"""The commands in the order of the help; a group of commands has a line about itself, and a table of its own."""
+"""The commands, in the order of the help; a group of commands has a line of help and a table of its own."""

@@ -1,4 +1,4 @@
-"""Completion in shells: the scripts of click, and the file in which each shell looks for its own."""
+"""Completion in shells: the scripts of click, and the file in which each shell looks for its script."""
 
 import os
 from pathlib import Path

@@ -26,13 +26,13 @@ from .runtime import Options, run_async
 
 
 def can_ask() -> bool:
-    """True if a person sits at a terminal."""
+    """True if there is a person at a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 async def says_yes(question: str) -> bool:
     """Ask the person at the terminal."""
-    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # nobody agrees to what was not shown yet
+    termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)  # earlier input is no answer to this question
     sys.stderr.write(question)
     sys.stderr.flush()
     # Not input() in a thread: an abandoned one would still hold standard input when the interpreter ends.
@@ -91,7 +91,7 @@ def _entries(requests: Sequence[TrustRequest], open_ones: Sequence[TrustRequest]
 
 
 def _ask(requests: Sequence[TrustRequest], shown: str) -> None:
-    """Ask, and show the entries with the question: standard output may go to a file."""
+    """Ask for trust, and show the entries with the question: standard output may go to a file."""
     servers = ", ".join(request.server for request in requests)
     if not can_ask():
         raise NotApproved(servers, None, "there is no terminal to ask on; --yes trusts every entry")
@@ -104,14 +104,14 @@ def _ask(requests: Sequence[TrustRequest], shown: str) -> None:
 
 
 def _lines(request: TrustRequest) -> list[str]:
-    """All of an entry, to the letter, nothing left out or resolved; indented, so that no key of it speaks for us."""
+    """The whole entry, literally, with nothing left out or resolved; indented, so that no key looks like our words."""
     head = [f"server: {request.server}", f"file: {request.file}", f"it: {', '.join(request.reasons)}"]
     entry = [f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in request.entry.items()]
     return [visible(line) for line in (*head, *entry, *map(_read, request.files))]
 
 
 def _read(file: FileRead) -> str:
-    """The part of a file that belongs to the entry: the names, since values are secrets."""
+    """The part of a file that belongs to the entry: the names of its variables, since values are secrets."""
     if file.problem is not None:
         return f"reads: {file.path}: {file.problem}"
     return f"reads: {file.path}, which sets {', '.join(file.variables) or 'nothing'}"

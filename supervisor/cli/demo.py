@@ -38,7 +38,7 @@ LOCAL, STEADY, FRAGILE = "local", "steady", "fragile"
 
 
 class DemoFailed(NurseryError):
-    """A step of the demo failed."""
+    """The failure of a step of the demo."""
 
 
 @frozen
@@ -101,7 +101,7 @@ async def _play(story: Story, *, live: bool) -> Sequence[ServerStatus]:
 
 
 def _specs() -> list[ServerSpec]:
-    # -P: nothing in the working directory may stand in for the module.
+    # -P: nothing in the working directory may replace the module.
     command = ("-P", "-m", "mcp_nursery.supervisor.cli.demo_server")
     return [
         ServerSpec(LOCAL, InProcessTransport(_local_server())),

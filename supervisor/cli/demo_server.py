@@ -49,7 +49,7 @@ class DemoTool(NamedTuple):
         }
 
     def problem_with(self, arguments: Arguments) -> str | None:
-        """Describe the fault of arguments of which one is missing, perhaps misspelt; None if there is none."""
+        """Describe the fault of arguments if one is missing, perhaps misspelt; None if none is missing."""
         missing = [f"the argument {name!r} is missing" for name in self.properties if name not in arguments]
         unknown = [f"there is no argument {name!r}" for name in arguments if name not in self.properties]
         return "; ".join([*missing, *unknown]) if missing else None
@@ -83,7 +83,7 @@ class DemoServer:
         self._tools = tools
 
     def reply(self, line: str) -> dict[str, Any] | None:
-        """Answer one line; None to a notification."""
+        """Answer one line; None if it is a notification."""
         try:
             message: Any = json.loads(line)
         except ValueError:

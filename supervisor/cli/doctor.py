@@ -1,7 +1,7 @@
 """`mcp-nursery doctor`: one report about this machine, its files and its servers, to be pasted into a bug report.
 
-Strangers read it: of an entry it has the program and the names of variables, and neither arguments, values
-nor the path of a URL. Messages, which may quote an entry, have the names of its fields instead of their texts.
+Strangers read it: of an entry it shows the program and the names of variables, and neither arguments, values nor the
+path of a URL. Messages, which may quote an entry, have the names of its fields in place of their texts.
 """
 
 import os
@@ -55,7 +55,7 @@ _LIMITS: Final = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RL
 _NOT_SHOWN: Final = "(not shown)"
 _HOST: Final = re.compile(r"[a-z0-9.:-]+")
 _PLACES: Final = re.compile(r"(?:OLD)?PWD|VIRTUAL_ENV|XDG_\w+")
-"""Variables of the environment that say where files are, as the report does."""
+"""Variables of the environment that name places of files, as the report itself does."""
 _STDERR_LINES: Final = 10
 """Lines of a server's standard error that are shown."""
 
@@ -118,7 +118,7 @@ def _versions() -> Document:
 
 
 def _ports() -> Document:
-    """The addresses of this machine, and whether a port can be had there, as `serve --http` and logins need one."""
+    """The addresses of this machine, and whether a port can be bound there, as `serve --http` and logins need one."""
     found: Document = {}
     for address in ("127.0.0.1", "::1"):
         try:
@@ -130,7 +130,7 @@ def _ports() -> Document:
 
 
 def _paths(options: Options) -> Iterator[tuple[str, Path]]:
-    """The places of what outlasts a run. Consent, pins and tokens stand in the state, which may be no file."""
+    """The places of all that outlasts a run. Consent, pins and tokens are in the state, which may be no file."""
     yield "own servers", own_file()
     store = store_named(options.state)
     try:
@@ -152,7 +152,7 @@ def _path(what: str, path: Path) -> Document:
 
 
 def _running() -> list[str] | None:
-    """The hosts that listen on a control socket; None if the folder is not to be trusted."""
+    """The hosts that listen on a control socket; None if the folder cannot be trusted."""
     try:
         return names_of_hosts()
     except OSError:
@@ -160,7 +160,7 @@ def _running() -> list[str] | None:
 
 
 def _limit(which: int) -> list[int | None]:
-    """The soft and the hard limit; None where there is none."""
+    """The soft and the hard limit; None if there is none."""
     return [None if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(which)]
 
 
@@ -171,11 +171,11 @@ _Read: TypeAlias = tuple[EntryOrigin, File | None, Sequence[str]]
 
 
 def _files(options: Options) -> list[_Read]:
-    """Each file that is named, or that is found for any host, by itself, with its errors."""
+    """Each file that is named, or is found for any host, read by itself, with its errors."""
     origins = [EntryOrigin(str(file)) for file in options.config]
     if not origins:
         origins = user_files(hosts=True)
-        with suppress(ConfigError):  # the folder is gone, which the configuration says as well
+        with suppress(ConfigError):  # the folder is gone, which the configuration reports as well
             origins += project_files(absolute(os.curdir)) if options.project else ()
     found: list[_Read] = []
     for origin in origins:
@@ -212,8 +212,8 @@ def _entry(spec: ServerSpec, *, trusted: bool) -> Document:
 
 
 def _program(transport: Any) -> str | None:
-    """The program, the image or the machine: an argument, or the path of a URL, may be a secret by itself. So may what
-    stands in the place of a program and is none."""
+    """The program, the image or the machine alone: an argument, or the path of a URL, may be a secret. So may a text
+    that is in the place of a program and is none."""
     text: str = getattr(transport, "command", None) or getattr(transport, "image", None) or ""
     if text:
         whole_or_first = (text, text.split(maxsplit=1)[0])
@@ -223,7 +223,7 @@ def _program(transport: Any) -> str | None:
         host = urlsplit(url).hostname
     except ValueError:
         return None
-    # Of a URL with a variable in its place, or a password that is not written as one, something else looks like it.
+    # In a URL with a variable in it, or with a password in the wrong form, something else looks like the machine.
     is_host = host is not None and _HOST.fullmatch(host) and "@" not in url.partition("://")[2].partition("/")[2]
     return host if is_host or host is None else _NOT_SHOWN
 
@@ -236,7 +236,7 @@ def _if_plain(text: str) -> str:
 
 
 def _written(files: Iterable[File], spec: ServerSpec, *, trusted: bool) -> Iterator[Mapping[str, Any]]:
-    """All that stands in the entries of a server, and in what else is given to it: a file of variables, the whole
+    """The content of the entries of a server, and of all else that it is given: a file of variables, the whole
     environment."""
     for entry in (entry for file in files for name, entry in file.entries if name == spec.name):
         yield {**entry.spec.extra, **entry.own}
@@ -244,12 +244,12 @@ def _written(files: Iterable[File], spec: ServerSpec, *, trusted: bool) -> Itera
             yield {"env": host_environment()}
     path = spec.transport.env_file_path() if isinstance(spec.transport, DeferredTransport) else None
     if path is not None and trusted:
-        with suppress(EnvFileError):  # an error of the entry, which has been said
+        with suppress(EnvFileError):  # an error of the entry, which has been reported
             yield {"env": read_env_file(path).variables}
 
 
 def _leave_out(entry: Document, texts: EntryTexts) -> None:
-    """Have the messages about a server say the names of fields in the place of what stands in them."""
+    """Replace the texts of fields in the messages about a server by the names of the fields."""
     for document in (entry, entry["start"] or {}):
         for name in {"error", "blocked", "stderr"} & document.keys():
             said: str | list[str] | None = document[name]
@@ -257,7 +257,7 @@ def _leave_out(entry: Document, texts: EntryTexts) -> None:
 
 
 def _redactor(specs: Iterable[ServerSpec]) -> Redactor:
-    """The redactor that knows the secrets of these entries and of the environment, which variables may stand for."""
+    """The redactor that knows the secrets of these entries and of the environment, to which variables may refer."""
     environ = {
         name: value for name, value in os.environ.items() if name not in INHERITED and not _PLACES.fullmatch(name)
     }
@@ -270,12 +270,12 @@ def _redactor(specs: Iterable[ServerSpec]) -> Redactor:
 # -- a start ----------------------------------------------------------------------------------------------------------
 
 _Started: TypeAlias = tuple[ServerStatus, float | None, Sequence[str]]
-"""The status of a server when it had settled, the seconds until then, and what it wrote first to standard error."""
+"""The status of a server when it had settled, the seconds until then, and its first lines on standard error."""
 
 
 async def _start(options: Options, config: Config, timeout: float | None) -> Mapping[str, _Started]:
-    """The starts of the servers, also of those that wait for a first call. None of those that are blocked is started;
-    without a time limit none at all."""
+    """The starts of the servers, including those that wait for a first call. Blocked servers are not started; without a
+    time limit, none are."""
     if timeout is None or not config.servers:
         await trio.lowlevel.checkpoint()
         return {}
@@ -336,7 +336,7 @@ def _line(text: str) -> str:
 
 
 def _lines(value: Any, indent: str = "") -> Iterator[str]:
-    """The document as lines: `name: value`, and what is within it further to the right."""
+    """The document as lines: `name: value`, with inner documents indented."""
     pairs: Iterable[tuple[str, Any]] = (
         cast("Document", value).items() if isinstance(value, dict) else (("-", each) for each in value)
     )

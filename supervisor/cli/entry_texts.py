@@ -1,8 +1,8 @@
 """The texts of entries, which a report for strangers leaves out of all messages. Pure.
 
-A redactor leaves plain words where they stand, so that errors can be read: in a report any text of an entry may be the
-secret, a password that is a word, a number of four digits. So each of them is replaced by the name of its field, as a
-whole and in its parts: `[env.API_KEY]`. Errors still say which field they are about.
+A redactor leaves plain words in place, so that errors can be read. In a report, however, any text of an entry may be
+the secret: a password that is a word, or a number of four digits. So each text is replaced by the name of its field, as
+a whole and in its parts: `[env.API_KEY]`. Errors still show which field they are about.
 """
 
 import re
@@ -23,12 +23,12 @@ from mcp_nursery.supervisor.stderr import LONGEST_LINE
 from .output import safe_text
 
 SHORTEST: Final = 3
-"""Characters of a text that is looked for: fewer stand everywhere, and keep no secret."""
+"""Characters of a text that is searched for, at least: shorter ones occur everywhere, and keep no secret."""
 _ALONE: Final = 6
-"""Characters from which on it is looked for within words, too."""
+"""Characters of a text that is searched for within words, too, at least."""
 
 _FIELDS: Final = ("command", "image", "args", "cwd", "url", "env", "envFile", "headers", "headersHelper", "auth")
-"""The fields of an entry with texts that only its server is meant to see. So are those that nobody knows."""
+"""The fields of an entry with texts that only its server is meant to see. Unknown fields count as such, too."""
 
 _ORDINARY: Final = re.compile(
     r"all|any|auto|cli|cmd|critical|debug|default|dev|development|docker|error|exec|false|file|html|https?|info|json|"
@@ -37,18 +37,18 @@ _ORDINARY: Final = re.compile(
     r"--[a-z]+(?:-[a-z]+)*|\d{1,3}",
     re.IGNORECASE,
 )
-"""Words that messages need, and that give nobody away, names of options, and small numbers. Under the name of a secret
+"""Words that messages need and that identify nobody, names of options, and small numbers. Under the name of a secret
 they are left out, too."""
 
 _BETWEEN: Final = re.compile(r"[\s=;,&?@#|!<>(){}\[\]\"'`]+|:(?!//)|://")
 """The characters between the parts of a text, which a program may print by themselves."""
 _CUT: Final = re.compile(r"\S+…$")
-"""The end of a message that was too long: half of a text is not found."""
+"""The end of a message that was cut: half of a text would not be found."""
 
 
 @define
 class EntryTexts:
-    """The texts of some entries, by which they are left out of messages."""
+    """The texts of some entries, which are left out of messages."""
 
     _hidden: "_Index" = field(repr=False)
     _shown: "_Index" = field(repr=False)
@@ -61,9 +61,9 @@ class EntryTexts:
         """The texts of these entries.
 
         Args:
-            entries: Each in our words, unresolved. A field of another name is left out, too.
-            environ: The environment, for which variables in them may stand.
-            shown: Texts that are not left out where they stand whole, as names of servers and files.
+            entries: The entries in our words, unresolved. Fields of unknown names are left out, too.
+            environ: The environment, in which variables in them are looked up.
+            shown: Texts that are not left out where they occur whole, such as names of servers and files.
         """
         public = dict.fromkeys(shown, "")
         names: dict[str, str] = {}
@@ -77,7 +77,7 @@ class EntryTexts:
         return cls(_Index.of(names), _Index.of(public), Redactor.of(secrets - public.keys()))
 
     def leave_out(self, text: str) -> str:
-        """The message with the names of fields in the place of their texts."""
+        """The message with the names of fields in place of their texts."""
         text = safe_text(text)
         if len(text) >= LONGEST_LINE:
             text = f"{text[:LONGEST_LINE]}…"
@@ -108,7 +108,7 @@ class _Index:
         return cls(found)
 
     def found_in(self, text: str) -> Iterator[tuple[int, int, str]]:
-        """The longest text at each place: where it begins and ends, and what it stands for. They may overlap."""
+        """The longest text at each place: its beginning, its end, and the field that it is of. They may overlap."""
         for start in range(len(text) - SHORTEST + 1):
             for each, place in self._by_beginning.get(text[start : start + SHORTEST], ()):
                 end = start + len(each)
@@ -122,7 +122,7 @@ def _is_alone(text: str, start: int, end: int) -> bool:
 
 
 def _texts(entry: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Each text of an entry, and what variables in it stand for: its place, the name that it goes by, and itself."""
+    """Each text of an entry, and each value of a variable in one: its place, the name that it has, and the text."""
     env = entry.get("env")
     own: Mapping[str, object] = cast("Mapping[str, object]", env) if isinstance(env, Mapping) else {}
 
@@ -146,7 +146,7 @@ def _texts(entry: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[tup
 
 
 def _around_variables(text: str) -> str:
-    """The text without its variables, a line for what stands before and behind each: messages name them."""
+    """The text without its variables, with a line for each part between them: messages name variables."""
     try:
         return expand(text, lambda _: "\n")
     except UnresolvedVariable:

@@ -1,4 +1,4 @@
-"""The errors of the command line: each has one exit code, one line and one JSON shape."""
+"""The errors of the command line: each has one exit code, one line and one form as JSON."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ _CODES: tuple[tuple[type[NurseryError], int], ...] = (
 
 
 def message_of(error: NurseryError) -> str:
-    """Describe the error for a command line. Each command starts its servers anew: when one restarts is not said."""
+    """Describe the error for a command line, without the time of a restart: each command starts its servers anew."""
     if not isinstance(error, ServerDown):
         return error.fact
     where = ": ".join(filter(None, (error.server, error.tool)))
@@ -60,7 +60,7 @@ def exit_code(error: NurseryError) -> int:
 def error_document(
     kind: str, message: str, *, server: str | None = None, tool: str | None = None
 ) -> dict[str, dict[str, str | None]]:
-    """Make the JSON shape of every failure."""
+    """Make the JSON document that every failure has."""
     return {"error": {"type": kind, "message": message, "server": server, "tool": tool}}
 
 

@@ -70,7 +70,7 @@ def _read(options: Options) -> tuple[list[Config], list[str]]:
 
 
 async def documents_of(options: Options, specs: Sequence[ServerSpec]) -> list[dict[str, Any]]:
-    """Describe the entries as they can be known without a start: who trusts them, and their errors."""
+    """Describe the entries, as far as they can be known without a start: whether they are trusted, and their errors."""
     return [await _document(options, spec) for spec in specs]
 
 

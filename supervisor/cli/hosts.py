@@ -1,5 +1,5 @@
-"""Hosts of this user that run: which of them a command means, and the commands that each tell it one thing:
-`reconnect`, `stop`, `start`, `reload` and `logs`."""
+"""Running hosts of this user: which of them a command means, and the commands that send it one request: `reconnect`,
+`stop`, `start`, `reload` and `logs`."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ from .runtime import Interrupted, Options, check_server, load, run_async, server
 from .statuses import documents, error_of, line_of_event, line_of_status, worked
 
 _INFO_TIMEOUT: Final = 2.0
-"""Seconds in which a host describes itself."""
+"""Seconds in which a host has to describe itself."""
 
 _ACTIONS: Final[Mapping[str, Callable[[ControlClient, str], Awaitable[None]]]] = {
     "reconnect": ControlClient.reconnect,
@@ -133,12 +133,12 @@ async def find_host(name: str | None, server: str | None = None) -> ControlClien
     """Find the host that is meant.
 
     Args:
-        name: Its name; None for the only one, or the only one with the server.
-        server: The server that it must have, where several hosts run.
+        name: The name of the host; None for the only one, or the only one with the server.
+        server: The server that it must have, if several hosts run.
 
     Raises:
-        ControlError: None runs, or not this one.
-        ConfigError: Several may be meant.
+        ControlError: No host runs, or not this one.
+        ConfigError: Several hosts may be meant.
     """
     names = _names()
     if name is not None:
@@ -164,13 +164,13 @@ async def _any_has(server: str) -> bool:
 
 
 async def hosts_of(config: Config) -> list[HostInfo]:
-    """The running hosts that supervise exactly these servers: the same names, each from the same file. One that does
-    not respond is none of them."""
+    """The running hosts that supervise exactly these servers: the same names, each from the same file. A host that does
+    not respond is left out."""
     if not config.servers:
         return []
     try:
         names = names_of_hosts()
-    except OSError:  # no host can be reached there; a host has warned of it when it began
+    except OSError:  # no host can be reached there; each host has warned of that at its start
         return []
     own = sorted(spec.name for spec in config.servers)
     sources = {spec.name: _file(spec.source, "") for spec in config.servers}

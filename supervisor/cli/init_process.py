@@ -1,8 +1,8 @@
-"""The init process of a container: as process 1 it adopts what has lost its parent, and has to reap it.
+"""The init process of a container: process 1 adopts processes that have lost their parent, and has to reap them.
 
-A server may start processes that outlive it. Where there is no init they would become children of the gateway, which
-waits for its own alone: each would stay a zombie. So process 1 does nothing but reap and pass signals on, and the
-command runs in its child. Process 1 ends with that one's exit code, and the kernel ends what is left.
+A server may start processes that outlive it. Without an init they would become children of the gateway, which waits for
+its own children alone: each would stay a zombie. So process 1 only reaps processes and passes signals on, and the
+command runs in its child. Process 1 ends with the exit code of that child, and the kernel ends the rest.
 """
 
 import os
@@ -17,9 +17,9 @@ _FAULTS: Final = frozenset(
 
 
 def run_in_child() -> None:
-    """Return in a child of this process, which is process 1. That one exits here, with the exit code of the child."""
+    """Return in a child of this process, which is process 1. Process 1 exits here, with the exit code of the child."""
     signals = signal.valid_signals() - _FAULTS
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # none is lost, nor does one end process 1
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # no signal is lost, and none ends process 1
     child = os.fork()
     if child:
         sys.exit(_reap_until_end_of(child, signals))

@@ -1,4 +1,4 @@
-"""`mcp-nursery install`: adds the gateway to a host's own file, and shows the change first. Starts nothing."""
+"""`mcp-nursery install`: the gateway is added to a host's own file; the change is shown first. Starts nothing."""
 
 import os
 import sys
@@ -82,8 +82,8 @@ def _host(name: str) -> HostProgram:
 
 
 def _command_path() -> str:
-    """The absolute path of the command: a host that was not started in a terminal has another PATH. The script and not
-    `python -m`, which would import modules from the folder of the open project."""
+    """The absolute path of the command: a host that was not started in a terminal has another PATH. This is the script,
+    as `python -m` would import modules from the folder of the open project."""
     for candidate in (Path(sys.argv[0]), Path(sys.executable).parent / GATEWAY_ENTRY):
         if candidate.name == GATEWAY_ENTRY and os.access(candidate, os.X_OK):
             return os.path.abspath(candidate)
@@ -91,7 +91,7 @@ def _command_path() -> str:
 
 
 def _diff(replacement: Replacement) -> Iterator[str]:
-    """The change as a diff, exact, and in characters that no terminal obeys."""
+    """The change as an exact diff, in characters that no terminal obeys."""
     contents = (replacement.before, replacement.after)
     before, after = ([f"{visible(line)}\n" for line in split_mark(data)[1].splitlines()] for data in contents)
     first, second = ("/dev/null" if data is None else visible(str(replacement.file)) for data in contents)

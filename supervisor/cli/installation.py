@@ -1,4 +1,4 @@
-"""The parts of this installation, as `mcp-nursery --version` prints them: for a report of a fault."""
+"""The parts of this installation, as `mcp-nursery --version` prints them for a bug report."""
 
 import platform
 import re
@@ -20,7 +20,7 @@ FOR_WORK: Final = frozenset({"dev", "docs", "interop", "test"})
 def describe_installation() -> Sequence[str]:
     """Return lines: the version, the commit, Python, and each dependency that is installed, with the extras that need
     it in brackets."""
-    package = Path(commit.__file__).resolve().parent  # of an editable installation, that in its tree
+    package = Path(commit.__file__).resolve().parent  # in an editable installation, the folder of its sources
     about = [f"{PROGRAM} {VERSION}", f"commit {commit.commit_of(package)}"]
     python = f"python {platform.python_version()} {platform.system()} {platform.machine()}"
     return [*about, python, *_dependencies()]

@@ -157,7 +157,7 @@ def _grant(tokens: Tokens) -> str:
 
 @frozen
 class _AskPerson:
-    """The question to a person: shows the page, and reads a pasted address at a terminal."""
+    """The question to a person: it shows the page, and reads a pasted address at a terminal."""
 
     browser: bool
 
@@ -165,7 +165,7 @@ class _AskPerson:
         has_browser = self.browser and _has_browser()
         did = "A browser shows this page" if has_browser else "Open this page in a browser"
         sys.stderr.write(f"{did}, and agree there:\n\n  {request.url}\n\n")
-        sys.stderr.flush()  # a browser may be back before it is known that it was opened
+        sys.stderr.flush()  # the answer may come before it is known that the browser was opened
         if has_browser and not await _open_page(request.url):
             sys.stderr.write("No browser could be opened: open the page yourself.\n")
         if not can_ask():
@@ -177,8 +177,8 @@ class _AskPerson:
 
 
 async def _open_page(url: str) -> bool:
-    """Open the page. True if a browser shows it: some commands end only with the browser, so that one second is
-    enough."""
+    """Open the page. True if a browser shows it: after one second that is assumed, since some commands end only with
+    the browser."""
     with trio.move_on_after(_BROWSER_TIMEOUT):
         return await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True)
     return True

@@ -1,7 +1,7 @@
 """The parts of a command's signature: its options and arguments. Loads click only.
 
-`commands.py` says of each command which options it has and which function does its work. That function is imported when
-the command runs, and gets the options as arguments: `--help` takes no Trio.
+`commands.py` lists for each command its options and the function that does its work. That function is imported when the
+command runs, and is called with the options: `--help` does not load Trio.
 """
 
 from collections.abc import Callable
@@ -43,9 +43,9 @@ class CommandSignature:
     """A command as its user sees it, and the function that does its work.
 
     Args:
-        work: The function, as `module:name`. It takes the `Options` of every command and then its own as keywords, and
-            returns the exit code; its errors become one line, or one JSON document.
-        about: The help. Its first sentence stands in the list of commands.
+        work: The function, as `module:name`. It takes the `Options` of every command and its own options as keywords,
+            and returns the exit code; its errors become one line, or one JSON document.
+        about: The help. The list of commands shows its first sentence.
         parameters: The options and arguments, in the order of the help.
         given: Further arguments for the function.
     """

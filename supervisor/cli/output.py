@@ -60,13 +60,13 @@ def write_line(text: str) -> None:
 
 
 def write_answer(text: str) -> None:
-    """Print the answer of a server: unchanged for a program, and on any terminal without the characters that it
-    obeys."""
+    """Print the answer of a server: unchanged for a program, and on a terminal without the characters that terminals
+    obey."""
     write_line(safe_text(text) if sys.stdout.isatty() else text)
 
 
 async def send_line(text: str) -> None:
-    """Print the text unchanged. Waits for a slow reader, and meanwhile delays nothing else.
+    """Print the text unchanged. Waits for a slow reader, without delaying anything else.
 
     Raises:
         StdoutClosed: The reader has closed it.
@@ -100,8 +100,8 @@ def pick(value: object, *names: str) -> dict[str, Any]:
 
 
 def write_json(document: Any, *, indent: int | None = 2) -> None:
-    """Print one JSON document, without `indent` on one line. All but ASCII is escaped, and with it every character that
-    a terminal obeys. Numbers unknown to JSON, which servers send all the same, become null."""
+    """Print one JSON document, without `indent` on one line. All but ASCII is escaped, and so is every character that a
+    terminal obeys. Numbers that JSON does not have, but servers send, become null."""
     write_line(_json(document, indent))
 
 
@@ -123,8 +123,8 @@ def warn(text: object) -> None:
 
 
 def natural(name: str) -> Rank:
-    """Make a key to sort names as people read them, `s2` before `s10`: letters of either case are equal, and numbers of
-    any length are numbers."""
+    """Make a key that sorts names as people read them, `s2` before `s10`: letters of either case are equal, and numbers
+    may have any length."""
     words = _NUMBERS.split(name)
     folded = [(word.casefold(), 0, "") for word in words[::2]]
     numbers = [("", len(digits), digits) for digits in (word.lstrip("0") for word in words[1::2])]
@@ -133,7 +133,7 @@ def natural(name: str) -> Rank:
 
 
 class LogStream:
-    """Standard error for a log. A reader that falls behind loses lines and learns how many; nothing waits for it."""
+    """Standard error for a log. A reader that falls behind loses lines, and is told how many; nothing waits for it."""
 
     def __init__(self) -> None:
         self._lost = 0

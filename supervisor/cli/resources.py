@@ -111,8 +111,8 @@ def prompt(options: Options, name: str, *, args: str, server: str | None, timeou
 
 
 def _request(options: Options, name: str, server: str | None, request: Callable[[Supervisor], Awaitable[T]]) -> T:
-    """Start the servers that may have it, and send them the request. Of several that have it the first is asked, not
-    the fastest."""
+    """Start the servers that may have the object of this name, and send the request. Of several servers that have it
+    the first is asked, not the fastest."""
     config = load(options)
     check_server(config, server)
     specs = [evolve(spec, lazy=True) for spec in config.servers]
@@ -132,7 +132,7 @@ def _only_content(result: ResourceResult) -> bytes:
     """The one content of a resource, unchanged.
 
     Raises:
-        InvalidArguments: It has none, or several.
+        InvalidArguments: The resource has no content, or several.
         InvalidResult: The base64 in it is broken.
     """
     contents: Sequence[TextResourceContents | BlobResourceContents] = result.contents

@@ -29,13 +29,13 @@ COLLECTED_AFTER = 2.0
 """Seconds from the start of a command to its first collection of garbage."""
 
 _OURS = "mcp_nursery"
-"""The logger of everything here."""
+"""The parent of all our loggers."""
 _OF_FILES = f"{_OURS}.supervisor.config.loader"
 """The logger of warnings about files."""
 
 
 class Interrupted(Exception):
-    """A signal asked the command to end, and its servers have ended."""
+    """The end of a command by a signal. Its servers have ended."""
 
     def __init__(self, signum: int) -> None:
         self.signum = signum
@@ -59,7 +59,7 @@ class Options:
 
 
 def execute(command: Callable[[], int], options: Options) -> int:
-    """Run a command to its exit code. Its errors become one line, or one JSON document."""
+    """Run a command, and return its exit code. An error becomes one line, or one JSON document."""
     _set_up_logging(verbose=options.verbose)
     try:
         return _run_reporting(command, options)
@@ -92,10 +92,10 @@ def run_async(main: Callable[[], Awaitable[T]], hung_up: Callable[[], None] | No
 
     Args:
         main: The command.
-        hung_up: Called at SIGHUP instead, as long as the command's terminal exists; under nohup also when it is gone.
+        hung_up: Called at SIGHUP instead, as long as the command's terminal exists; under nohup also without one.
 
     Raises:
-        Interrupted: SIGINT, SIGTERM or SIGHUP came.
+        Interrupted: SIGINT, SIGTERM or SIGHUP was received.
     """
     return trio.run(_run_interruptibly, main, hung_up)
 
@@ -125,7 +125,7 @@ async def _run_interruptibly(main: Callable[[], Awaitable[T]], hung_up: Callable
 
 async def collect_later() -> None:
     """Enable the collection of garbage, if it is disabled, once modules are loaded. Modules are no garbage, and
-    checking them again and again would take a tenth of the time to the first answer, and some time ever after."""
+    checking them again and again would take a tenth of the time to the first answer, and some time later on."""
     if not gc.isenabled():
         await trio.sleep(COLLECTED_AFTER)
         gc.freeze()
@@ -169,7 +169,7 @@ def read_config(options: Options) -> Config:
 
 
 def _discover(options: Options) -> Config:
-    from mcp_nursery.supervisor.config import discover_config, load_config  # one command takes no file
+    from mcp_nursery.supervisor.config import discover_config, load_config  # one command needs no file
 
     if options.config:
         return load_config(*options.config)
@@ -193,15 +193,14 @@ def check_server(config: Config, server: str | None) -> None:
 
 
 async def look(options: Options, config: Config, take: Callable[[Supervisor], T]) -> tuple[T, Sequence[ServerStatus]]:
-    """Start the configured servers, wait for every first attempt, and return what `take` makes of them and their
-    statuses."""
+    """Start the configured servers, wait for every first attempt, and return the result of `take` and the statuses."""
     async with servers_of(options, config) as supervisor:
         return take(supervisor), supervisor.status()
 
 
 @asynccontextmanager
 async def servers_of(options: Options, config: Config) -> AsyncGenerator[Supervisor]:
-    """Run the configured servers for a block, every first attempt settled."""
+    """Run the configured servers for a block, which begins when every first attempt is settled."""
     async with open_supervisor(config, state=options.state) as supervisor:
         await supervisor.list_tools()
         yield supervisor

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from .serve_http import HttpFront
 
 LOADED_AFTER = 1.0
-"""Seconds after a first list until what calls need is loaded, unless one comes before."""
+"""Seconds from a first list until the modules that calls need are loaded, unless a call comes before."""
 
 REVIVED_AFTER = 300.0
-"""Seconds after which a failed server starts afresh, unless its entry has `revive`: no person watches a gateway."""
+"""Seconds after which a failed server starts anew, unless its entry has `revive`: no person watches a gateway."""
 
 
 def serve(
@@ -135,12 +135,12 @@ def _run_until_stopped(main: Callable[[], Awaitable[None]], hung_up: Callable[[]
     try:
         run_async(main, hung_up)
     except Interrupted as interrupted:
-        if interrupted.signum != signal.SIGTERM:  # that one came before there was anything to drain
+        if interrupted.signum != signal.SIGTERM:  # SIGTERM came before there was anything to drain
             raise
 
 
 async def _load_later(gateway: Gateway) -> None:
-    """Load what a call needs, some time after the first list, which does not need it."""
+    """Load the modules that a call needs, some time after the first list, which does not need them."""
     await gateway.has_listed.wait()
     await trio.sleep(LOADED_AFTER)
     await ALL_MODULES.ensure_loaded()
@@ -169,15 +169,15 @@ def _front(address: str, options: Mapping[str, Any]) -> "HttpFront":
 
 
 def _rules(ask: Sequence[str], deny: Sequence[str]) -> ApprovalRules | None:
-    """The gateway's own rules about calls; None: its clients approve calls."""
+    """The gateway's own rules for calls; None: its clients approve calls."""
     if not (ask or deny):
         return None
     return ApprovalRules(denied=_with_own_names(deny), always_ask=_with_own_names(ask), allowed=["*"])
 
 
 def _with_own_names(globs: Iterable[str]) -> Iterator[str]:
-    """The globs, and for each without a server one that matches a tool's own name: a client of one server knows no
-    other."""
+    """The globs, and for each without a server one that matches a tool's own name: a client of one server knows only
+    those names."""
     for glob in globs:
         yield glob
         if "/" not in glob:
@@ -185,7 +185,7 @@ def _with_own_names(globs: Iterable[str]) -> Iterator[str]:
 
 
 def _check_globs(option: str, globs: Sequence[str], servers: Sequence[str]) -> None:
-    """Warn of globs that match no server: a misspelt one would allow a call that it should refuse.
+    """Warn of globs that match no server: a misspelt glob would allow a call that it should refuse.
 
     Raises:
         ConfigError: A glob is empty.
@@ -199,8 +199,8 @@ def _check_globs(option: str, globs: Sequence[str], servers: Sequence[str]) -> N
 
 
 async def _copy_stderr(supervisor: Supervisor, server: str, named: bool) -> None:
-    """Copy a server's standard error to our own, which a host shows to its user. `named`: each line begins with the
-    name of the server."""
+    """Copy a server's standard error to our own, which a host shows to its user. `named`: begin each line with the name
+    of the server."""
     log, prefix = LogStream(), f"{server}: " if named else ""
     async with supervisor.stderr(server) as lines:
         async for line in lines:
@@ -212,7 +212,7 @@ async def _open_client(
     given: ServerSpec | Config, front: "HttpFront | None", stop: trio.Event
 ) -> AsyncGenerator[tuple[ClientStreams | None, ServerSpec | Config], None]:
     """Yield the streams of the only client, and the servers, in the protocol era of that client: a server of both eras
-    may be able to ask its client in the older one alone."""
+    may be able to ask its client only in the older one."""
     if front is not None:
         yield None, given
         return
@@ -255,7 +255,7 @@ async def _reload_at(signals: AsyncIterable[None], supervisor: Supervisor, front
 def _choose_servers(
     options: Options, command: Sequence[str], server: CommandServer, timeout: float | None
 ) -> ServerSpec | Config:
-    """The one server, or those of files, each with `revive` unless its entry has it.
+    """The one server, or those of files. Each is given `revive`, unless its entry has it.
 
     Raises:
         ConfigError: The options exclude each other, or cannot work.

@@ -54,14 +54,14 @@ logger: Final = logging.getLogger(__name__)
 KEY_PASSWORD: Final = "MCP_NURSERY_TLS_KEY_PASSWORD"  # noqa: S105 - the name of a variable
 """The variable with the password of a key: all users of the machine can read arguments."""
 LAST_REQUESTS: Final = 2.0
-"""Seconds of `--lame-duck` where another process listens: for the next request of each connection that was open."""
+"""Seconds of `--lame-duck` if another process listens, too: for the next request of each connection that is open."""
 _WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with
 
 
 class HttpFront:
-    """The HTTP side of `serve`, made before the servers start, so that a wrong option ends the command first.
+    """The HTTP side of `serve`. It is made before the servers start, so that an invalid option ends the command first.
 
-    `commands.py` explains its arguments, the options that need `--http`; `address` is that option's own value.
+    `commands.py` explains its arguments, which are the options that need `--http`; `address` is the value of `--http`.
 
     Raises:
         ConfigError: An option cannot work.
@@ -124,7 +124,7 @@ class HttpFront:
         return None if self._keys is None else self._keys.keys
 
     def _make_visitors(self) -> "Visitors":
-        """Make what knows the visitors of the page. They log in where clients need tokens."""
+        """Make the visitors of the page. They log in if clients need tokens."""
         from .web.visitors import Visitors, random_keys
 
         if self._tokens is None and self._oauth is None:
@@ -148,8 +148,8 @@ class HttpFront:
         return None if self._telemetry is None else self._telemetry.provider
 
     def reload(self) -> None:
-        """Read tokens, certificates and keys again, at SIGHUP and when their files change. An error in them is logged
-        and changes nothing."""
+        """Read tokens, certificates and keys again, at SIGHUP and when their files change. An error in a file is
+        logged, and its former content stays in use."""
         for file in (self._tokens, self._tls, self._keys):
             try:
                 if file is not None:
@@ -220,7 +220,7 @@ class HttpFront:
 
     @asynccontextmanager
     async def _open_page(self, gateway: Gateway) -> "AsyncGenerator[WebPage | None, None]":
-        """The page, if it is wanted."""
+        """The page, if `--ui` is given."""
         if self._visitors is None:
             yield None
             return
@@ -232,7 +232,7 @@ class HttpFront:
             yield page
 
     async def _report(self, gateway: Gateway, application: HttpApplication) -> None:
-        """Report to replicas that share the state, whether there is a page here or not: others may have one."""
+        """Report to replicas that share the state, even if there is no page here: others may have one."""
         if gateway.session_notes.others_write:
             from .web.replicas import Replicas, own_name
 
@@ -243,7 +243,7 @@ class HttpFront:
         return {} if self._replicas is None else self._replicas.reports
 
     def _clients(self) -> ClientsStatus:
-        assert self._application is not None  # it is asked for its page
+        assert self._application is not None  # it serves the page that asks
         return self._application.clients()
 
     async def _end_session(self, key: str) -> bool:
@@ -266,7 +266,7 @@ def _exposition(
     kept: "Mapping[str, int]",
     telemetry: "TelemetryFigures | None",
 ) -> bytes:
-    # takes 0.1 s to load: in a thread, and at the first request
+    # it takes 0.1 s to load, so this runs in a thread, at the first request
     from mcp_nursery.supervisor.gateway.metrics import exposition
 
     return exposition(statuses, statistics, kept, telemetry)
@@ -281,7 +281,7 @@ def _telemetry_figures() -> "TelemetryFigures":
 
 @contextmanager
 def _installed(option: str) -> Generator[None, None, None]:
-    """Refuse an option if what it needs is not installed."""
+    """Refuse an option if a package that it needs is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -289,8 +289,8 @@ def _installed(option: str) -> Generator[None, None, None]:
 
 
 def _hosts(host: str, named: Iterable[str]) -> Sequence[str] | None:
-    """The values that `Host` may have. A gateway that listens on all addresses without named hosts takes any: it needs
-    a token, which no browser adds by itself."""
+    """The values that `Host` may have. A gateway that listens on all addresses without named hosts accepts any: it
+    needs a token, which no browser adds by itself."""
     if host in _WILDCARDS and not named:
         return None
     own = f"[{host.partition('%')[0]}]" if ":" in host else host

@@ -20,7 +20,7 @@ from .output import write_json, write_line
 from .runtime import Options
 
 KEY_PREFIX: Final = "mcpnkey_"
-"""The prefix of keys: programs that look for leaked ones know them by it."""
+"""The prefix of keys, by which programs that look for leaked keys recognise them."""
 LARGEST_KEY_FILE: Final = 64 << 10
 """Bytes of a file of keys."""
 
@@ -36,14 +36,14 @@ def new(options: Options) -> int:
 
 
 class SessionKeyFile:
-    """The keys of a file, one a line, as it was when it was read the last time.
+    """The keys of a file, one a line, as it was when it was last read.
 
     Args:
-        path: Of the file.
+        path: The file.
         max_age: See `SessionKeys`.
 
     Raises:
-        ConfigError: It cannot be read or used.
+        ConfigError: The file cannot be read or used.
         ModuleNotFoundError: The extra is not installed.
     """
 
@@ -56,16 +56,16 @@ class SessionKeyFile:
         """Read the file again.
 
         Raises:
-            ConfigError: It cannot be read or used; the keys that were read before hold on.
+            ConfigError: The file cannot be read or used; the keys that were read before stay in use.
         """
         self.keys.replace(_read(self._path))
 
 
 def own_key_file() -> Path:
-    """The file with the key of this user's gateways, in the state folder, after making it if it is not there.
+    """The file with the key of this user's gateways, in the state folder. It is made if it does not exist.
 
     Raises:
-        ConfigError: It or its folder is not this user's alone, or it cannot be made.
+        ConfigError: The file or its folder is not this user's alone, or the file cannot be made.
     """
     path = state_folder() / "session-keys"
     try:
@@ -81,8 +81,7 @@ def own_key_file() -> Path:
 
 
 def _make(path: Path) -> None:
-    """Make a file with a new key. It is there whole or not at all, and of two processes that make it both read that of
-    the first."""
+    """Make a file with a new key, whole or not at all. If two processes make it, both read that of the first."""
     handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(handle, "w") as stream:
@@ -113,7 +112,7 @@ def _read(path: Path) -> Sequence[bytes]:
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
     else:
-        # A group may read it: so containers are given their secrets.
+        # A group may read it: this is how containers are given their secrets.
         if found.st_mode & (stat.S_IRWXO | stat.S_IWGRP) or found.st_uid not in (0, os.geteuid()):
             raise ConfigError("others can read or write it, and so make ids of sessions: chmod 600", file=file)
         if len(text) > LARGEST_KEY_FILE:

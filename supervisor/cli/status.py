@@ -1,4 +1,4 @@
-"""`mcp-nursery status`: the state of each server, as a running host reports it, or after a start here."""
+"""`mcp-nursery status`: the state of each server, as a running host reports it or after a start here."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -23,7 +23,7 @@ from .statuses import HEADERS, counts, documents, error_of, row, worked, worst_f
 _POLL: Final = 0.25
 """Seconds between two requests to a running host."""
 _SHORTEST: Final = 0.03
-"""Seconds between two looks at servers here, however much happens."""
+"""Seconds between two checks of servers here, however much happens."""
 
 Look: TypeAlias = Callable[[], Awaitable[Sequence[ServerStatus]]]
 Wait: TypeAlias = Callable[[], Awaitable[object]]
@@ -92,8 +92,8 @@ async def settle(look: Look, wait: Wait, report: ReportStatuses, within: float) 
     Args:
         look: Returns all statuses now.
         wait: Returns when it is time to look again.
-        report: Gets the servers that have settled since its last call, and all servers.
-        within: The seconds.
+        report: Called with the servers that have settled since its last call, and with all servers.
+        within: The seconds to wait at most.
     """
     deadline = trio.current_time() + within
     settled: dict[str, ServerStatus] = {}
@@ -116,7 +116,7 @@ async def settle(look: Look, wait: Wait, report: ReportStatuses, within: float) 
 
 
 async def _show(options: Options, timeout: float, look: Look, wait: Wait) -> Sequence[ServerStatus]:
-    """Show servers as they settle. With `--json` nothing: one document follows at the end."""
+    """Show servers as they settle. With `--json`, nothing is shown: one document follows at the end."""
     on_terminal = stdout_is_terminal()
     async with _view(as_json=options.as_json, on_terminal=on_terminal) as report:
         statuses = await settle(look, wait, report, timeout)
@@ -146,7 +146,7 @@ async def _nothing() -> AsyncGenerator[ReportStatuses]:
 
 @asynccontextmanager
 async def _lines() -> AsyncGenerator[ReportStatuses]:
-    """A line for each server that has settled."""
+    """A report with a line for each server that has settled."""
 
     async def report(new: Sequence[ServerStatus], _all: Sequence[ServerStatus]) -> None:
         for status in new:
@@ -158,7 +158,7 @@ async def _lines() -> AsyncGenerator[ReportStatuses]:
 
 @asynccontextmanager
 async def _live_table() -> AsyncGenerator[ReportStatuses]:
-    """A table of as many servers as there is room for, until all have settled."""
+    """A report as a live table of as many servers as there is room for, until all have settled."""
     from rich.live import Live
 
     from .tables import StatusTable, terminal
@@ -183,7 +183,7 @@ async def _print_row(cells: Sequence[object]) -> None:
 
 
 def _print(statuses: Sequence[ServerStatus]) -> None:
-    """Print all servers; then the errors of those that do not work, and the counts, just above the next prompt."""
+    """Print all servers, then the errors of those that do not work, and last the counts, just above the next prompt."""
     from .tables import StatusTable, terminal
 
     terminal().print(StatusTable(statuses, whole=True))

@@ -41,7 +41,7 @@ _OFF = frozenset({ServerState.DISABLED, ServerState.STOPPED, ServerState.IDLE})
 
 
 def documents(statuses: Iterable[ServerStatus]) -> list[dict[str, Any]]:
-    """Make the statuses JSON."""
+    """Convert the statuses to JSON."""
     return [
         {**asdict(status), "state": status.state.value, "instances": documents(status.instances)} for status in statuses
     ]
@@ -61,7 +61,7 @@ def worst_first(statuses: Sequence[ServerStatus]) -> list[ServerStatus]:
 
 def severity(status: ServerStatus) -> int:
     """Rank a server by how much it needs a person; 0 is the worst."""
-    if status.state is ServerState.CONNECTING and status.error:  # a new attempt: it would leave its place for a moment
+    if status.state is ServerState.CONNECTING and status.error:  # in a new attempt it keeps its place in the order
         return _TROUBLE.index(ServerState.WAITING)
     if status.state in _TROUBLE:
         return _TROUBLE.index(status.state)
@@ -84,7 +84,7 @@ def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]
 
 
 def _is_trying(status: ServerStatus) -> bool:
-    """True if the number of its start has a meaning: a restart is due or under way."""
+    """True if the number of the attempt has a meaning: a restart is due or under way."""
     return status.state is ServerState.WAITING or (status.state is ServerState.CONNECTING and status.attempt > 1)
 
 
@@ -101,7 +101,7 @@ def errors_of(statuses: Iterable[ServerStatus]) -> dict[str, str]:
 
 
 def worked(statuses: Iterable[ServerStatus]) -> int:
-    """Return the exit code of a command that started them all: 0 if one of them works, or all are off on purpose."""
+    """Return the exit code of a command that started all servers: 0 if one works, or all are off on purpose."""
     wanted = [status.state for status in statuses if status.state not in _OFF]
     if not wanted or not GOOD.isdisjoint(wanted):
         return OK
@@ -162,7 +162,7 @@ def line_of_event(event: Event) -> str:
 
 
 def _reload_counts(event: Reloaded) -> str:
-    """`1 changed (a), 2 untouched`."""
+    """The counts of a reload: `1 changed (a), 2 untouched`."""
     named = {"added": event.added, "changed": event.changed, "removed": event.removed}
     parts = [f"{len(names)} {kind} ({_first_names(names)})" for kind, names in named.items() if names]
     return ", ".join([*parts, f"{len(event.untouched)} untouched"])

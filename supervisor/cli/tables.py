@@ -17,7 +17,7 @@ from .statuses import GOOD, HEADERS, row
 _SECONDARY = ("TRY", "RETRY IN", "PID", "CALLS")
 """Columns that do not fit a terminal of 80 characters."""
 _TERTIARY = ("UP",)
-"""Columns that do not fit one of 60 either."""
+"""Columns that do not fit a terminal of 60 characters either."""
 
 _BAD = frozenset({ServerState.FAILED, ServerState.BLOCKED})
 _PASSING = frozenset({ServerState.CONNECTING, ServerState.WAITING, ServerState.NEEDS_AUTH})
@@ -46,8 +46,8 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 def write_rows(
     headers: Sequence[str], rows: Iterable[Sequence[object]], errors: Mapping[str, str] | None = None
 ) -> None:
-    """Print a table on a terminal; piped, one line a row with tabs between the cells. `errors`, of servers that have no
-    rows, follow on standard error."""
+    """Print a table on a terminal; piped, a line for each row, with tabs between the cells. `errors`, of servers that
+    have no rows, follow on standard error."""
     if stdout_is_terminal():
         terminal().print(table(headers, rows))
     else:
@@ -65,10 +65,10 @@ class StatusTable:
     whole: bool = False
     """True to show all servers, even if there are more than lines."""
     title: str = ""
-    """A line above it."""
+    """A line above the table."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it as large as fits."""
+        """Draw the table, as large as fits."""
         room = len(self.statuses) if self.whole else max(console.size.height - _FIXED_LINES - bool(self.title), 1)
         if self.title:
             yield Text(self.title, no_wrap=True, overflow="ellipsis")
@@ -78,11 +78,11 @@ class StatusTable:
 
 
 _FIXED_LINES = 3
-"""Lines of a live table besides servers: the header, the number of further servers, and the cursor's."""
+"""Lines of a live table besides servers: the header, the number of further servers, and the line of the cursor."""
 _COLUMN_GAP = 2
 """Characters between two columns."""
 _WIDE, _MIDDLE = 140, 80
-"""Characters of a line that fits all columns, and that fits most."""
+"""Characters of a line that has room for all columns, and of one that has room for most."""
 
 
 def table_lines(statuses: Sequence[ServerStatus], width: int, medians: Mapping[str, float]) -> list[Text]:
@@ -93,7 +93,7 @@ def table_lines(statuses: Sequence[ServerStatus], width: int, medians: Mapping[s
         cells["STATE"].stylize(_style(status.state))
     left_out: tuple[str, ...] = () if width >= _WIDE else (*_SECONDARY, *(_TERTIARY if width < _MIDDLE else ()))
     if left_out:
-        for cells in rows:  # the time of the next start stands there in any case
+        for cells in rows:  # the time of the next start is shown in any case
             cells["STATE"] = Text(" ").join(cell for cell in (cells["STATE"], cells["RETRY IN"]) if cell)
     if not any(cells["TRY"] for cells in rows):
         left_out = (*left_out, "TRY")

@@ -1,4 +1,4 @@
-"""`mcp-nursery token`: tokens of clients that `serve --http` lets in."""
+"""`mcp-nursery token`: tokens of clients that `serve --http` admits."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""`mcp-nursery tools`, `call` and `fan-out`: the tools there are, and calls of them with a person's approval."""
+"""`mcp-nursery tools`, `call` and `fan-out`: the list of tools, and calls of them with a person's approval."""
 
 import json
 import re
@@ -28,7 +28,7 @@ from .runtime import Options, check_server, load, look, run_async, servers_of
 from .statuses import error_of, errors_of, worked
 
 _ALIKE: Final = 0.4
-"""The likeness that a name must have to be suggested: that of `echo` to `mcp_lab_echo`."""
+"""The similarity that a name must have to be suggested: that of `echo` to `mcp_lab_echo`."""
 
 # -- tools ------------------------------------------------------------------------------------------------------------
 
@@ -75,12 +75,12 @@ def call(
     arguments = parse_arguments(args)
     config = load(options)
     check_server(config, server)
-    # Lazy: a server that has nothing to do with this call is not even started.
+    # Lazy: a server that has nothing to do with this call is not started at all.
     limit: dict[str, Any] = {} if max_result_chars is None else {"max_result_chars": max_result_chars}
     specs = [evolve(spec, lazy=True, **limit) for spec in config.servers]
 
     async def ask_and_call() -> tuple[Tool, ToolResult]:
-        AHEAD.set(False)  # only the types of a result are needed, once there is one
+        AHEAD.set(False)  # only the types of a result are needed, and only when it has come
         opening = open_supervisor(specs, state=options.state, gate=0, trust=ask_for_trust if can_ask() else None)
         async with opening as supervisor, run_alongside(RESULT_TYPES.ensure_loaded):
             tool = await _find(supervisor, name, server)
@@ -121,7 +121,7 @@ def _why_missing(supervisor: Supervisor, name: str, server: str | None, owners: 
 
 
 def _names_like(name: str, statuses: Iterable[ServerStatus]) -> list[str]:
-    """The names that the tool would have on each server: no server was started to list its own."""
+    """The names that the tool would have on each server: no server was started to list its tools."""
     tool = clean(re.sub(r"\Amcp_[^_]*_", "", name), "tool")
     servers = [clean(each.name, "server") for each in statuses if each.state is not ServerState.DISABLED]
     return [DEFAULT_TEMPLATE.format(server=server, tool=tool) for server in servers]
@@ -158,7 +158,7 @@ def _tools_named(supervisor: Supervisor, name: str) -> Sequence[Tool]:
     """The tools of this name, each of another server.
 
     Raises:
-        UnknownTool: No server has one.
+        UnknownTool: No server has such a tool.
         ServerDown: No server works.
     """
     tools = [tool for tool in supervisor.tools if tool.tool == name]
@@ -200,14 +200,14 @@ def _outcome_document(outcome: CallOutcome) -> dict[str, Any]:
     }
 
 
-# -- for each of them, and for prompts and resources ------------------------------------------------------------------
+# -- for each of these commands, and for prompts and resources --------------------------------------------------------
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
     """Parse the value of `--args`.
 
     Raises:
-        InvalidArguments: It is not a JSON object.
+        InvalidArguments: The value is not a JSON object.
     """
     try:
         arguments: Any = json.loads(text, parse_constant=_refuse_constant)
@@ -265,7 +265,7 @@ async def start_all(supervisor: Supervisor, name: str) -> None:
     """Start every server that may have the object of this name.
 
     Raises:
-        ServerDown: None of them is connected: it is unknown which has it.
+        ServerDown: None of the servers is connected: it is unknown which has the object.
     """
     await supervisor.list_tools()
     statuses = supervisor.status()
@@ -274,7 +274,7 @@ async def start_all(supervisor: Supervisor, name: str) -> None:
 
 
 def _server_down(status: ServerStatus, name: str) -> ServerDown:
-    """The error of a request for this to a server that is down."""
+    """The error of a request for the object of this name to a server that is down."""
     return ServerDown(
         server=status.name,
         tool=name,

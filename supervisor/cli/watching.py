@@ -1,5 +1,4 @@
-"""`mcp-nursery run` and `top`: servers while they run, on a full screen that takes orders, or with a line for each
-event."""
+"""`mcp-nursery run` and `top`: running servers on a full screen that takes orders, or with a line for each event."""
 
 import io
 import sys

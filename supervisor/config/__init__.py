@@ -1,4 +1,4 @@
-"""Reading configuration files: which servers to run and how. Loaded when it is first used: specs by code need none."""
+"""Reading configuration files: which servers to run and how. Loaded at first use: specs by code do not need it."""
 
 from ..lazy_exports import exports_of
 

@@ -1,4 +1,4 @@
-"""A configuration: the servers of files, and how those are read again. Light to import: reading takes much more."""
+"""A configuration: the servers of files, and how these are read again. Light to import: reading needs much more."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,21 +27,23 @@ class Config:
     """The content of the files."""
 
     servers: tuple[ServerSpec, ...]
-    """One spec a name, also for the entries that cannot work: those carry an `UnusableTransport`."""
+    """The specs, one for each name. The spec of an entry that cannot work carries an `UnusableTransport`."""
     files: tuple[str, ...]
     """The files read, in the order given."""
     warnings: tuple[str, ...]
-    """One line each: the keys that mean nothing here, once a file and key, and headers that a variable leaves empty."""
+    """One line each: keys that mean nothing here, once for each file and key, and headers that a variable leaves
+    empty."""
     errors: tuple[str, ...] = ()
     """One line each: files that were found and cannot be used."""
     replaced: tuple[str, ...] = ()
-    """One line each: servers that another of the same name went before."""
+    """One line each: servers in whose place another of the same name was taken."""
     reread: "Callable[[], Config] | None" = field(default=None, init=False, eq=False, repr=False)
-    """Reads the same files again, in the same way; None if it is not as it was read. Not that of what `evolve` makes of
-    it: what was changed there would be lost."""
+    """The function that reads the same files again, in the same way; None if the configuration is not as it was read.
+    `evolve` does not copy it, since the changes made there would be lost."""
 
     locate: Callable[[], Sequence[str]] | None = field(default=None, init=False, eq=False, repr=False)
-    """The files that `reread` would read now, whether they are there or not; None where there is no `reread`."""
+    """The function that returns the files that `reread` would read now, existing or not; None if there is no
+    `reread`."""
 
     before: Mapping[str, Signature] = field(factory=dict[str, Signature], init=False, eq=False, repr=False)
     """The signatures of the files before they were read."""
@@ -49,7 +51,7 @@ class Config:
     def read_by(
         self, reread: "Callable[[], Config]", locate: Callable[[], Sequence[str]], before: Mapping[str, Signature]
     ) -> "Config":
-        """The same, which is read again in this way."""
+        """The same configuration, which is read again in this way."""
         config = evolve(self)
         object.__setattr__(config, "reread", reread)
         object.__setattr__(config, "locate", locate)
@@ -57,7 +59,7 @@ class Config:
         return config
 
     def with_each(self, change: Callable[[ServerSpec], ServerSpec]) -> "Config":
-        """The same with each of its servers changed, each time that it is read."""
+        """The same configuration with each of its servers changed, also whenever it is read again."""
         changed, reread = evolve(self, servers=tuple(map(change, self.servers))), self.reread
         if reread is None:
             return changed

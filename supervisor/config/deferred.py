@@ -1,8 +1,8 @@
 """Transports whose text is resolved at each connect: variables, files of variables, the output of commands.
 
-`defer` puts a `DeferredTransport` in the place of a transport whose text does not say all. When an incarnation
-connects, a `Resolver` finds out what the text stands for now; with that the connection is opened. What was found is
-stored nowhere, and shown to nobody: errors quote the file.
+`defer` puts a `DeferredTransport` in the place of a transport whose text is not complete. When an incarnation connects,
+a `Resolver` finds the values that the text stands for now, and with these the connection is opened. They are stored
+nowhere and shown to nobody: errors quote the file.
 """
 
 import json
@@ -52,17 +52,17 @@ TEXTS = ("command", "image", "cwd", "url")
 """Fields of transports that hold one text. `args` holds several, `env` and `headers` hold them by name."""
 
 _LEAST_SECRET = 4
-"""Characters: replacing shorter values everywhere would make text unreadable and keep no secret."""
+"""Characters of a secret: replacing shorter values everywhere would make text unreadable and keep no secret."""
 
 
 @frozen
 class DeferredTransport:
-    """A transport with variables or commands in its text. Nothing that they are replaced by is ever stored."""
+    """A transport with variables or commands in its text. The values that replace them are never stored."""
 
     transport: Any
-    """As written: any transport with some of the fields above."""
+    """The transport as written: any that has some of the fields above."""
     env: Mapping[str, str] = field(repr=names_only)
-    """The entry's `env` block as written, also where the transport has none: headers look there."""
+    """The entry's `env` block as written, even if the transport has none: headers take their variables from there."""
     workspace: str | None
     server: str = field(eq=False)
     file: str = field(eq=False)
@@ -71,11 +71,11 @@ class DeferredTransport:
     headers_helper: str | None = field(default=None, repr=False)
     """A command that prints more headers, as written."""
     inputs: Mapping[str, str] = field(factory=dict[str, str], repr=names_only)
-    """The host's values for `${input:ID}`, by ID; no more than this server asks for."""
+    """The host's values for `${input:ID}`, by ID; only those that this server asks for."""
 
     @property
     def kind(self) -> Any:
-        """The transport's."""
+        """The kind of the transport."""
         return self.transport.kind
 
     @property
@@ -92,7 +92,7 @@ class DeferredTransport:
         )
 
     def env_file_path(self) -> str | None:
-        """The file with more variables for `env`, as it would be found now; None if there is none."""
+        """The path of the file with more variables for `env`, as it would be found now; None if there is none."""
         if self.env_file is None:
             return None
         workspace = self.workspace or _here()
@@ -103,7 +103,7 @@ class DeferredTransport:
             return None
 
     def look_at_env_file(self) -> FileRead:
-        """The variables that the file sets now, for the person who has to agree to it. Blocks."""
+        """The names of the variables that the file sets now, for the person who has to agree to it. Blocks."""
         path = self.env_file_path()
         if path is None:
             return FileRead(self.env_file or "", problem="a variable in its name has no value")
@@ -114,7 +114,7 @@ class DeferredTransport:
         return FileRead(path, found.digest, tuple(sorted(found.variables)))
 
     def empty_headers(self) -> list[tuple[str, str]]:
-        """Each header that has a variable which is sure to be empty, with that variable."""
+        """The headers with a variable that is certain to be empty, each with that variable."""
         if self.env_file is not None:
             return []
         known = {**self.env, **as_variables(self.inputs)}
@@ -159,13 +159,13 @@ def defer(
 
 
 def in_workspace(transport: Any, workspace: str | None) -> Any:
-    """The transport, resolved, with a relative working directory of a project's entry made one of that project."""
+    """The resolved transport, with the relative working directory of a project's entry in the folder of the project."""
     cwd = getattr(transport, "cwd", None)
     return transport if cwd is None or workspace is None else evolve(transport, cwd=os.path.join(workspace, cwd))
 
 
 def _texts_of(auth: object) -> dict[str, str]:
-    """The texts of the file among the words that authorise requests."""
+    """The texts of the authorisation that come from the file."""
     said = asdict(auth, recurse=False) if isinstance(auth, OAuth) else {}
     return {name: text for name, text in said.items() if isinstance(text, str) and name != "grant"}
 
@@ -176,17 +176,17 @@ def _drop_computed(values: Mapping[str, str]) -> dict[str, str]:
 
 @frozen
 class DeferredConnector:
-    """Resolves a transport's text, connects, and forgets what it found."""
+    """The connector that resolves a transport's text, connects, and forgets the values."""
 
     deferred: DeferredTransport
     close_grace: float
 
     @asynccontextmanager
     async def connect(self, host: Host = NO_HOST) -> "AsyncGenerator[Connection, None]":
-        """Resolve, then open one connection.
+        """Resolve the text, then open one connection.
 
         Raises:
-            StartFailed: On entering: a variable without value, a command that failed, or what the transport raises.
+            StartFailed: On entering: a variable has no value, a command failed, or the transport raises this.
         """
         connector = await self._resolve()
         async with connector.connect(host) as connection:
@@ -205,7 +205,7 @@ class DeferredConnector:
         raise StartFailed(problem, retriable=False)
 
     def _hide_values(self, connector: Any, secrets: tuple[str, ...]) -> Any:
-        """The connector, with errors that quote the file about a process that it starts."""
+        """The connector, with errors about a process that quote the file in place of values."""
         from mcp_nursery.actors.transports.docker import DockerConnector, DockerGatewayConnector
         from mcp_nursery.actors.transports.stdio import StdioConnector
 
@@ -222,11 +222,11 @@ class DeferredConnector:
 
 @define
 class Resolver:
-    """Resolves one transport, each variable and command once."""
+    """The resolver of one transport, which resolves each variable and command once."""
 
     deferred: DeferredTransport
     run: Callable[[str, str], Awaitable[str]] | None = None
-    """Gives the output of a command that is run in a folder; None for `output_of`."""
+    """The function that returns the output of a command that is run in a folder; None for `output_of`."""
     secrets: set[str] = field(factory=set[str], repr=False)
     """The values found so far that may not be shown."""
 
@@ -314,7 +314,7 @@ class Resolver:
         where = f"headers.{name}"
         command = command_of(text)
         found = expand_header(text, own) if command is None else await self._output(where, command)
-        if not found.isprintable():  # a library's error about it would show it
+        if not found.isprintable():  # a library's error about this value would show it
             raise self._failure(where, "the value is not one line of text", retriable=False)
         self._keep_secrets(secrets_of_value(name, found))
         return found
@@ -346,7 +346,7 @@ class Resolver:
         raise self._failure(where, problem, retriable=True)
 
     def _failure(self, where: str, problem: str, *, retriable: bool) -> StartFailed:
-        # Not as a field: of `'env.API_KEY': variable` redaction would make a secret of what follows the name.
+        # Not as a field: in `'env.API_KEY': variable` redaction would take the text after the name for a secret.
         said = f"field {where!r} is unusable: {problem}"
         error = ConfigError(said, file=self.deferred.file, server=self.deferred.server)
         return StartFailed(str(error), retriable=retriable)
@@ -355,7 +355,7 @@ class Resolver:
 def _here() -> str:
     try:
         return os.getcwd()
-    except FileNotFoundError:  # it was removed; what needs it fails, and nothing else
+    except FileNotFoundError:  # it was removed: only what needs it fails
         return os.curdir
 
 
@@ -363,21 +363,21 @@ def _home() -> str:
     return os.path.expanduser("~")
 
 
-# -- what would keep a server from starting here and now, as far as can be found without starting anything -------------
+# -- what would prevent a server from starting here and now, as far as it can be found without starting anything -------
 #
 # No part of reading a file: the environment and the disk may have changed when the server starts.
 
 _UNKNOWN = "unknown"
-"""Stands for the output of a command that is not run."""
+"""The text in the place of the output of a command that is not run."""
 
 
 async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None:
-    """A variable without value, an `envFile` that cannot be used, a program or working directory that is not there;
-    None if nothing is found.
+    """The first problem found: a variable without value, an `envFile` that cannot be used, a program or working
+    directory that does not exist; None if there is none.
 
     Args:
         spec: The server.
-        trusted: Whether its user agreed to it; no file is read for one that is not trusted.
+        trusted: Whether its user agreed to it; no file is read for a server that is not trusted.
     """
     transport = spec.transport
     written: Any = transport.transport if isinstance(transport, DeferredTransport) else transport
@@ -385,7 +385,7 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
         if isinstance(transport, DeferredTransport):
             if transport.env_file is not None and not trusted:
                 return None
-            # Of a command that prints headers nothing is known before it runs.
+            # Nothing is known of a command that prints headers before it runs.
             transport = await Resolver(evolve(transport, headers_helper=None), run=_not_run).transport()
         if isinstance(transport, StdioTransport | DockerTransport | DockerGatewayTransport):
             cwd = getattr(transport, "cwd", None)
@@ -393,7 +393,7 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
             find_program(transport.command, child_environment(transport.env), cwd and str(cwd), shown)
     except StartFailed as error:
         problem = str(error)
-    except ConfigError as error:  # a URL that its variables make none
+    except ConfigError as error:  # with its variables, the URL is invalid
         problem = error.problem
     else:
         return None

@@ -1,7 +1,8 @@
-"""Files that are found without being named: where they are searched, the least important first, and who must own them.
+"""Files that are found without being named: the places where they are searched, the least important first, and their
+owners.
 
-Above a shared folder anybody can put a file, and every command below would read it and contact the servers in it
-(CVE-2022-24765 was git's of this kind): it has to be the user's own or root's. Says what exists; reads nothing.
+In a shared folder anybody can put a file, and every command in a folder below would read it and contact the servers in
+it (CVE-2022-24765 was such a fault in git): it has to be the user's own or root's. Finds files, and reads none.
 """
 
 import os
@@ -27,7 +28,7 @@ SETTINGS = frozenset(
         "settings.json",
     }
 )
-"""Files that hold other settings too: one without servers is no error."""
+"""Files that hold other settings, too: one without servers is no error."""
 
 
 @frozen
@@ -38,7 +39,7 @@ class EntryOrigin:
     trusted: bool = True
     """True if its user named the file, or it is the user's own."""
     workspace: str | None = None
-    """`${workspaceFolder}`: the folder of a project's file; None for the host's working directory."""
+    """The value of `${workspaceFolder}`: the folder of a project's file; None for the host's working directory."""
     root: str = "mcpServers"
     """The file's key under which the entry stands."""
 
@@ -47,7 +48,7 @@ def absolute(path: str | os.PathLike[str]) -> Path:
     """The path from the root.
 
     Raises:
-        ConfigError: It is relative, and the working directory was removed.
+        ConfigError: The path is relative, and the working directory was removed.
     """
     try:
         return Path(path).absolute()
@@ -58,7 +59,8 @@ def absolute(path: str | os.PathLike[str]) -> Path:
 
 def project_files(folder: Path) -> list[EntryOrigin]:
     """The project's files, `.mcp.json` last: each kind in the nearest folder that has it, up to the root of the git
-    repository; outside of one in `folder` alone. They came with the project. Not those that are the user's own."""
+    repository; outside of a repository, in `folder` alone. They came with the project; the user's own files are left
+    out."""
     root = next((place for place in (folder, *folder.parents) if os.path.lexists(place / ".git")), folder)
     above = [folder, *(place for place in folder.parents if place.is_relative_to(root))]
     own = set(_of_the_user())
@@ -71,7 +73,7 @@ def project_files(folder: Path) -> list[EntryOrigin]:
 
 
 def as_project(file: Path) -> EntryOrigin:
-    """The file as one that came with a project, whose folder is the one that its host would open."""
+    """The origin of a file that came with a project; the project's folder is the one that its host would open."""
     parts = file.parts
     places = (PurePath(name).parts for dialect in DIALECTS for name in dialect.project)
     depth = next((len(place) for place in places if parts[-len(place) :] == place), 1)
@@ -79,7 +81,7 @@ def as_project(file: Path) -> EntryOrigin:
 
 
 def user_files(*, hosts: bool) -> list[EntryOrigin]:
-    """The user's own files: with `hosts` those of other hosts, then our own, where they exist."""
+    """The user's own files that exist: with `hosts` those of other hosts, then our own."""
     files = [*(reversed(list(_of_the_user())) if hosts else ()), own_file()]
     return [EntryOrigin(str(file)) for file in files if os.path.lexists(file)]
 
@@ -95,12 +97,12 @@ def _of_the_user() -> Iterator[Path]:
 
 
 def problem_with_owner(origin: EntryOrigin) -> str | None:
-    """The reason why a file that was found may not be used, a phrase; None if it may, or if it cannot be looked at.
+    """The reason why a file that was found may not be used, a phrase; None if it may, or if it cannot be examined.
 
-    The file, the folder it is in, for `.vscode/mcp.json` and the like also the project's, every link among them and
-    what it leads to belong to the user or to root, and not everybody can write to them; in a folder like `/tmp`, where
-    everybody writes and only owners replace, the file's own owner counts. That a group can write is no problem: on many
-    systems each user has one.
+    The file, its folder (for `.vscode/mcp.json` and the like the project's, too), and every link among them with its
+    target must belong to the user or to root, and not be writable by everybody; in a folder like `/tmp`, where
+    everybody can write and only owners can replace, the file's own owner counts. A group may have write access: on many
+    systems each user has a group of their own.
     """
     if not hasattr(os, "geteuid"):
         return None
@@ -112,7 +114,7 @@ def problem_with_owner(origin: EntryOrigin) -> str | None:
 
 
 def _ours() -> set[int]:
-    """The user and root; under `sudo` also who called it, as git has it."""
+    """The user and root; under `sudo` also the user who called it, as in git."""
     user = os.geteuid()
     caller = os.environ.get("SUDO_UID", "") if user == 0 else ""
     return {0, user, *([int(caller)] if caller.isdecimal() else [])}

@@ -1,4 +1,4 @@
-"""One file, JSON or TOML, becomes one object. Whatever its bytes are, the only error is ConfigError."""
+"""Reading one file, JSON or TOML, as one object. Whatever its bytes are, the only error is ConfigError."""
 
 import datetime
 import json
@@ -20,13 +20,13 @@ _NOT_A_LINE_END = re.compile(r"[^\r\n]")
 
 
 FILE_LIMIT = 64 << 20
-"""Bytes of a file: what is larger was not written by hand, and is not read."""
+"""Bytes of a file: a larger one was not written by hand, and is not read."""
 PROJECT_LIMIT = 1 << 20
-"""Bytes of a project's file. Somebody else wrote it, and what it costs is paid by every command in its folder: a
-mebibyte of brackets takes 30 MiB and under a second."""
+"""Bytes of a project's file. Somebody else wrote it, and every command in its folder pays for reading it: a mebibyte of
+brackets takes 30 MiB and under a second."""
 DEPTH = 100
-"""Levels of objects and lists in a file. No host's entry needs ten; whatever reads an entry may go down it by
-recursion, since no deeper one gets past here."""
+"""Levels of objects and lists in a file. No host's entry needs ten; since no deeper one is accepted here, a reader of
+entries may use recursion."""
 
 
 _TOO_DEEP = f"nested too deeply: {DEPTH} levels are read"
@@ -34,39 +34,39 @@ _TOO_DEEP = f"nested too deeply: {DEPTH} levels are read"
 
 @frozen
 class Written:
-    """A value, and the text of a file that it stood there as."""
+    """A value, and the text that stands for it in a file."""
 
     text: str
     value: Any
 
 
 class _RefusedError(Exception):
-    """Valid for Python's parser, not for us."""
+    """The error of text that is valid for Python's parser, but not for us."""
 
 
-# ConfigError is raised after each `except` block: as its context, the parser's error would keep the whole text, secrets
-# included.
+# ConfigError is raised after each `except` block: as its context, the parser's error would keep the whole text, with
+# its secrets.
 
 
 def read_document(file: str, *, found: bool = False, limit: int | None = None) -> dict[str, Any]:
-    """The object in a file: TOML if its name ends so, else JSON. In UTF-8 with or without a byte order mark.
+    """The object in a file: TOML if its name ends in `.toml`, else JSON. In UTF-8, with or without a byte order mark.
 
-    In JSON, comments and commas after a last item are left out, as editors write them.
+    In JSON, comments and commas after a last item, as editors write them, are ignored.
 
     Args:
-        file: Its path.
-        found: Nobody named it. Then it has to be a regular file: a pipe would be waited for.
+        file: The path of the file.
+        found: Whether the file was found, not named. Then it has to be a regular file: reading a pipe could block.
         limit: Bytes that it may have; 64 MiB by default.
 
     Raises:
         ConfigError: The file cannot be read, has more bytes than the limit, is not UTF-8, not JSON or not an object, is
-            nested more than 100 levels deep, or a key of one of its objects stands there twice.
+            nested more than 100 levels deep, or has a key twice in one of its objects.
     """
     return parse_document(_read(file, found=found, limit=limit or FILE_LIMIT), file)
 
 
 def parse_document(text: str, file: str) -> dict[str, Any]:
-    """The object that the text of a file is.
+    """The object that the text of a file stands for.
 
     Raises:
         ConfigError: As for `read_document`.
@@ -94,7 +94,7 @@ def parse_document(text: str, file: str) -> dict[str, Any]:
 
 
 def blank_comments(text: str, *, commas: bool = True) -> str:
-    """The JSON with spaces in the place of comments, and of commas after a last item: the rest stays where it is."""
+    """The JSON with spaces in place of comments, and of commas after a last item, so that the rest stays in place."""
     bare = _COMMENTS.sub(_blank, text)
     return _TRAILING_COMMAS.sub(_blank, bare) if commas else bare
 
@@ -156,7 +156,8 @@ def _decode(data: bytes, file: str) -> str:
 
 
 def _check_depth(value: object) -> object:
-    """The value, if it is not too deep. Level by level: a recursion would end where the stack of the caller does."""
+    """The value, if it is not too deep. Checks level by level: the depth of a recursion would depend on the caller's
+    stack."""
     level: list[object] = [[value]]
     for _ in range(DEPTH + 1):
         inner: list[object] = []
@@ -171,9 +172,9 @@ def _check_depth(value: object) -> object:
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Spaces instead of a comment or comma, so that lines and columns stay.
+    """Spaces in place of a comment or comma, so that lines and columns stay.
 
-    Not of a string, of a comment without an end, and of a comma with nothing before it: the last two are errors.
+    A string, a comment without an end, and a comma with nothing before it are left alone: the last two are errors.
     """
     found = match[0]
     comment = found[0] == "/" and (found[1] == "/" or found[2:].endswith("*/"))

@@ -1,5 +1,5 @@
-"""Servers of a file switched on, switched off or taken out: text in, text out. What else the text holds stays, with its
-comments, its indentation and its line ends. Writes nothing."""
+"""Edits that switch servers of a file on or off, or remove them: text in, text out. The rest of the text stays, with
+its comments, its indentation and its line ends. Writes nothing."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -19,16 +19,16 @@ from .loader import read_file
 
 Change: TypeAlias = Literal["enable", "disable", "remove"]
 KeyPath: TypeAlias = tuple[str | int, ...]
-"""Keys of objects and places in lists, from the top of a file."""
+"""A path to a value: keys of objects and places in lists, from the top of a file."""
 
 
 @frozen
 class Edit:
-    """One edit. In `set` and `append`, objects and the list on the way are made where they are missing."""
+    """One edit. `set` and `append` make missing objects, and a missing list, on the way."""
 
     verb: Literal["set", "append", "remove"]
     path: KeyPath
-    """Of the value to set or remove; of the list to append to."""
+    """The path of the value to set or remove, or of the list to append to."""
     value: Any = ""
 
 
@@ -36,7 +36,7 @@ def apply_edits(text: str, file: str, steps: Sequence[Edit]) -> str:
     """The file's text after these edits, and no others.
 
     Raises:
-        ConfigError: The text cannot be used, or does not let that be done without changing more.
+        ConfigError: The text cannot be used, or cannot be edited without changing more.
     """
     new, wanted = _edit(text, file, parse_document(text, file), steps)
     if not _is_read_as(new, file, wanted):
@@ -46,23 +46,23 @@ def apply_edits(text: str, file: str, steps: Sequence[Edit]) -> str:
 
 
 def raw_texts(text: str, file: str, way: KeyPath) -> dict[str | int, str]:
-    """The values of an object of the file as they stand there; empty if one cannot be taken out and put elsewhere."""
+    """The values of an object of the file as they are written there; empty if one of them cannot be moved elsewhere."""
     return toml_edits.raw_values(text, way) if file.endswith(".toml") else json_edits.raw_values(text, way)
 
 
 def edit_text(text: str, file: str, server: str, change: Change) -> str:
-    """The file's text after the change of one of its servers; the same text if it is so already.
+    """The file's text after the change of one of its servers; the same text if nothing has to change.
 
     The new text is parsed and compared with the intended result: the change, and nothing else.
 
     Args:
-        text: Without a byte order mark.
-        file: Its path, which decides on the dialect.
-        server: Its name.
-        change: What becomes of it.
+        text: The text, without a byte order mark.
+        file: The path of the file, which decides on the dialect.
+        server: The name of the server.
+        change: The change to make.
 
     Raises:
-        ConfigError: The text cannot be used, has no such server, or does not let the change be made without more.
+        ConfigError: The text cannot be used, has no such server, or cannot be edited without changing more.
     """
     document = parse_document(text, file)
     dialect, root = recognise(file, document)
@@ -84,7 +84,7 @@ def edit_text(text: str, file: str, server: str, change: Change) -> str:
 
 
 def _specs(file: str, document: Mapping[str, Any]) -> dict[str, ServerSpec]:
-    """The specs by name. The error of an entry without a name holds its position, which a change of another moves."""
+    """The specs by name, without nameless entries: their errors hold their positions, which other changes shift."""
     return {name: entry.spec for name, entry in read_file(EntryOrigin(file), document=document).entries if name.strip()}
 
 
@@ -129,7 +129,8 @@ def _path(document: Mapping[str, Any], dialect: Dialect, root: str, file: str, s
 
 
 def _steps(document: dict[str, Any], dialect: Dialect, path: KeyPath, server: str, change: Change) -> list[Edit]:
-    """The steps of a change, by what the dialect reads; the last in a list first, so that places stay."""
+    """The steps of a change, by what the dialect reads; those in a list from the last place to the first, so that
+    places stay valid."""
     if change == "remove":
         return [Edit("remove", path)]
     entry = as_object(_at(document, path))
@@ -169,7 +170,7 @@ def _at(document: Any, path: KeyPath) -> Any:
 
 
 def _apply(document: Any, step: Edit) -> None:
-    """The same edit on the object that the text stands for."""
+    """Apply the edit to the object that the text stands for."""
     *way, last = step.path
     for key in way:
         inner = as_object(document)

@@ -32,8 +32,8 @@ _HARMLESS = frozenset(
         ),
     }
 )
-"""Keys of an entry that neither start anything nor read anything, whatever stands under them but variables and
-commands. A key that is not here has to be agreed to: also one that lets a server cost its host more."""
+"""Keys of an entry that neither start nor read anything, whatever their values are, except for variables and commands.
+A key that is not here has to be agreed to, even if it only lets a server cost its host more."""
 
 _READS_FILE = "reads a file for env"
 _DOES = {
@@ -42,12 +42,12 @@ _DOES = {
     "roots": "is told of folders",
     "envFile": _READS_FILE,
 }
-"""The effects of some of the other keys."""
+"""The effects of some of the other keys, if the entry starts no process."""
 _DOES_LOCALLY = {"envFile": _READS_FILE, "inheritEnv": "gets your whole environment"}
-"""The same of an entry that starts a process."""
+"""The effects of some of the other keys, if the entry starts a process."""
 
 _DIGEST_FORMAT = 1
-"""Part of every digest: with another number, everybody is asked again."""
+"""The number that is part of every digest: with another one, every user is asked again."""
 
 
 def trust_request(
@@ -65,22 +65,22 @@ def trust_request(
     """The request for agreement to this entry of a project's file; None if it needs none.
 
     Args:
-        server: Its name.
-        entry: What it says, in our words.
+        server: The name of the server.
+        entry: The entry, in our words.
         file: The project's file.
-        remote: Whether it names a server to connect to, and no process to start.
-        known: The keys that mean anything; others are ignored and need no trust.
+        remote: Whether the entry names a server to connect to, and no process to start.
+        known: The keys that have a meaning; others are ignored and need no trust.
         folder: The project's folder; the file's by default.
-        argv: The command that it starts, with its arguments.
+        argv: The command that the entry starts, with its arguments.
         written: The entry as written in the file, if that is in another dialect.
-        reader: Looks at the file whose text becomes part of the entry; None if there is none.
+        reader: Reads the file whose text becomes part of the entry; None if there is none.
     """
     reasons = tuple(dict.fromkeys(_reasons(entry, remote=remote, known=known)))
     if not reasons:
         return None
     path = _in_project(file, folder or os.path.dirname(file))
     shown = entry if written is None else written
-    # What the words mean is agreed to as well: it depends on what else is in the file.
+    # The user agrees to the meaning of the words, too: it depends on the rest of the file.
     agreed = [_DIGEST_FORMAT, path, server, shown, *([] if shown == entry else [entry])]
     canonical = json.dumps(agreed, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(canonical.encode()).hexdigest()
@@ -88,8 +88,8 @@ def trust_request(
 
 
 def _in_project(file: str, folder: str) -> str:
-    """The file's one name in its project. A link to another project's file is none of that project: what its words mean
-    depends on the folder."""
+    """The file's one name in its project. A link to a file of another project belongs to this one: the meaning of the
+    words depends on the folder."""
     return os.path.join(os.path.realpath(folder), os.path.relpath(file, folder))
 
 

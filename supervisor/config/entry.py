@@ -1,4 +1,4 @@
-"""One entry of a file becomes one ServerSpec. No message shows a value: any of them may be a secret."""
+"""Reading one entry of a file as one ServerSpec. No message shows a value: any value may be a secret."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeVar, cast
@@ -56,10 +56,10 @@ _TRANSPORT_KINDS = {
     "ws-ide": "ws",
     "websocket": "ws",
 }
-"""Transports by the words that `type` may name them with."""
+"""Transports, by the words for them that `type` may have."""
 
 _WITH_INPUTS = ("command", "image", "args", "cwd", "url", "env", "envFile", "headers", "auth")
-"""Keys of an entry whose texts may name inputs of the host."""
+"""Keys of an entry whose texts may ask for inputs of the host."""
 
 _IN_PROCESS = ("in-process", "sdk")
 
@@ -76,7 +76,7 @@ _MEANT_BY = {"command": "stdio", "image": "docker", "url": "http"}
 
 @frozen(kw_only=True)
 class _WrittenEntry:
-    """An entry as written: a field's alias is its key in the file, None stands for absent."""
+    """An entry as written: a field's alias is its key in the file, and None stands for an absent one."""
 
     type: str | None = None
     command: str | None = None
@@ -94,7 +94,7 @@ class _WrittenEntry:
     disabled: bool = False
     restart_delays: tuple[float, ...] | None = field(default=None, alias="restartDelays")
     stable_after: float | None = field(default=None, alias="stableAfterSeconds")
-    # The rest goes to fields of the same names in ServerSpec, which has the defaults.
+    # The rest goes to the fields of the same names in ServerSpec, which has the defaults.
     description: str | None = None
     lazy: Lazy | None = None
     stop_idle_after: float | None = field(default=None, alias="idleSeconds")
@@ -121,7 +121,7 @@ class _WrittenEntry:
 
 _structure_entry = structurer(_WrittenEntry)
 ENTRY_KEYS = frozenset(str(attribute.alias) for attribute in fields(_WrittenEntry))
-"""All that an entry may say in our words."""
+"""The keys that an entry may have in our words."""
 
 _OWN_FIELDS = tuple(
     name
@@ -138,7 +138,7 @@ class _Tools:
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] | None = None
     enabled: dict[str, bool] | None = None
-    """By the server's own names."""
+    """The switches of tools, by the server's own names."""
 
 
 @frozen(kw_only=True)
@@ -159,7 +159,7 @@ class _Breaker:
 
 @frozen(kw_only=True)
 class _OAuth:
-    """The `auth` of an entry, for fields of the same names in OAuth, which has the defaults."""
+    """The `auth` of an entry, for the fields of the same names in OAuth, which has the defaults."""
 
     type: str | None = None
     grant: str | None = None
@@ -193,14 +193,14 @@ _TOOL_KEYS = ("allow", "deny", "enabled")
 
 @frozen
 class Entry:
-    """One server of a file, read."""
+    """One server of a file that was read."""
 
     spec: ServerSpec
     own: Mapping[str, Any] = field(repr=False)
     """The entry in our words, unresolved."""
 
     def off(self) -> "Entry":
-        """The same, switched off."""
+        """The same entry, switched off."""
         return evolve(self, spec=evolve(self.spec, enabled=False), own={**self.own, "enabled": False})
 
 
@@ -213,14 +213,15 @@ def read_entry(
     dialect: Dialect = OWN,
     inputs: Mapping[str, str] | None = None,
 ) -> Entry:
-    """The spec of one server, unresolved, out of an entry in the words of the dialect; its file's `number`th, from 1.
+    """The unresolved spec of one server, from an entry in the words of the dialect: the `number`th of its file, from 1.
 
     A key whose value is null counts as absent. The server is off if either `enabled` or `disabled` switches it off.
-    `restartDelays` and `stableAfterSeconds` make a policy of its own; if one is missing, `RestartPolicy` has it.
+    `restartDelays` and `stableAfterSeconds` make a policy of its own; `RestartPolicy` has the default for a missing
+    one.
 
-    An entry that cannot work gives a spec with an `UnusableTransport` that keeps nothing else of the entry but its
-    unknown keys and whether the server is off. One of a file that is not trusted carries what has to be agreed to
-    before it runs, and its server's hints are not trusted, whatever its `trustHints`.
+    An entry that cannot work results in a spec with an `UnusableTransport`, which keeps nothing of the entry but its
+    unknown keys and whether the server is off. The spec of a file that is not trusted carries what has to be agreed to
+    before the server runs, and the server's hints are not trusted, whatever its `trustHints` says.
     """
     parts = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
     written = {key: part for key, part in parts.items() if part is not None}
@@ -319,7 +320,7 @@ def _no_value(own: Mapping[str, Any], missing: Collection[str]) -> FieldError:
 def _read_switch(
     key: str, written: object, made: Callable[..., T], words: Any, structure: Callable[[dict[str, Any]], Any]
 ) -> T | None:
-    """The object under a key, made of these words; of true, the default one; of false, None."""
+    """The object under a key, made of these words; the default one for true; None for false."""
     if isinstance(written, bool):
         return made() if written else None
     said = as_object(written)
@@ -335,7 +336,7 @@ def _read_switch(
 
 
 def _roots(written: tuple[str, ...] | Literal["cwd"], workspace: str | None) -> tuple[str, ...]:
-    """Folders: of the project's file, relative to the project."""
+    """The roots as URIs. Paths in a project's file are relative to the project's folder."""
     if written != CWD and any(map(has_variables, written)):
         raise FieldError("must not hold variables: a path is taken from the project's folder", "roots")
     try:
@@ -348,8 +349,8 @@ def _roots(written: tuple[str, ...] | Literal["cwd"], workspace: str | None) -> 
 
 
 def _filters(written: object) -> dict[str, Any]:
-    """The filters of tools, as keywords of ServerSpec. A list, as some hosts write it, has what is allowed; an object
-    under a tool's name says whether it is enabled."""
+    """The filters of tools, as keywords of ServerSpec. A list, as some hosts write it, has the tools that are allowed;
+    an object under a tool's name says whether that tool is enabled."""
     said: dict[str, Any] | None = {"allow": written} if json_type(written) == "a list" else as_object(written)
     if said is None:
         raise FieldError(f"must be an object or a list, not {json_type(written)}", "tools")

@@ -1,5 +1,5 @@
-"""The hosts that the gateway can be installed in: where each keeps its servers, how it writes one down, which variables
-it replaces itself, and which of its servers can go behind the gateway. Pure."""
+"""The hosts in which the gateway can be installed: where each keeps its servers, how it writes an entry, which
+variables it replaces itself, and which of its servers can go behind the gateway. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ def _with_type(argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _with_required(argv: Sequence[str]) -> dict[str, Any]:
-    """Codex waits a second for a server that is not required, and goes without its tools."""
+    """The entry of a required server: Codex waits one second for others, and goes on without their tools."""
     return {"required": True, **_plain(argv)}
 
 
@@ -60,19 +60,21 @@ class HostProgram:
     """A host that reads its servers from a file."""
 
     name: str
-    """As it is given on the command line."""
+    """The name by which the command line knows it."""
     title: str
     dialect: Dialect
     user: tuple[str, ...]
-    """The file of its user, in the home folder; of several the one that is there, else the first."""
+    """The file of its user, in the home folder; of several, the one that exists, else the first."""
     project: tuple[str, ...]
-    """The file of a project, in its folder; empty where it has none."""
+    """The file of a project, in the project's folder; empty if the host has none."""
     written: Callable[[Sequence[str]], dict[str, Any]] = _plain
-    """An entry that starts this command."""
+    """The function that makes an entry that starts a command."""
     replaces: str = _MATCHES_NOTHING
-    """The `${…}` that the host replaces itself, a pattern of what is between the braces. Others are text to it."""
+    """The pattern of the texts between the braces of those `${…}` that the host replaces itself. Others are plain text
+    to it."""
     passes: Callable[[Sequence[str]], dict[str, Any]] = _nothing
-    """The members that an entry needs besides to be given these variables, if the host keeps them back otherwise."""
+    """The function that returns the members by which an entry is passed these variables, if the host holds them back
+    otherwise."""
 
     def root(self, document: Mapping[str, Any]) -> tuple[str, ...]:
         """The path in the file at which its servers stand, or would."""
@@ -130,12 +132,12 @@ HOSTS = (
     HostProgram("codex", "Codex", _CODEX, _CODEX.user, _CODEX.project, written=_with_required, passes=_by_name),
     HostProgram("opencode", "OpenCode", _OPENCODE, _OPENCODE.user, _OPENCODE.project, written=_one_list),
 )
-"""In the order in which they are shown."""
+"""The hosts, in the order in which they are shown."""
 
 
 def is_gateway(own: Mapping[str, Any]) -> bool:
-    """True if an entry, in our words, starts mcp-nursery for servers of a file: behind itself it would start itself,
-    and so on."""
+    """True if an entry, in our words, starts mcp-nursery for servers of a file: behind the gateway it would start
+    itself, without end."""
     match own:
         case {"command": str(command), "args": [*args]}:
             return PurePath(command).name == GATEWAY_ENTRY and args[:1] == ["serve"] and "--" not in args
@@ -144,17 +146,17 @@ def is_gateway(own: Mapping[str, Any]) -> bool:
 
 
 def projects_with_servers(document: Mapping[str, Any]) -> int:
-    """For how many single projects Claude Code keeps servers in its user's file."""
+    """The number of projects for which Claude Code keeps servers in its user's file."""
     projects = as_object(document.get("projects")) or {}
     return sum(bool((as_object(said) or {}).get("mcpServers")) for said in projects.values())
 
 
 def foreign_variable(host: HostProgram, text: str) -> str | None:
-    """A variable of ours in the text that is none to this host, or known to it alone; None if there is none."""
+    """A variable in the text that is plain text to this host, or known to this host alone; None if there is none."""
     return next((each for each in variables_in(text) if not re.fullmatch(host.replaces, each)), None)
 
 
-# -- a host's servers as entries of a file of ours, behind the gateway, where the same is started as by the host -------
+# -- a host's servers as entries of our file, behind the gateway, which starts them as the host would ------------------
 #
 # The gateway is started by the host, with the host's environment and in its working directory, so that variables have
 # the same values. What cannot be the same is refused, and stays with the host.
@@ -188,7 +190,7 @@ def servers_in(file: str, document: Mapping[str, Any], dialect: Dialect, root: t
     """The servers of a host's file by name. Those at another place in it are left out.
 
     Raises:
-        ConfigError: They are not an object.
+        ConfigError: The servers are not an object.
     """
     if root[0] not in document:
         return {}
@@ -203,7 +205,7 @@ def servers_in(file: str, document: Mapping[str, Any], dialect: Dialect, root: t
 
 
 def adopt(host: HostProgram, document: Mapping[str, Any], servers: Mapping[str, Entry]) -> Adoption:
-    """The fate of each server of a host's file."""
+    """The adoption of a host's servers: which can go behind the gateway, and which stay."""
     entries: dict[str, Mapping[str, Any]] = {}
     stay: dict[str, str] = {}
     notes: list[str] = []
@@ -224,7 +226,7 @@ def _move_behind(host: HostProgram, written: object, entry: Entry) -> dict[str, 
     """The entry in our words.
 
     Raises:
-        FieldError: It cannot be what it is for the host.
+        FieldError: The entry cannot mean the same as for the host.
     """
     transport: Any = entry.spec.transport
     if isinstance(transport, UnusableTransport):
@@ -248,7 +250,8 @@ def _move_behind(host: HostProgram, written: object, entry: Entry) -> dict[str, 
 
 
 def _qualify_variables(own: Mapping[str, Any]) -> dict[str, Any]:
-    """A host looks variables up in its environment; here the entry's own `env` would go first."""
+    """The texts of an entry in which the host's variables are looked up in its environment, as the host does: otherwise
+    the entry's own `env` would take precedence."""
     known = as_object(own.get("env")) or {}
 
     def meant(match: re.Match[str]) -> str:
@@ -259,8 +262,7 @@ def _qualify_variables(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _headers(own: Mapping[str, Any]) -> dict[str, Any]:
-    """The headers with their variables of the host's environment passed on in `env`: behind the gateway they see
-    nothing else."""
+    """The headers, with the host's variables in them passed on in `env`: behind the gateway they see nothing else."""
     headers, env = as_object(own.get("headers")), dict(as_object(own.get("env")) or {})
     if not headers:
         return {}

@@ -1,9 +1,9 @@
-"""The gateway in a host's file: plans to install it and to undo that, and the record of what was there before. Plans
-only; their owner carries them out.
+"""The gateway in a host's file: plans to install it and to undo that, and the record of the former state. Plans only;
+their owner carries them out.
 
 Three files are written in this order, each as a whole: the record of the former state; the
-servers that went behind the gateway; the host's own. Killed in between, the host's file is as it was, and the record
-names more than was done, which undoing allows for. Undoing goes the other way round.
+servers that went behind the gateway; the host's own. If the program is killed in between, the host's file is as it was,
+and the record names more than was done, which undoing allows for. Undoing has the opposite order.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ _RECORD_FORMAT = 1
 
 @frozen
 class HostFile:
-    """A host's file, and ours that belong to it."""
+    """A host's file, and our files that belong to it."""
 
     host: HostProgram
     file: Path
@@ -49,7 +49,7 @@ class HostFile:
 
     @property
     def servers(self) -> Path:
-        """The servers of this file that are behind the gateway."""
+        """The file with the servers that are behind the gateway."""
         return own_file().parent / "hosts" / f"{self.key}.json"
 
     @property
@@ -63,13 +63,13 @@ class Record:
     """The data that undoes what was done to a file."""
 
     original: str | None = None
-    """The content of the file before, or as it would be without us; None: there was none."""
+    """The former content of the file, or the content that it would have without us; None: there was no file."""
     written: tuple[str, ...] = ()
-    """Digests of what we made of exactly that."""
+    """Digests of the contents that we made from exactly that one."""
     moved: tuple[str, ...] = ()
     """The servers that went behind the gateway."""
     servers: str | None = None
-    """Digest of the file with them, as we wrote it."""
+    """Digest of the file with those servers, as we wrote it."""
     folders: tuple[str, ...] = ()
     """The folders that were made for the file."""
 
@@ -78,14 +78,14 @@ _structure_record = structurer(Record)
 
 
 def user_place(host: HostProgram) -> HostFile:
-    """The host's file of its user."""
+    """The host's file for its user."""
     files = [Path.home() / name for name in host.user]
     return HostFile(host, next((file for file in files if os.path.lexists(file)), files[0]), host.name)
 
 
 def project_place(host: HostProgram) -> HostFile | None:
-    """The host's file of the project that the working directory is in: the nearest, else one in this folder; None if it
-    has none for projects.
+    """The host's file of the project that the working directory is in: the nearest one, else one in this folder; None
+    if the host has no files for projects.
 
     Raises:
         ConfigError: The working directory does not exist any more.
@@ -100,7 +100,7 @@ def project_place(host: HostProgram) -> HostFile | None:
 
 
 def place_of(host: HostProgram, file: Path) -> HostFile:
-    """A file that was named."""
+    """The place of a host's file that was named."""
     path = Path(os.path.normpath(absolute(file)))
     if path == user_place(host).file:
         return user_place(host)
@@ -110,10 +110,10 @@ def place_of(host: HostProgram, file: Path) -> HostFile:
 
 
 def read_record(place: HostFile) -> Record | None:
-    """The record of a host's file; None if nothing was done to it.
+    """The record of a host's file; None if nothing was done to the file.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The record cannot be read.
     """
     if not os.path.exists(place.record):
         return None
@@ -128,7 +128,7 @@ def read_record(place: HostFile) -> Record | None:
 
 
 def record_bytes(place: HostFile, record: Record) -> bytes:
-    """The record as it is kept."""
+    """The record in the form in which it is kept."""
     document = {"format": _RECORD_FORMAT, "file": str(place.file), "undo": asdict(record)}
     return (json.dumps(document, indent=2) + "\n").encode()
 
@@ -137,7 +137,7 @@ def servers_behind(place: HostFile) -> Mapping[str, Any]:
     """The servers in our file for the host.
 
     Raises:
-        ConfigError: It cannot be used.
+        ConfigError: Our file cannot be used.
     """
     if not os.path.exists(place.servers):
         return {}
@@ -150,7 +150,7 @@ def missing_folders(file: Path) -> tuple[str, ...]:
 
 
 def digest_of(data: bytes | None) -> str:
-    """Says whether a file is as it was."""
+    """The digest that shows whether a file is as it was."""
     return "" if data is None else hashlib.sha256(data).hexdigest()
 
 
@@ -159,10 +159,10 @@ class Plan:
     """The changes of an install, before anything is done."""
 
     change: str | None
-    """`installed`, `adopted`, `undone`, or None: it is so already."""
+    """`installed`, `adopted` or `undone`; None: there is nothing to change."""
     file: Path
     replacements: tuple[Replacement, ...] = ()
-    """In the order in which they have to be made."""
+    """The replacements, in the order in which they have to be made."""
     shown: tuple[Replacement, ...] = ()
     """The replacements that a person has to see."""
     moved: tuple[str, ...] = ()
@@ -183,26 +183,26 @@ class _Host:
     mark: str
     """The byte order mark, if there is one."""
     text: str
-    """The rest; of a file that is not there or blank, that of an empty one."""
+    """The rest of the text; if there is no file, or a blank one, the text of an empty document."""
     document: Mapping[str, Any]
     root: tuple[str, ...]
     servers: Mapping[str, Entry]
 
     @property
     def gateway(self) -> Entry | None:
-        """Ours."""
+        """The entry of the gateway, if there is one."""
         entry = self.servers.get(GATEWAY_ENTRY)
         return entry if entry is not None and is_gateway(entry.own) else None
 
     @property
     def program(self) -> str | None:
-        """The command of ours; None if it is a path at which there is nothing any more."""
+        """The command of the gateway's entry; None if it is a path at which there is nothing any more."""
         command = None if self.gateway is None else str(self.gateway.own["command"])
         return None if command is None or (os.path.isabs(command) and not os.path.exists(command)) else command
 
 
 def install(place: HostFile, argv: Sequence[str], *, adopting: bool = False) -> Plan:
-    """Have the gateway in the host's file; with `adopting` the host's servers behind it.
+    """Plan to put the gateway into the host's file; with `adopting`, to move the host's servers behind it.
 
     Args:
         place: The host's file.
@@ -210,7 +210,7 @@ def install(place: HostFile, argv: Sequence[str], *, adopting: bool = False) -> 
         adopting: Whether servers are moved.
 
     Raises:
-        ConfigError: The file cannot be used, or edited without changing more than that.
+        ConfigError: The file cannot be used, or cannot be edited without changing more than that.
     """
     check_writable(place.file)
     host = _read(place)
@@ -245,11 +245,11 @@ def install(place: HostFile, argv: Sequence[str], *, adopting: bool = False) -> 
 
 
 def undo(place: HostFile) -> Plan:
-    """Take back all that was done to the host's file. If it was changed since, what is ours is taken out, and what was
-    moved is put in again.
+    """Plan to undo all that was done to the host's file. If it was changed since, the gateway is removed, and the
+    servers that were moved are put back.
 
     Raises:
-        ConfigError: Nothing was done to it, or it cannot be used or edited.
+        ConfigError: Nothing was done to the file, or it cannot be used or edited.
     """
     record = read_record(place)
     if record is None:
@@ -270,8 +270,8 @@ def undo(place: HostFile) -> Plan:
 
 
 def status(place: HostFile) -> tuple[int, str]:
-    """The number of servers in the host's file besides the gateway, and our state there: `installed`, `adopted` or
-    nothing.
+    """The number of servers in the host's file besides the gateway, and the gateway's state there: `installed`,
+    `adopted` or empty.
 
     Raises:
         ConfigError: The file cannot be used.
@@ -322,8 +322,8 @@ def _install(host: _Host, argv: Sequence[str], behind: Mapping[str, Any], moving
 
 
 def _arguments(gateway: Entry | None, behind: Path | None) -> list[str]:
-    """Of the gateway. Without servers of the host it has its user's own; those of a project would be started twice, or
-    be the gateway itself."""
+    """The arguments of the gateway. Without servers of the host it serves those of the user's own file; a project's
+    would be started twice, or be the gateway itself."""
     said = list(gateway.own.get("args", ())) if gateway is not None else ["serve", "--no-project"]
     if behind is None or str(behind) in said:
         return said
@@ -335,13 +335,13 @@ def _arguments(gateway: Entry | None, behind: Path | None) -> list[str]:
 
 
 def _plan(host: _Host, record: Record, kept: Sequence[Replacement], text: str, moving: Mapping[str, Any]) -> Plan:
-    """All that has to be written, if the host's file becomes this text."""
+    """The plan of all that has to be written, if the host's file becomes this text."""
     place, now = host.place, _text(host.data)
     after = (host.mark + text).encode()
     written: tuple[str, ...] = ()
     if now == record.original or digest_of(host.data) in record.written:
         written = record.written
-    else:  # it was changed since: what it would be without us is found out
+    else:  # it was changed since: the original is now what it would be without us
         original, lost = _restore(host, record)
         record = evolve(record, original=original, moved=tuple(name for name in record.moved if name not in lost))
     shown = [Replacement(place.file, host.data, after)]
@@ -366,7 +366,8 @@ def _with_servers(file: Path, data: bytes | None, moving: Mapping[str, Any]) -> 
 
 
 def _restore(host: _Host, record: Record) -> tuple[str, list[str]]:
-    """The host's file without us and with what was moved, and the servers of which there is another now."""
+    """The host's file without the gateway and with the servers that were moved, and those of them whose names other
+    servers have now."""
     file = str(host.place.file)
     _, original = split_mark((record.original or "").encode())
     said = parse_document(original, file) if original.strip() else {}
@@ -390,8 +391,8 @@ def _restore(host: _Host, record: Record) -> tuple[str, list[str]]:
 
 
 def _put_aside(place: HostFile, record: Record | None) -> tuple[Replacement, ...]:
-    """The replacements that put the file with the servers aside: it goes, and if somebody has changed it, or not all of
-    it is with the host again, it is kept beside."""
+    """The replacements that remove the file with the servers. If somebody has changed it, or not all of its servers are
+    back with the host, a copy is kept beside it."""
     if not os.path.exists(place.servers):
         return ()
     data = read_bytes(place.servers)

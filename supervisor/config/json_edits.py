@@ -21,13 +21,13 @@ class _Item:
 
     key: str | int
     start: int
-    """The offset at which the key begins; of an item, the value."""
+    """The offset at which the key begins; in a list, the value."""
     value: int
     end: int
 
 
 def apply(text: str, verb: Literal["set", "append", "remove"], path: tuple[str | int, ...], value: object) -> str:
-    """The text with the value at the path set or removed, or one appended to the list there."""
+    """The text with the value at the path set or removed, or with a value appended to the list there."""
     if verb != "append":
         return apply_all(text, verb, path[:-1], {path[-1]: value})
     plain = blank_comments(text)
@@ -40,7 +40,7 @@ def apply(text: str, verb: Literal["set", "append", "remove"], path: tuple[str |
 def apply_all(
     text: str, verb: Literal["set", "remove"], way: tuple[str | int, ...], values: Mapping[str | int, object]
 ) -> str:
-    """The text with all these values of one object or list set or removed: in one go, as there may be thousands."""
+    """The text with all these values of one object or list set or removed, in one pass, as there may be thousands."""
     plain = blank_comments(text)
     at, missing = _find(plain, way)
     if missing:
@@ -52,7 +52,7 @@ def apply_all(
     if verb == "set" and new:
         text = _insert(text, at, items, *new)
     bare = blank_comments(text, commas=False)
-    for place, item in reversed(there):  # what stands before stays where it is
+    for place, item in reversed(there):  # so the offsets of earlier items stay valid
         if verb == "set":
             text = text[: item.value] + _json(values[item.key]) + text[item.end :]
         else:
@@ -80,7 +80,7 @@ def _member(path: tuple[str | int, ...], value: object) -> str:
 
 
 def raw_values(text: str, way: tuple[str | int, ...]) -> dict[str | int, str]:
-    """The values of one object as they stand there."""
+    """The values of one object as they are written there."""
     plain = blank_comments(text)
     at, _ = _find(plain, way)
     return {item.key: text[item.value : item.end] for item in reversed(_items(plain, at))}
@@ -89,7 +89,7 @@ def raw_values(text: str, way: tuple[str | int, ...]) -> dict[str | int, str]:
 def _json(value: object) -> str:
     if isinstance(value, Written):
         return value.text
-    if isinstance(value, dict):  # in which others may stand as they are written
+    if isinstance(value, dict):  # it may contain values with their text of the file
         return f"{{{', '.join(_member((key,), each) for key, each in cast('dict[str, object]', value).items())}}}"
     return json.dumps(value, ensure_ascii=False)
 
@@ -117,7 +117,7 @@ def _skip(plain: str, at: int) -> int:
 
 
 def _insert(text: str, at: int, items: list[_Item], *new: str) -> str:
-    """The text with more items at the end. A comment behind the last one stays with it."""
+    """The text with more items at the end. A comment behind the last item stays with that item."""
     if not items:
         return f"{text[: at + 1]}{', '.join(new)}{text[at + 1 :]}"
     last = items[-1]
@@ -135,8 +135,8 @@ def _insert(text: str, at: int, items: list[_Item], *new: str) -> str:
 
 
 def _cuts(bare: str, text: str, items: list[_Item], place: int) -> list[tuple[int, int]]:
-    """The cuts that remove one item from the text, the last first: itself, its comma, and the line if it was its own.
-    Comments around it stay. `bare` is the text without comments."""
+    """The cuts that remove one item from the text, the last first: the item, its comma, and the line if nothing else
+    is on it. Comments around the item stay. `bare` is the text without comments."""
     start, end = items[place].start, items[place].end
     comma = _comma(bare, end)
     cuts: list[tuple[int, int]] = []
@@ -157,7 +157,7 @@ def _cuts(bare: str, text: str, items: list[_Item], place: int) -> list[tuple[in
 
 
 def _line_before(text: str, start: int) -> int | None:
-    """The offset of the line break with nothing between it and this place; None if there is something."""
+    """The offset of the line break before this place, if there is nothing between them; else None."""
     at = text.rfind("\n", 0, start)
     if at < 0 or text[at + 1 : start].strip(" \t"):
         return None

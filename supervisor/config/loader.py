@@ -1,4 +1,4 @@
-"""Several files become one configuration."""
+"""Reading several files as one configuration."""
 
 import logging
 import os
@@ -39,7 +39,7 @@ Keep = Callable[[ServerSpec], bool]
 
 @frozen
 class File:
-    """One file, read."""
+    """One file that was read."""
 
     path: str
     host: str
@@ -54,23 +54,23 @@ def load_config(
     inputs: Mapping[str, str] | None = None,
     keep: Keep | None = None,
 ) -> Config:
-    """Read the servers of each file, in the words of whichever host it is written for.
+    """Read the servers of each file, in the words of the host that it is written for.
 
-    Naming a file is the user's act: its commands and its servers' hints are trusted. Where two files name the same
-    server, the entry of the later file wins as a whole, also when it is a bad one. What else a file holds belongs to
-    other programs and is left alone.
+    Naming a file is the user's act: its commands and its servers' hints are trusted. If two files name the same server,
+    the entry of the later file wins as a whole, even an invalid one. The rest of a file belongs to other programs and
+    is left alone.
 
-    An entry that cannot work is its server's error alone: the spec's transport is an `UnusableTransport`. Warnings and
-    errors are logged, too.
+    An entry that cannot work is an error of its server alone: the spec's transport is an `UnusableTransport`. Warnings
+    and errors are logged, too.
 
     Args:
         files: The files.
-        specs: Servers given by code; they go before all files.
-        inputs: What `${input:ID}` stands for, by ID. A server that asks for another cannot work.
-        keep: Says which servers are wanted; the others are dropped.
+        specs: Servers given by code; they take precedence over all files.
+        inputs: The values of `${input:ID}`, by ID. A server that asks for another cannot work.
+        keep: A test of which servers are wanted; the others are dropped.
 
     Raises:
-        ConfigError: A file that cannot be read, is neither a JSON object nor TOML, has a key twice or no servers.
+        ConfigError: A file cannot be read, is neither a JSON object nor TOML, has a key twice or has no servers.
     """
     by_code = tuple(specs)
     paths = tuple(os.fspath(file) for file in files)
@@ -90,20 +90,21 @@ def discover_config(
     inputs: Mapping[str, str] | None = None,
     keep: Keep | None = None,
 ) -> Config:
-    """Read the user's own file and the current project's, where they exist; the user's entries go first.
+    """Read the user's own file and the current project's, where they exist; the user's entries take precedence.
 
     The user's file is `servers.json` in the user's configuration folder, and trusted. The project's are `.mcp.json` and
-    then those of other hosts, each the nearest from `folder` up to the root of its git repository, outside of one in
-    `folder` alone. They came with the project: what their entries would start, run or read has to be agreed to first.
+    then those of other hosts, each the nearest from `folder` up to the root of its git repository; outside of a
+    repository, in `folder` alone. They came with the project: what their entries would start, run or read has to be
+    agreed to first.
 
-    A file that cannot be used is one of `Config.errors`, and so is one that is neither the user's nor root's, or that
-    lies in a folder that is neither: naming it to `load_config` uses it anyway.
+    A file that cannot be used is one of `Config.errors`, and so is one that belongs to neither the user nor root, or
+    lies in a folder that does not: `load_config` uses it anyway, if it is named.
 
     Args:
-        folder: Where the project is looked for; the working directory by default.
+        folder: The folder in which the project is searched; the working directory by default.
         project: False leaves the project's files alone.
         user: False leaves the user's files alone.
-        hosts: Whether the user's files of other hosts are read too, trusted; they go after the user's own.
+        hosts: Whether the user's files of other hosts are read and trusted, too; the user's own take precedence.
         specs: As for `load_config`.
         inputs: As for `load_config`.
         keep: As for `load_config`.
@@ -130,7 +131,7 @@ def discover_config(
 
 
 def _log_problems(config: Config) -> Config:
-    """Hosts that never look at these fields have them in their log."""
+    """Log the problems, for hosts that never read these fields, and return the configuration."""
     for line in (*config.errors, *config.warnings):
         logger.warning("%s", line)
     for line in config.replaced:
@@ -157,7 +158,7 @@ def load_project(file: str | os.PathLike[str]) -> Config:
 def read_found(
     origins: Iterable[EntryOrigin], *, inputs: Mapping[str, str] | None = None
 ) -> tuple[list[File], tuple[str, ...]]:
-    """The files that can be used, and the faults of the others, one line each."""
+    """The files that can be used, and the problems of the others, one line each."""
     files: list[File] = []
     errors: list[str] = []
     for origin in origins:
@@ -182,7 +183,7 @@ def _check_owner(origin: EntryOrigin) -> None:
 def read_file(
     origin: EntryOrigin, *, inputs: Mapping[str, str] | None = None, document: Mapping[str, object] | None = None
 ) -> File:
-    """The servers of one file; `document` is what it holds, if that was read already.
+    """The servers of one file; `document` is its content, if that was read already.
 
     Raises:
         ConfigError: As for `load_config`.
@@ -207,7 +208,7 @@ def _has_servers(path: str, document: Mapping[str, object]) -> bool:
 
 
 _ADVISED = 100
-"""Unknown keys whose lines say what may have been meant."""
+"""Unknown keys whose warnings suggest the key that may have been meant."""
 
 
 def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep | None = None) -> Config:
@@ -237,14 +238,14 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
 
 
 def warnings_of(path: str, name: str, entry: Entry, *, before: int = 0) -> Iterator[tuple[tuple[str, str], str]]:
-    """The warnings about an entry's words without a meaning, one line each, with a key that is the same for equal ones.
+    """The warnings about words of an entry that have no meaning, one line each, with a key that equal ones share.
 
     Args:
-        path: The file's.
-        name: The server's.
+        path: The path of the file.
+        name: The name of the server.
         entry: Its entry in the file.
-        before: How many lines there are before these. A file may have any number of keys, and to look for what was
-            meant takes a tenth of a millisecond.
+        before: The number of lines before these. A file may have any number of keys, and the search for what was meant
+            takes a tenth of a millisecond.
     """
     where = f"{path}: server {name!r}"
     for number, key in enumerate(entry.spec.extra, before):

@@ -1,5 +1,5 @@
-"""The servers that a host gives: specs, a configuration, or the file that holds one; and Docker's MCP gateway, added to
-them where it is found."""
+"""The servers that a host gives: specs, a configuration, or the file of one; and Docker's MCP gateway, which is added
+to them if it is found."""
 
 import logging
 import os
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 Given: TypeAlias = Config | ServerSpec | Iterable[ServerSpec] | str | os.PathLike[str]
 
 WANTED = "servers must be specs, [ServerSpec(name, transport), …], or what load_config returns, or a file's path"
-"""Said to who gives something else."""
+"""The message to a host that gives something else."""
 
 
 def specs_of(given: Given) -> tuple[ServerSpec, ...]:
-    """The servers, however they were given. A text or path is a file, as for `load_config`.
+    """The servers, in whichever form they were given. A text or path is a file, as for `load_config`.
 
     Raises:
-        ConfigError: It is something else, or a file that cannot be read.
+        ConfigError: They were given in another form, or as a file that cannot be read.
     """
     if isinstance(given, str | os.PathLike):
         return _read(given).servers
@@ -57,19 +57,19 @@ def is_taken(spec: ServerSpec, specs: Iterable[ServerSpec]) -> bool:
 
 @define
 class ConfigSource:
-    """The origin of the set of servers; it can be read again if it was files."""
+    """The origin of the set of servers. Files can be read again."""
 
     given: Given
     besides: Sequence[ServerSpec] = ()
-    """Servers that go with those, whatever is read, unless their names or transports are taken."""
+    """Servers that are added to those, whatever is read, unless their names or transports are taken."""
     before: Mapping[str, Signature] = field(default=Factory(lambda self: self._before(), takes_self=True), init=False)
-    """The files as they were before they were read the first time."""
+    """The signatures of the files before they were first read."""
 
     def _before(self) -> Mapping[str, Signature]:
         return self.given.before if isinstance(self.given, Config) else signatures(self.files())
 
     def with_besides(self, specs: Sequence[ServerSpec]) -> Sequence[ServerSpec]:
-        """All servers, where these were found."""
+        """All servers, if these specs were read."""
         return (*specs, *(spec for spec in self.besides if not is_taken(spec, specs)))
 
     def reader(self) -> Callable[[], Config] | None:
@@ -86,7 +86,7 @@ class ConfigSource:
         return read()
 
     def files(self) -> Sequence[str]:
-        """The files that would be read now, whether they are there or not."""
+        """The files that would be read now, existing or not."""
         if isinstance(self.given, str | os.PathLike):
             return (os.fspath(self.given),)
         locate = self.given.locate if isinstance(self.given, Config) else None
@@ -94,7 +94,7 @@ class ConfigSource:
 
 
 def _read(file: str | os.PathLike[str]) -> Config:
-    from .loader import load_config  # takes a while, and specs are no files
+    from .loader import load_config  # slow to import, and specs do not need it
 
     return load_config(file)
 
@@ -120,15 +120,15 @@ def _describe(value: object) -> str:
 logger: Final = logging.getLogger(__name__)
 
 Docker = Literal["auto"]
-"""The setting that adds the gateway without an entry of its own, where it is found."""
+"""The setting that adds the gateway without an entry of its own, if it is found."""
 
 GATEWAY_NAME: Final = "docker"
-"""The name of the server that is added so."""
+"""The name of the server that is added."""
 
 
 async def add_gateway(servers: "Servers", source: ConfigSource) -> None:
-    """Look for the gateway and add it, also to what later reloads find, unless there is one, or a server of its name.
-    Where it cannot run, one warning gives the reason."""
+    """Look for the gateway and add it, now and at later reloads, unless there is one, or a server of its name. If it
+    cannot run, one warning gives the reason."""
     from mcp_nursery.actors.transports.docker import problem_with_gateway
 
     transport = DockerGatewayTransport()

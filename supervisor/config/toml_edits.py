@@ -1,7 +1,7 @@
 """Edits of TOML by its lines. Pure.
 
-Not with tomlkit: it counts a comment above a table to the table before, takes it out with that one, and writes new keys
-below it.
+tomlkit is no use here: it assigns a comment above a table to the table before, removes it with that one, and writes new
+keys below it.
 """
 
 import json
@@ -24,7 +24,7 @@ _BOOLEAN = re.compile(r"(=[ \t]*)(?:true|false)\b")
 
 @frozen
 class _Statement:
-    """A header or a key with its value, of which only the last may have several lines."""
+    """A header, or a key with its value. Only a value may have several lines."""
 
     path: KeyPath
     first: int
@@ -33,8 +33,8 @@ class _Statement:
 
 
 def apply(text: str, verb: Literal["set", "append", "remove"], path: KeyPath, value: object) -> str:
-    """The text with the value at the path set or removed; the same text if its lines do not let that be done. A table
-    is set at the end."""
+    """The text with the value at the path set or removed; the same text if its lines do not allow that. A table is set
+    at the end."""
     if verb == "remove" or not isinstance(value, bool):
         return apply_all(text, verb, path[:-1], {path[-1]: value})
     lines = _LINES.findall(text)
@@ -59,7 +59,7 @@ def apply(text: str, verb: Literal["set", "append", "remove"], path: KeyPath, va
 def apply_all(
     text: str, verb: Literal["set", "append", "remove"], way: KeyPath, values: Mapping[str | int, object]
 ) -> str:
-    """The text with all these values of one table removed, or set at the end: in one go, as there may be thousands."""
+    """The text with all these values of one table removed, or set at its end: in one pass, for thousands of values."""
     if verb != "remove":
         for key, value in values.items():
             text = (
@@ -71,12 +71,12 @@ def apply_all(
     gone = [each for each in inside if len(each.path) > depth and each.path[depth] in values]
     left = _without(lines, gone)
     if gone and len(gone) == len(inside):
-        left[gone[0].first] = f"[{'.'.join(map(str, way))}]{_ending(text)}"  # an empty table has to be said
+        left[gone[0].first] = f"[{'.'.join(map(str, way))}]{_ending(text)}"  # an empty table needs its header
     return "".join(left)
 
 
 def raw_values(text: str, way: KeyPath) -> dict[str | int, str]:
-    """The tables of one table as they stand there; empty if one is not under headers of its own."""
+    """The tables within one table as they are written there; empty if one of them has no header of its own."""
     lines, depth = _LINES.findall(text), len(way)
     found: dict[str | int, list[_Statement]] = {}
     for each in _statements(lines):
@@ -139,7 +139,8 @@ def _last_of(table: _Statement, statements: list[_Statement]) -> _Statement:
 
 
 def _without(lines: list[str], gone: list[_Statement]) -> list[str]:
-    """The lines without these statements, what stands between two of them of one table, and the blank lines after."""
+    """The lines without these statements, without those between two of them in one table, and without the blank lines
+    that follow."""
     left = list(lines)
     for each, following in zip(gone, [*gone, None][1:], strict=True):
         end = following.first if following is not None and not following.header else each.end
@@ -151,12 +152,12 @@ def _without(lines: list[str], gone: list[_Statement]) -> list[str]:
 
 
 def _statements(lines: list[str]) -> Iterator[_Statement]:
-    """A statement takes as many lines as it takes to be TOML on its own."""
+    """The statements of these lines: each has as many lines as make it TOML on its own."""
     table: KeyPath = ()
     first = 0
     for end, line in enumerate(lines, 1):
         if end - first > 1 and not _MAY_END.search(line):
-            continue  # each try reads all of the statement again
+            continue  # each attempt parses all of the statement again
         try:
             said = tomllib.loads("".join(lines[first:end]))
         except tomllib.TOMLDecodeError:
@@ -170,7 +171,7 @@ def _statements(lines: list[str]) -> Iterator[_Statement]:
 
 
 def _only(said: dict[str, Any], *, deep: bool) -> KeyPath:
-    """The keys of the one statement; those of an inline table are its value."""
+    """The path of the one key that is set; the keys of an inline table belong to its value, unless `deep`."""
     path: KeyPath = ()
     inner: dict[str, Any] | None = said
     while inner and (deep or not path):

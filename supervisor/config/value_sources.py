@@ -1,5 +1,5 @@
-"""The sources of values outside of a configuration: commands whose output is one of `env` or of a header, and files of
-variables, `NAME=VALUE` a line, in which nothing is expanded. No message shows a value."""
+"""The sources of values outside of a configuration: commands whose output is a value of `env` or of a header, and files
+of variables, with one `NAME=VALUE` a line, in which nothing is expanded. No message shows a value."""
 
 import hashlib
 import os
@@ -18,21 +18,21 @@ COMMAND_SECONDS = 10.0
 """Seconds that a command may take."""
 
 OUTPUT_LIMIT = 64 << 10
-"""Bytes of a command's output: more is no value that anybody could use."""
+"""Bytes of a command's output: more than that is no usable value."""
 
 _COMMAND_KILL_SLACK = 1.0
-"""Seconds that a killed command gets to vanish."""
+"""Seconds in which a killed command has to end."""
 
 
 class CommandFailed(Exception):
-    """A command gave no value. Says nothing of what it printed."""
+    """The error of a command that gave no value. Its text shows nothing of what the command printed."""
 
 
 async def output_of(command: str, folder: str) -> str:
-    """The output of a shell command, without its last newline. It gets the host's environment and no input.
+    """The output of a shell command, without its last newline. The command has the host's environment and no input.
 
     Raises:
-        CommandFailed: It failed, took more than 10 s, or printed what is no text.
+        CommandFailed: The command failed, took more than 10 s, or printed something that is not text.
     """
     try:
         process = await trio.lowlevel.open_process(
@@ -51,7 +51,8 @@ async def output_of(command: str, folder: str) -> str:
 
 
 async def _read_all(process: trio.Process) -> bytes | None:
-    """All that it prints until it exits; None if it is too slow or prints too much: then it is killed, as on cancel."""
+    """The output of a command until it exits. If it is too slow or prints too much, None: then it is killed, as it is
+    when this is cancelled."""
     assert process.stdout is not None
     output = bytearray()
     whole = False
@@ -89,7 +90,7 @@ def _value_of(output: bytes | None, code: int | None) -> str:
 
 
 ENV_FILE_LIMIT = 1 << 20
-"""Bytes: what is larger holds no variables."""
+"""Bytes of a file: a larger one holds no variables."""
 
 _LINE = re.compile(r"(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*(.*)")
 _COMMENT = re.compile(r"(?:^|[ \t]+)#.*")
@@ -97,12 +98,12 @@ _QUOTED = re.compile(r"(['\"])(.*)\1[ \t]*(?:#.*)?")
 
 
 class EnvFileError(Exception):
-    """The file cannot be used. Says no value."""
+    """The error of a file that cannot be used. Its text shows no value."""
 
 
 @frozen
 class EnvFile:
-    """The content of such a file."""
+    """The content of a file of variables."""
 
     variables: dict[str, str] = field(repr=names_only)
     digest: str = field(repr=False)
@@ -112,11 +113,11 @@ class EnvFile:
 def read_env_file(path: str) -> EnvFile:
     """The variables of a file. Blocks.
 
-    Empty lines say nothing, nor does what follows a `#` at the begin of a line or after a space; quotes around a
-    value are not part of it; of two lines with the same name the later counts.
+    Empty lines are ignored, and so is a comment, which follows a `#` at the beginning of a line or after a space;
+    quotes around a value are not part of it; of two lines with the same name the later one counts.
 
     Raises:
-        EnvFileError: It is no regular file of at most 1 MiB of UTF-8, or a line is none of the above.
+        EnvFileError: The file is no regular file of at most 1 MiB of UTF-8, or one of its lines is none of the above.
     """
     data = _read(path)
     try:

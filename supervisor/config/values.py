@@ -1,4 +1,4 @@
-"""Strict values out of a JSON document: nothing is converted, and no message shows a value."""
+"""Strict values from a JSON document: nothing is converted, and no message shows a value."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ WrittenRoots = tuple[str, ...] | Literal["cwd"] | None
 
 
 class FieldError(Exception):
-    """The fault of an object, and the key it is under."""
+    """The fault of an object, and the key that has it."""
 
     def __init__(self, problem: str, key: str | None = None) -> None:
         super().__init__(problem)
@@ -37,12 +37,12 @@ class FieldError(Exception):
 
 
 def structurer(cls: type[T]) -> Callable[[dict[str, Any]], T]:
-    """A function from a JSON object to an attrs class whose fields' aliases are the object's keys.
+    """The function that makes an instance of an attrs class from a JSON object, whose keys are the fields' aliases.
 
-    The function is made when it is first called: most files need few of them.
+    The function is built at its first call: most files need few of them.
 
     Text is Unicode without NUL, a `float` a finite number >= 0 (seconds), an `int` a whole number >= 1 (a count). Keys
-    that the class does not have are left out. The function raises `FieldError` for the first field that is wrong.
+    that the class does not have are left out. The function raises `FieldError` for the first field that is invalid.
     """
 
     @cache

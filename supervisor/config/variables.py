@@ -1,4 +1,4 @@
-"""Variables in the text of a configuration. Pure: what they stand for is an argument, and is never looked at again."""
+"""Variables in the text of a configuration. Pure: their values are an argument, and are not searched for variables."""
 
 import os
 import re
@@ -13,18 +13,19 @@ _INPUT = "input:"
 _SHOWN = re.compile(r"[A-Za-z0-9_.:-]{1,80}")
 
 PLACE_VARIABLES: tuple[str, ...] = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
-"""Variables that are no secret: where one is, and how paths are written."""
+"""Variables that are no secret: the places of folders, and the form of paths."""
 
 _COMMAND = "!"
 """The prefix of a value of `env` or `headers` that is a command's output."""
 
 
 class UnresolvedVariable(Exception):
-    """A variable has no value, or is none at all. Says its name only."""
+    """The error of a variable that has no value, or is invalid. Its text shows the name only."""
 
 
 Find = Callable[[str], str | None]
-"""The value of a variable by its name, `NAME`, `env:NAME` or `input:ID`; None if it is not set."""
+"""A function that returns the value of a variable by its name, `NAME`, `env:NAME` or `input:ID`; None if it is not
+set."""
 
 
 @frozen
@@ -36,9 +37,9 @@ class Surroundings:
     environ: Mapping[str, str] = field(repr=lambda environ: f"<{len(environ)} variables>")
     """The host's environment."""
     workspace: str
-    """`${workspaceFolder}`."""
+    """The value of `${workspaceFolder}`."""
     home: str
-    """`${userHome}`."""
+    """The value of `${userHome}`."""
 
     def find(self, name: str) -> str | None:
         """The value of a variable: `${env:NAME}` means the host's environment alone."""
@@ -50,12 +51,13 @@ class Surroundings:
 
 
 def expand(text: str, find: Find) -> str:
-    """The text with every `${NAME}`, `${NAME:-default}` and `${env:NAME}` replaced; what replaces one is left alone.
+    """The text with every `${NAME}`, `${NAME:-default}` and `${env:NAME}` replaced; the values themselves are left
+    alone.
 
-    A default stands in for a variable that is not set or empty.
+    A default replaces a variable that is not set or empty.
 
     Raises:
-        UnresolvedVariable: One has neither value nor default.
+        UnresolvedVariable: A variable has neither a value nor a default.
     """
 
     def replace(match: re.Match[str]) -> str:
@@ -84,12 +86,12 @@ def how_to_pass_on(variable: str) -> str | None:
 
 
 def has_variables(text: str) -> bool:
-    """True if there is something to replace."""
+    """True if the text has variables to replace."""
     return _VARIABLE.search(text) is not None
 
 
 def variables_in(text: str) -> list[str]:
-    """The texts between the braces of each variable in the text."""
+    """The text between the braces, for each variable in the text."""
     return [match[1] for match in _VARIABLE.finditer(text)]
 
 
@@ -115,7 +117,7 @@ def is_input(name: str) -> bool:
 
 
 def as_variables(inputs: Mapping[str, str]) -> dict[str, str]:
-    """The host's inputs by the names that variables have for them."""
+    """The host's inputs, by the names of the variables for them."""
     return {f"{_INPUT}{key}": value for key, value in inputs.items()}
 
 
@@ -141,6 +143,6 @@ def _why_not(inner: str) -> str:
 
 
 def _show(inner: str) -> str:
-    """The variable as an error may show it: never its default, which may be a secret."""
+    """The variable as an error may show it: without its default, which may be a secret."""
     name = inner.partition(":-")[0]
     return f"${{{name}}}" if _SHOWN.fullmatch(name) else "${…}"

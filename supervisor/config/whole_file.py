@@ -1,4 +1,4 @@
-"""Files with servers are written as a whole or not at all: who is killed, or has no room left, breaks none."""
+"""Writing files with servers as a whole or not at all: a killed program, or a full disk, breaks no file."""
 
 import os
 import stat
@@ -12,7 +12,7 @@ from attrs import frozen
 from mcp_nursery.actors.errors import ConfigError
 
 MARK = "\ufeff"
-"""The byte order mark that some editors put first."""
+"""The byte order mark that some editors put at the beginning."""
 
 
 @frozen
@@ -24,10 +24,10 @@ class Replacement:
     after: bytes | None
 
     def make(self) -> None:
-        """Have it so.
+        """Write the new content, or remove the file.
 
         Raises:
-            ConfigError: Somebody else has changed it meanwhile, or it cannot be written. Then it is as it was.
+            ConfigError: Somebody else has changed the file meanwhile, or it cannot be written. Then it is as it was.
         """
         file = str(self.file)
         if self.before == self.after:
@@ -44,10 +44,10 @@ class Replacement:
 
 
 def open_regular(file: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a regular file to read it: a pipe would be waited for.
+    """Open a regular file to read it: reading a pipe could block.
 
     Raises:
-        OSError: It is none, or cannot be opened.
+        OSError: The file is not a regular one, or cannot be opened.
     """
     handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     if stat.S_ISREG(os.fstat(handle).st_mode):
@@ -60,7 +60,7 @@ def read_bytes(file: str | os.PathLike[str]) -> bytes:
     """The bytes of a regular file, which are UTF-8.
 
     Raises:
-        ConfigError: It is none, or cannot be read.
+        ConfigError: The file is not such a one, or cannot be read.
     """
     try:
         with open_regular(file) as stream:
@@ -82,26 +82,26 @@ def split_mark(data: bytes | None) -> tuple[str, str]:
 
 
 def check_writable(file: str | os.PathLike[str]) -> None:
-    """Refuse a read-only file, also to root: its folder would allow to replace it.
+    """Refuse a read-only file, also to root: its folder would allow replacing it.
 
     Raises:
-        ConfigError: It is there, and read-only.
+        ConfigError: The file exists, and is read-only.
     """
     if os.path.exists(file) and not (os.stat(file).st_mode & 0o222 and os.access(file, os.W_OK)):
         raise ConfigError("cannot be written: it is read-only", file=os.fspath(file))
 
 
 def replace_file(file: str, after: bytes, *, before: bytes | None = None) -> None:
-    """Write it where a link leads, in a folder that is made if it is not there.
+    """Write a file, at the end of a link if it is one, in a folder that is made if it does not exist.
 
     Args:
-        file: Its path.
-        after: What it is to hold.
-        before: What it held when it was read: if it holds something else by now, it is left alone, and its mode and
-            owner stay. Without it, whatever was there goes, and what comes is this user's alone: it may hold secrets.
+        file: The path of the file.
+        after: The new content.
+        before: The content when it was read: if the file has another by now, it is left alone; its mode and owner stay.
+            None: whatever was there is replaced, and the new file is this user's alone, since it may hold secrets.
 
     Raises:
-        ConfigError: It cannot be written. Then it is as it was.
+        ConfigError: The file cannot be written. Then it is as it was.
     """
     target, beside = os.path.realpath(file), ""
     try:
@@ -138,7 +138,7 @@ def _remove(file: str, before: bytes | None) -> None:
 
 
 def _take_after(target: str, stream: IO[bytes]) -> None:
-    """Give it the mode and the owner of the file in whose place it comes."""
+    """Give a new file the mode and the owner of the one that it replaces."""
     if not os.access(target, os.W_OK):
         raise OSError(0, "it is read-only")
     found = os.stat(target)

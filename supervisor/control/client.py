@@ -46,16 +46,16 @@ class ControlClient:
         return tuple(protocol.value_of(ToolSummary, each) for each in await self._ask("tools", server=server))
 
     async def statistics(self, *, by_tool: bool = True) -> dict[str, Any]:
-        """Return figures as JSON: the fields of `Supervisor.statistics`."""
+        """Return the figures as JSON: the fields of `Supervisor.statistics`."""
         return cast("dict[str, Any]", await self._ask("statistics", by_tool=by_tool))
 
     async def medians(self) -> dict[str, float]:
-        """Return the p50 of each server's calls, in seconds, of those that have any."""
+        """Return the p50 of the calls, in seconds, for each server that has any."""
         seen = (await self.statistics(by_tool=False))["by_server"].items()
         return {name: one["latency"]["p50"] for name, one in seen if one["latency"] is not None}
 
     async def reconnect(self, server: str) -> None:
-        """Start a server afresh now, and wait for the outcome."""
+        """Start a server anew now, and wait for the outcome."""
         await self._ask("reconnect", within=math.inf, server=server)
 
     async def start(self, server: str) -> None:
@@ -67,7 +67,7 @@ class ControlClient:
         await self._ask("stop", within=math.inf, server=server)
 
     async def reload(self, *, restart: bool = False) -> Reloaded:
-        """Have the host read its files again; with `restart` it restarts every server."""
+        """Make the host read its files again; with `restart` it restarts every server."""
         event = protocol.event_of(await self._ask("reload", within=math.inf, restart=restart))
         if not isinstance(event, Reloaded):
             raise ControlError(f"host {self.name} did not report the outcome")
@@ -144,13 +144,13 @@ class Notifications(trio.abc.ReceiveChannel[T_co], Generic[T_co]):
     _lines: Lines
     _host_ended: Callable[[], ControlError]
     _read: Callable[[dict[str, Any]], T_co | None]
-    """Makes a value of a notification; None if this version does not know it."""
+    """The function that makes a value of a notification; its result is None if this version does not know it."""
 
     async def receive(self) -> T_co:
-        """Receive the next one.
+        """Receive the next notification.
 
         Raises:
-            trio.EndOfChannel: Nothing more comes.
+            trio.EndOfChannel: No more notifications come.
             ControlError: The host sent an invalid message, or has ended in the middle of one.
         """
         while True:

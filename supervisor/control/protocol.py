@@ -1,7 +1,7 @@
 """The protocol of a control socket: JSON-RPC 2.0, one message a line.
 
-A client sends one request after the other, and closes the connection, which cancels the last one. After `events` and
-`stderr` it sends none: notifications come until either end closes.
+A client sends one request after the other, and closes the connection, which cancels the last request. After `events`
+and `stderr` it sends no more: notifications come until either end closes.
 """
 
 import json
@@ -31,22 +31,22 @@ LONGEST_ANSWER: Final = 16 << 20
 LONGEST_DESCRIPTION: Final = 2000
 """Characters of a tool's description in a list."""
 MESSAGE_TIMEOUT: Final = 10.0
-"""Seconds that either end may take to write or read a message it has begun, and that a client may be silent before its
-first request, or between two."""
+"""Seconds for either end to write or read a message that has begun, and seconds for which a client may be silent before
+its first request, or between two."""
 
 FAILED: Final = -32000
-"""The host has tried, and raised an error of this library; `data` says which."""
+"""The code of an error of this library, which the host's attempt has raised; `data` says which."""
 
 _CHUNK: Final = 64 << 10
 
 
 class ControlError(NurseryError):
-    """A running host cannot be reached, or cannot do as asked; or no host runs."""
+    """The error that a running host cannot be reached or cannot do as asked, or that no host runs."""
 
 
 @frozen
 class HostInfo:
-    """A host that runs."""
+    """A running host."""
 
     name: str
     """The name of the host: the number of its process; for the second supervisor of a process, `PID.2`."""
@@ -108,11 +108,11 @@ class Lines:
         """The next line; None if no more comes.
 
         Args:
-            begin: Seconds until it begins. It ends within ten seconds more.
+            begin: Seconds until it begins. It has to end within ten seconds more.
 
         Raises:
-            trio.TooSlowError: It does not.
-            ControlError: It is too long.
+            trio.TooSlowError: The line does not begin or end in time.
+            ControlError: The line is too long.
             trio.BrokenResourceError: The connection is lost.
         """
         searched, deadline = 0, trio.current_time() + begin
@@ -138,7 +138,7 @@ async def send(stream: trio.SocketStream, message: bytes) -> None:
     """Write a line.
 
     Raises:
-        trio.TooSlowError: The other end takes more than ten seconds to take it.
+        trio.TooSlowError: The other end takes more than ten seconds to read it.
         trio.BrokenResourceError: The connection is lost.
     """
     with trio.fail_after(MESSAGE_TIMEOUT):
@@ -149,7 +149,7 @@ async def send(stream: trio.SocketStream, message: bytes) -> None:
 
 
 def encode(value: object) -> bytes:
-    """Encode a value as JSON. Numbers unknown to JSON, which servers send all the same, become null."""
+    """Encode a value as JSON. Numbers that JSON does not have, but servers send, become null."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:
@@ -185,7 +185,7 @@ def parse(line: bytes) -> dict[str, Any]:
     """Parse a line as a JSON object.
 
     Raises:
-        ControlError: It is none.
+        ControlError: The line is no JSON object.
     """
     try:
         message: object = json.loads(line)
@@ -204,29 +204,29 @@ configure_tagged_union(Event, _CONVERTER, tag_name="event")
 
 
 def document(value: AttrsInstance) -> dict[str, Any]:
-    """Make a status, a tool or the like JSON."""
+    """Convert a status, a tool or the like to JSON."""
     return asdict(value)
 
 
 def event_document(event: Event) -> dict[str, Any]:
-    """Make an event JSON: its fields, and under `event` the name of its class."""
+    """Convert an event to JSON: its fields, and under `event` the name of its class."""
     return cast("dict[str, Any]", _CONVERTER.unstructure(event, unstructure_as=Event))
 
 
 def value_of(kind: type[T], received: object) -> T:
-    """Make a value of what `document` returned.
+    """Restore a value from what `document` returned.
 
     Raises:
-        ControlError: It has another shape: the host runs another version.
+        ControlError: What was received has another shape: the host runs another version.
     """
     return cast("T", _structure(received, kind))
 
 
 def event_of(received: object) -> Event:
-    """Make an event of what `event_document` returned.
+    """Restore an event from what `event_document` returned.
 
     Raises:
-        ControlError: It is no event known here: the host runs another version.
+        ControlError: What was received is no event known here: the host runs another version.
     """
     return cast("Event", _structure(received, Event))
 

@@ -1,8 +1,8 @@
-"""The host's end of the control socket. A client costs a bounded amount, and nothing in the host waits for it.
+"""The host's end of the control socket. The cost of a client is bounded, and nothing in the host waits for one.
 
 A fixed number of clients is served at once, and each request holds its place for a while at least; further clients wait
 in the system's queue. Streams may take only a part of the places, so that commands always find one. A client without a
-request gives way to others, the longest silent first.
+request gives way to others, the one that is silent longest first.
 """
 
 import errno
@@ -32,18 +32,19 @@ from .sockets import ControlListener, is_own, listening
 logger: Final = logging.getLogger(__name__)
 
 MOST_CLIENTS: Final = 32
-"""Connections that are served at once. For one more, the longest silent one gives way; if all have a request, it
-waits."""
+"""Connections that are served at once. A further one takes the place of the one that is silent longest; if all have a
+request, it waits."""
 MOST_STREAMS: Final = 16
 """The number of streams of events and stderr at once. More are refused."""
 MOST_WAITING: Final = 8
 """Requests of one connection that wait for their turn. A client that sends more is disconnected."""
 LEAST_PAUSE: Final = 0.05
-"""Seconds for which each request holds its place at least, and a connection may be silent before it gives way."""
+"""Seconds for which each request holds its place at least, and for which a connection may be silent before it gives
+way."""
 _ROWS_AT_ONCE: Final = 50
 """Servers, or tools, that are encoded in one turn of the loop."""
 _LARGEST_EVENT: Final = 1 << 20
-"""Characters of definitions in one event: in place of a larger one a client gets `Lagged`."""
+"""Characters of definitions in one event: in place of a larger one a client is sent `Lagged`."""
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
@@ -51,14 +52,14 @@ RequestParams = Mapping[str, Any]
 
 
 class _InvalidParams(Exception):
-    """The params of a request are invalid."""
+    """The error of a request whose params are invalid."""
 
 
 async def serve_control(supervisor: Supervisor, *, task_status: trio.TaskStatus[None]) -> None:
     """Serve this supervisor, until cancelled. It has started once clients can connect.
 
     Raises:
-        ConfigError: Before it is started: there can be no socket.
+        ConfigError: Before it has started: there can be no socket.
     """
     try:
         folder = os.getcwd()
@@ -72,14 +73,14 @@ async def serve_control(supervisor: Supervisor, *, task_status: trio.TaskStatus[
 
 @define(eq=False)
 class ControlServer:
-    """Serves a supervisor to clients that are its user, or root."""
+    """The server of a supervisor's clients, which are its user or root."""
 
     supervisor: Supervisor
     info: HostInfo
     """The description of this process, without its servers."""
     _streams: int = field(default=0, init=False)
     _silent: dict["_ControlClient", float] = field(factory=dict["_ControlClient", float], init=False)
-    """Connections without a request, and since when; the longest silent first."""
+    """Connections without a request, and the times since when; the one that is silent longest first."""
 
     async def serve(self, listener: ControlListener) -> None:
         """Serve, until cancelled."""
@@ -108,7 +109,7 @@ class ControlServer:
                 return
 
     def _make_way(self) -> bool:
-        """Disconnect the longest silent client. True if there was one."""
+        """Disconnect the client that is silent longest. True if there was one."""
         for client, since in self._silent.items():
             if trio.current_time() >= since + LEAST_PAUSE:
                 del self._silent[client]
@@ -160,7 +161,8 @@ class ControlServer:
 
 @define(eq=False)
 class _ControlClient:
-    """One connection. A task of its own reads requests: a client that goes is noticed while it waits for an answer."""
+    """One connection. A task of its own reads requests, so that a client that goes is noticed while it waits for an
+    answer."""
 
     server: ControlServer
     _stream: trio.SocketStream
@@ -236,7 +238,7 @@ class _ControlClient:
         return True
 
 
-# -- commands: each gives JSON ---------------------------------------------------------------------------------------
+# -- commands: each returns JSON -------------------------------------------------------------------------------------
 
 
 async def _host(server: ControlServer, _params: RequestParams) -> bytes:
@@ -282,7 +284,7 @@ _COMMANDS: Final[Mapping[str, Callable[[ControlServer, RequestParams], Awaitable
 
 
 async def _array(values: Iterable[AttrsInstance]) -> bytes:
-    """Encode all of them, some in each turn of the loop."""
+    """Encode these values, some of them in each turn of the loop."""
     parts: list[bytes] = []
     size = 0
     for number, value in enumerate(values, 1):
@@ -322,7 +324,7 @@ async def _events(client: _ControlClient, _params: RequestParams, begin: bytes) 
 
 
 def _encode_event(event: Event, supervisor: Supervisor) -> Generator[bytes, None, None]:
-    """Encode an event as notifications. One that is too large is missed, like events that come too fast."""
+    """Encode an event as notifications. An event that is too large is missed, like events that come too fast."""
     definitions = event.changes if isinstance(event, DefinitionsChanged) else ()
     if sum(len(change.before) + len(change.after) for change in definitions) <= _LARGEST_EVENT:
         line = protocol.notification("event", protocol.event_document(event))

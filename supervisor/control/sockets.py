@@ -1,6 +1,6 @@
 """The sockets of running hosts, in a folder that is this user's alone. Each is named by the number of its process.
 
-A socket gets its name once its host listens. One that has a name and refuses was left by a host that was killed.
+A socket gets its name once its host listens. One that has a name and refuses connections was left by a killed host.
 """
 
 import os
@@ -80,8 +80,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def _bind(sock: socket.socket, folder: Path) -> Path:
-    """Let the socket listen, and then give it a name that no other socket has: no client meets one that does not listen
-    yet."""
+    """Let the socket listen, and then give it a name that no other socket has: so no client finds a socket that does
+    not listen yet."""
     unnamed = folder / f".{os.getpid()}-{os.urandom(4).hex()}"
     with _address(unnamed) as address:
         sock.bind(address)
@@ -134,7 +134,7 @@ def connect(path: Path) -> socket.socket:
     """Connect to a socket of this user or root. The connection does not block.
 
     Raises:
-        OSError: No process listens, one of another user does, or there are too many clients: EAGAIN.
+        OSError: No process listens, or one of another user, or there are too many clients (EAGAIN).
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -155,7 +155,7 @@ def path_of(name: str) -> Path:
 
 
 def is_own(sock: socket.socket | trio.socket.SocketType) -> bool:
-    """True if the other end is this user or root. Where the system does not tell, the folder decides."""
+    """True if the other end is this user or root. If the system does not report that, the folder decides."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     _, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
@@ -164,7 +164,7 @@ def is_own(sock: socket.socket | trio.socket.SocketType) -> bool:
 
 @contextmanager
 def _address(path: Path) -> Generator[str, None, None]:
-    """The path as an address, which must be short: Linux has a short name for an open folder."""
+    """The path as an address. An address must be short, and Linux has a short name for an open folder."""
     if len(os.fsencode(path)) <= _LONGEST_PATH:
         yield str(path)
         return

@@ -1,4 +1,4 @@
-"""The supervisor as one MCP server, over stdio or HTTP. Loaded when it is first used, as `__init__.pyi` lists it."""
+"""The supervisor as one MCP server, over stdio or HTTP. Names are loaded at first use, as `__init__.pyi` lists them."""
 
 from ..lazy_exports import exports_of
 

@@ -20,11 +20,11 @@ _HOP: Final = frozenset(
     [PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY]
 )
 _CACHEABLE_METHODS: Final = frozenset([*LISTED, "resources/read", "server/discover"])
-"""Methods whose results say since 2026-07-28 how long they hold."""
+"""Methods whose results state, since 2026-07-28, how long they are valid."""
 
 
 def as_object(value: object) -> Json:
-    """A JSON object; empty if it is none."""
+    """The value as a JSON object; empty if it is none."""
     return dict(value) if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
@@ -39,15 +39,15 @@ def speaks_modern(hello: Mapping[str, Any]) -> bool:
 
 
 def strip_hop(meta: Mapping[str, Any]) -> Json:
-    """The `_meta` of a client's request but for what belongs to one hop."""
+    """The `_meta` of a client's request, without what belongs to one hop."""
     return {key: value for key, value in meta.items() if key not in _HOP}
 
 
 def build_envelope(
     meta: Mapping[str, Any], capabilities: Mapping[str, Any], info: Mapping[str, Any] | None, level: str | None
 ) -> Json:
-    """The `_meta` of a request to a server without a handshake: the client's own, but for what belongs to one hop, and
-    who the client is."""
+    """The `_meta` of a request to a server without a handshake: the client's own, without what belongs to one hop, and
+    the description of the client."""
     said: Json = {CLIENT_CAPABILITIES_META_KEY: dict(capabilities)}
     if info is not None:
         said[CLIENT_INFO_META_KEY] = dict(info)
@@ -57,7 +57,7 @@ def build_envelope(
 
 
 def bridge_result(method: str, result: Json, *, to_modern: bool, from_modern: bool, server_info: Json) -> Json:
-    """A result as its client's era has it. Within one era nothing of it is touched."""
+    """A result in the form of its client's era. Within one era it is unchanged."""
     if to_modern == from_modern:
         return result
     meta = dict(result.get("_meta") or {})
@@ -71,7 +71,7 @@ def bridge_result(method: str, result: Json, *, to_modern: bool, from_modern: bo
 
 
 def server_info_of(hello: Mapping[str, Any]) -> Json:
-    """Name, version and whatever else a server says of itself."""
+    """The name, the version and whatever else a server declares about itself."""
     meta: Mapping[str, Any] = hello.get("_meta") or {}
     return dict(hello.get("serverInfo") or meta.get(SERVER_INFO_META_KEY) or {})
 
@@ -80,10 +80,10 @@ def initialize_result(hello: Mapping[str, Any], wanted: object, versions: tuple[
     """The result of `initialize` for a client that offers the version `wanted`.
 
     Args:
-        hello: What the server said of itself.
+        hello: The server's introduction.
         wanted: The version that the client offers.
-        versions: Those of the handshake, oldest first. An older server's results are as it writes them, so no newer
-            version is agreed on than its own.
+        versions: The versions with a handshake, oldest first. No version newer than an older server's own is agreed on,
+            since its results are passed on as it writes them.
     """
     version = wanted if isinstance(wanted, str) and wanted in versions else versions[-1]
     own = hello.get("protocolVersion")

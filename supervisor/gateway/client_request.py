@@ -1,5 +1,5 @@
-"""One request of a client of the gateway, whichever way it has come: its check against the protocol, and its failure as
-the client is told of it."""
+"""One request of a client of the gateway, over any transport: its check against the protocol, and its failure as
+reported to the client."""
 
 import logging
 import math
@@ -42,9 +42,9 @@ from .clients import LOG, ClientSession, is_severe
 logger: Final = logging.getLogger(__name__)
 
 Notify = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
-"""Sends a notification: `(method, params)`."""
+"""A function that sends a notification: `(method, params)`."""
 AskClient = Callable[[str, Mapping[str, Any] | None], Awaitable[Json]]
-"""Sends a request to a client of the handshake era, and returns its result or raises its error as `JsonRpcError`."""
+"""A function that sends a request to a client of the handshake era. It returns the result, or raises `JsonRpcError`."""
 
 
 @define(eq=False)
@@ -54,24 +54,24 @@ class ClientRequest:
     id: str | int
     method: str
     params: Json
-    """Without `_meta`."""
+    """The parameters, without `_meta`."""
     meta: Json
     notify: Notify
-    """Sends a notification about this request, ahead of its answer."""
+    """The function that sends a notification about this request, ahead of its answer."""
     principal: Hashable
     """The principal of the request: see `Supervisor.request`."""
     session: ClientSession | None = None
-    """None since 2026-07-28: each request stands for itself."""
+    """The session; None since 2026-07-28, as each request stands for itself."""
     ask: AskClient | None = None
-    """Asks the client in the middle of this request; None where there are no such requests."""
+    """The function that asks the client in the middle of this request; None in an era without such questions."""
     capabilities: Mapping[str, Any] = field(factory=dict[str, Any])
     """The capabilities of the client."""
     info: Mapping[str, Any] | None = None
     """The client's description of itself."""
     level: str | None = None
-    """The least severe log messages that it asks for, outside of a session."""
+    """The level of the least severe log messages that it asks for, outside of a session."""
     asked_at: float = math.inf
-    """The time at which it came, on Trio's clock, if it is for a list; infinite if nothing was waited for since."""
+    """The time at which a request for a list came, on Trio's clock; infinite until the gateway sets it."""
 
     @property
     def modern(self) -> bool:
@@ -79,7 +79,7 @@ class ClientRequest:
         return self.session is None
 
     def describe(self, capabilities: object, info: object) -> None:
-        """Record the client, by the `_meta` of a request without a session."""
+        """Record the client as the `_meta` of a request without a session describes it."""
         self.capabilities = as_object(capabilities)
         self.info = as_object(info) or None
         level = self.meta.get(LOG_LEVEL_META_KEY)
@@ -87,7 +87,7 @@ class ClientRequest:
 
     @property
     def wanted_level(self) -> str | None:
-        """The least severe log messages that its client wants; None for none."""
+        """The level of the least severe log messages that its client wants; None: it wants none."""
         return self.level if self.session is None else self.session.level or LEVELS[0]
 
     def wants(self, level: object) -> bool:
@@ -119,37 +119,37 @@ class ClientRequest:
 
 
 def split_meta(given: object) -> tuple[Json, Json]:
-    """Parameters without `_meta`, and `_meta`; what is no object counts as empty."""
+    """The parameters without `_meta`, and `_meta`; anything but an object counts as empty."""
     params = as_object(given)
     return params, as_object(params.pop("_meta", None))
 
 
 def split_message(message: Json) -> tuple[Any, str, Json, Json]:
-    """Id, method, parameters without `_meta`, and `_meta` of a request."""
+    """The id, the method, the parameters without `_meta`, and the `_meta` of a request."""
     return message["id"], message["method"], *split_meta(message.get("params"))
 
 
 def offered_version(params: Json) -> str:
-    """The version by which the parameters of `initialize` are judged."""
+    """The version by which the parameters of `initialize` are checked."""
     offered = params.get("protocolVersion")
     return offered if offered in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
 
 
 # -- the check of its parameters ---------------------------------------------------------------------------------------
 
-# The SDK's models decide; the requests that every conversation begins with are plain in most cases, and need not wait
-# until the SDK is loaded.
+# The SDK's models decide. The first requests of a conversation are plain in most cases, and need not wait until the SDK
+# is loaded.
 
 
 async def check_request(request: ClientRequest, protocol_version: str) -> None:
     """Refuse a request that the client's version of the protocol does not have.
 
     Raises:
-        JsonRpcError: It has no such method, or one with other parameters.
+        JsonRpcError: That version has no such method, or has other parameters for it.
     """
     if request.method not in CLIENT_METHODS or is_plain(request):
         return
-    if not request.modern:  # or the rules of the SDK have found its version
+    if not request.modern:  # otherwise it is loaded: the rules of the SDK have found the version
         await ALL_MODULES.ensure_loaded()
     from mcp_types import methods
     from pydantic import ValidationError
@@ -164,14 +164,13 @@ async def check_request(request: ClientRequest, protocol_version: str) -> None:
 
 
 def is_plain(request: ClientRequest) -> bool:
-    """True if a request is one that any version of the handshake era has, with nothing in it but what is easily seen to
-    be right."""
+    """True if every version of the handshake era has such a request, and its parameters are easily seen to be valid."""
     plain = _PLAIN_CHECKS.get(request.method)
     return plain is not None and not (request.modern or request.meta) and plain(request.params)
 
 
 def _is_plain_initialize(params: Mapping[str, Any]) -> bool:
-    """The parameters of `initialize`."""
+    """True if these are plain parameters of `initialize`."""
     info, capabilities = params.get("clientInfo"), params.get("capabilities")
     return (
         set(params) == {"protocolVersion", "clientInfo", "capabilities"}
@@ -193,7 +192,7 @@ def _is_capability(name: str, value: object) -> bool:
 
 
 def _holds_nothing(value: object) -> bool:
-    """True if it is an object whose members, if any, are empty ones."""
+    """True if the value is an object whose members, if any, are empty objects."""
     return isinstance(value, dict) and all(each == {} for each in cast("dict[str, object]", value).values())
 
 
@@ -206,7 +205,7 @@ def _has_texts(value: object, needed: Collection[str], others: Collection[str]) 
 
 
 def _is_plain_list(params: Mapping[str, Any]) -> bool:
-    """The parameters of a list: perhaps where to go on."""
+    """True if these are plain parameters of a list: none, or a cursor."""
     return not params or (set(params) == {"cursor"} and isinstance(params["cursor"], str))
 
 
@@ -218,18 +217,18 @@ _PLAIN_CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
 }
 
 
-# -- the failure of a request, as its client is told of it -------------------------------------------------------------
+# -- the failure of a request, as reported to its client ---------------------------------------------------------------
 
 
 class GatewayEnding(JsonRpcError):
-    """The refusal of a request that comes while the gateway ends. Nothing was done for it: another gateway may."""
+    """The refusal of a request that comes while the gateway ends. Nothing was done: another gateway may answer it."""
 
     def __init__(self) -> None:
         super().__init__(INTERNAL_ERROR, "the gateway is ending: it takes no more requests")
 
 
 def encode_failure(request: ClientRequest, error: Exception) -> tuple[int, bytes]:
-    """Encode an error for a client: its code, and the message. A bug of ours shows nothing of itself."""
+    """Encode an error for a client. Returns its code and the message; a bug of ours reveals no details."""
     if isinstance(error, JsonRpcError):
         return error.code, codec.error(request.id, error.code, error.message, error.data)
     logger.error("the gateway failed to answer %s; please report it", request.method, exc_info=error)
@@ -237,11 +236,11 @@ def encode_failure(request: ClientRequest, error: Exception) -> tuple[int, bytes
 
 
 def to_client_error(error: NurseryError, *, begun: bool = True) -> JsonRpcError:
-    """Translate an error of the supervisor for a client, with what a user can do who has nothing but that client.
+    """Translate an error of the supervisor for a client, with advice for a user who has nothing but that client.
 
     Args:
         error: The error.
-        begun: Whether the client may have tools that it could call.
+        begun: Whether the client may already have tools that it could call.
     """
     match error:
         case ServerError():

@@ -1,5 +1,5 @@
-"""The clients of a gateway over HTTP as a person sees them: values for those who watch it. Ids of sessions, which are
-credentials, are not among them. Pure."""
+"""The clients of a gateway over HTTP, as values for a person who watches it. Ids of sessions, which are credentials,
+are not among them. Pure."""
 
 from collections.abc import Mapping
 
@@ -13,17 +13,17 @@ class SessionStatus:
     """A session of the handshake era. Times are seconds."""
 
     key: str
-    """The name of it for `HttpApplication.end_session`: nothing that its client knows."""
+    """The name of the session for `HttpApplication.end_session`; its client does not know this name."""
     client: str | None
     """The name of its principal; None if that is not authenticated."""
     program: str | None
-    """The name and version of the client, in its own words: of each the first 100 characters."""
+    """The name and version of the client, in its own words: the first 100 characters of each."""
     protocol_version: str
     """The version that was agreed on; empty before that."""
     server: str | None
-    """The server that it is with; None: all."""
+    """The server of the session; None: all of them."""
     age: float
-    """The time since it began here, or was taken up here."""
+    """The time since the session began here, or has gone on here."""
     requests: int
     """Requests and streams under way."""
     subscriptions: int
@@ -79,6 +79,6 @@ class ClientsStatus:
     most_kept_of_client: int
     """Bytes that may be kept for one client that is authenticated."""
     most_sessions: int
-    """Sessions that there may be."""
+    """Sessions that may be open."""
     most_requests: int
     """Requests that may be under way."""

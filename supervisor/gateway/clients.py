@@ -1,4 +1,4 @@
-"""The clients of the gateway as it knows them: their sessions, the lists they know, and what waits for them."""
+"""The clients of the gateway: their sessions, the lists that they know, and the notifications that wait for them."""
 
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Hashable, Mapping
@@ -24,11 +24,11 @@ class KnownList:
     """One list of one session. Times are those of Trio's clock."""
 
     since: float
-    """The time up to which its client has listed the changes, or was notified of them."""
+    """The time up to which its client knows the changes, by a list or by a notification."""
     _under_way: int = field(default=0, init=False)
-    """Requests for it that are not answered."""
+    """Requests for the list that are not answered yet."""
     _passed_over: float = field(default=-math.inf, init=False)
-    """The time of the last change while it was listed."""
+    """The time of the last change during such a request."""
 
     def record_change(self, at: float) -> bool:
         """Record a change of the list. True if the client is to be notified now."""
@@ -41,7 +41,7 @@ class KnownList:
 
     @contextmanager
     def track_listing(self) -> Generator["Listing", None, None]:
-        """A block in which it is listed."""
+        """A block in which a request for the list is answered."""
         listing = Listing()
         self._under_way += 1
         try:
@@ -51,7 +51,7 @@ class KnownList:
             self._under_way -= 1
 
     def take_missed_change(self) -> bool:
-        """True if it changed while it was listed, and what the client got does not have it."""
+        """Record the last change during a request, if the answer lacks it. True if the client is to be notified now."""
         return not self._under_way and self.record_change(self._passed_over)
 
 
@@ -60,22 +60,22 @@ class Listing:
     """One answer to a request for a list, under way."""
 
     read_at: float = -math.inf
-    """The time up to which changes are in it."""
+    """The time up to which it contains changes."""
 
     def read(self) -> None:
-        """Begin to read it now."""
+        """Record that the list is read from now on."""
         self.read_at = math.nextafter(trio.current_time(), -math.inf)  # in this moment something may still change
 
 
 LOG: Final = "notifications/message"
 MOST_WAITING_NOTIFICATIONS: Final = 256
-"""Notifications that wait for a client that does not read, but for changes, which wait once each."""
+"""Notifications that wait for a client that does not read, besides changes, each of which waits once."""
 BACKLOG_BYTES: Final = 256 << 10
-"""Bytes of them: there can be a thousand sessions, whose clients need not listen at all."""
+"""Bytes of those notifications: there can be a thousand sessions, whose clients need not listen at all."""
 
 
 def is_severe(level: object, least: str | None) -> bool:
-    """True if a log message of this level is at least as severe as that."""
+    """True if a log message of this level is at least as severe as `least`."""
     return least in LEVELS and level in LEVELS and LEVELS.index(str(level)) >= LEVELS.index(str(least))
 
 
@@ -89,11 +89,11 @@ class Notification:
 
     @cached_property
     def frame(self) -> bytes:
-        """As it is sent."""
+        """The frame that is sent."""
         return codec.notification(self.method, self.params)
 
     def hold(self, account: Account, *, in_any_case: bool = False) -> bool:
-        """Keep it for one more recipient; it is charged once for all. False if there is no room."""
+        """Keep it for one more recipient; the account is charged once for all of them. False if there is no room."""
         if not self._holders:
             if in_any_case:
                 account.charge(NEWS, len(self.frame))
@@ -103,18 +103,18 @@ class Notification:
         return True
 
     def release(self, account: Account) -> None:
-        """Release it for one recipient, that it was sent to or that has gone."""
+        """Release it for one recipient, which was sent it or has gone."""
         self._holders -= 1
         if not self._holders:
             account.give_back(NEWS, len(self.frame))
 
 
 class Backlog(BoundedQueue[Notification]):
-    """Notifications that a client is still to be sent. Changes are never lost, and each waits once, however often it
-    comes. Of the rest, log messages are lost when there is no room, and others take the place of the oldest.
+    """Notifications that are still to be sent to a client. Changes are never lost, and each waits once, however often
+    it occurs. When there is no room, a new log message is lost, and any other notification displaces the oldest.
 
     Args:
-        account: Where it is charged, once for all clients that are to be sent the same.
+        account: The account that is charged, once for all clients that are to be sent the same notification.
     """
 
     def __init__(self, account: Account | None = None) -> None:
@@ -128,7 +128,7 @@ class Backlog(BoundedQueue[Notification]):
         item.release(self._account)
 
     def add(self, notification: Notification) -> None:
-        """Keep a notification for the client, unless that has gone. Never waits."""
+        """Keep a notification for the client, unless the client has gone. Never waits."""
         change = change_of(notification.method, notification.params)
         if change is not None:
             self.put(notification, key=change, when_full=WhenFull.EXCEED)
@@ -137,7 +137,7 @@ class Backlog(BoundedQueue[Notification]):
             self.put(notification, len(notification.frame), when_full=when_full)
 
     async def send(self, by: Callable[[bytes], Awaitable[None]]) -> None:
-        """Send what waits and what comes, until it is closed."""
+        """Send the notifications that wait and those that follow, until the backlog is closed."""
         while True:
             try:
                 notification = await self.receive()
@@ -159,7 +159,7 @@ class ClientSession:
     """A client of the handshake era, from `initialize` to the end of its connection or session."""
 
     notify: Callable[[Notification], None]
-    """Sends it a notification that is about no request of its own. Never waits: see `Backlog`."""
+    """The function that sends the client a notification about none of its requests. Never waits: see `Backlog`."""
     nursery: trio.Nursery
     """The nursery of its subscriptions; they end with the session."""
     server: str | None = None
@@ -167,26 +167,26 @@ class ClientSession:
     access: Access = EVERYTHING
     """The grant of its client."""
     receives_all: bool = True
-    """True if it is sent notifications that are about no request: they may be about another user's."""
+    """True if it is sent notifications that are about no request: these may concern the request of another user."""
     client: Hashable = None
     """The identity of its client, whose sessions share bounds. None: it is not authenticated."""
     capabilities: Mapping[str, Any] = field(factory=dict[str, Any])
     info: Mapping[str, Any] | None = None
     level: str | None = None
-    """The least severe log messages that it wants; None for all."""
+    """The level of the least severe log messages that it wants; None: all."""
     lists: dict[str, KnownList] = field(factory=dict[str, KnownList])
     """The lists that it knows, by the notifications of their changes."""
     subscribed: dict[str, trio.CancelScope] = field(factory=dict[str, trio.CancelScope])
-    """The resources that it wants news of, by URI."""
+    """The scopes of its subscriptions to resources, by URI."""
     since: float = math.inf
-    """The time at which it began, on Trio's clock: earlier changes are not notified."""
+    """The time at which it began, on Trio's clock: the client is not notified of earlier changes."""
     ended: bool = False
     """True if its client has gone."""
     _turns: dict[str, trio.StrictFIFOLock] = field(factory=dict[str, trio.StrictFIFOLock])
 
     @asynccontextmanager
     async def turn(self, uri: str) -> AsyncGenerator[None, None]:
-        """Wait until what was asked before of this resource is done: both can be written in one breath."""
+        """Wait until earlier requests about this resource are done: a client may write several at once."""
         lock = self._turns.setdefault(uri, trio.StrictFIFOLock())
         try:
             async with lock:
@@ -196,11 +196,11 @@ class ClientSession:
                 del self._turns[uri]
 
     def known_list(self, change: str) -> KnownList:
-        """The list whose changes this notification is about, as the client knows it."""
+        """The list whose changes this notification announces, as the client knows it."""
         return self.lists.setdefault(change, KnownList(self.since))
 
     def introduce(self, params: Json) -> None:
-        """Record the identity of the client, by the parameters of `initialize`."""
+        """Record the capabilities and the description of the client, from the parameters of `initialize`."""
         self.capabilities = as_object(params.get("capabilities"))
         self.info = as_object(params.get("clientInfo")) or None
 
@@ -211,18 +211,18 @@ class ClientListener:
 
     server: str | None
     wanted: Collection[str]
-    """The kinds of news that it wants."""
+    """The kinds of changes that it wants to be notified of."""
     since: float = field(factory=trio.current_time)
-    """The time at which it began to listen, on Trio's clock: earlier changes are not notified."""
+    """The time at which it began to listen, on Trio's clock: it is not notified of earlier changes."""
     access: Access = EVERYTHING
     """The grant of its client."""
     owner: Hashable = None
     """The owner of the instances that it follows, where each session has its own."""
     news: BoundedQueue[tuple[str, Json]] = field(factory=BoundedQueue[tuple[str, Json]])
-    """Notifications, `(method, params)`, that it was not sent yet: each change once."""
+    """Notifications, `(method, params)`, that are still to be sent to it: each change once."""
 
     def notify(self, method: str, params: Json) -> None:
-        """Something has changed. Never waits."""
+        """Keep the notification of a change for the client. Never waits."""
         self.news.put((method, params), key=(method, params.get("uri")))
 
 
@@ -231,7 +231,7 @@ def last_change(client: ClientSession | ClientListener, changes: Mapping[str | N
 
     Args:
         client: The client that is to be notified.
-        changes: When it was, by servers, None for all of them.
+        changes: The times of the last changes, by server; None stands for all of them.
     """
     if client.server is None and client.access.allow is not None:
         own = (at for server, at in changes.items() if server is not None and client.access.has_server(server))

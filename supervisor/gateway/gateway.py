@@ -1,6 +1,6 @@
-"""The supervisor as one MCP server: what becomes of a client's request.
+"""The supervisor as one MCP server: the way of a client's request through it.
 
-`Supervisor` alone brings its requests to servers, by way of `upstream`; an import contract names all else of the inside
+Requests reach servers through `Supervisor` alone, by way of `upstream`; an import contract lists the other internals
 that the gateway uses.
 """
 
@@ -40,34 +40,34 @@ from .views.view import One, View, status_of
 logger: Final = logging.getLogger(__name__)
 
 LIST_GATE: Final = 10.0
-"""Seconds that lists wait at most for servers of which nothing is known yet: hosts give up after thirty and more."""
+"""Seconds that a list waits at most for servers of which nothing is known yet: hosts give up after thirty or more."""
 
 
 class Gate:
-    """Holds lists back while first attempts are under way that may add to them.
+    """The gate that holds lists back while first attempts that may add to them are under way.
 
-    The time is that of a server, not of a list: it counts from when the gateway was opened, and for a server that comes
-    later from the first list after that. A list after that time does not wait for that server any more.
+    Each server has a time of its own: it counts from the opening of the gateway, or for a server added later from the
+    first list after that. Once that time is over, lists no longer wait for the server.
 
     Args:
         supervisor: The supervisor of the servers that are listed.
-        seconds: How long lists wait for one of them at most.
+        seconds: Seconds that lists wait at most for one server.
     """
 
     def __init__(self, supervisor: Supervisor, seconds: float) -> None:
         self._supervisor = supervisor
         self._seconds = seconds
         self._until = dict.fromkeys(supervisor.unlisted, trio.current_time() + seconds)
-        """Until when each server is waited for, on Trio's clock."""
+        """The time until which lists wait for each server, on Trio's clock."""
         self._missed: set[str] = set()
         """Servers that were missing from a list."""
         self._waits: set[trio.CancelScope] = set()
 
     async def wait(self, matters: Callable[[str], bool]) -> None:
-        """Wait until it is known what servers offer, or their time is over.
+        """Wait until the offers of servers are known, or their time is over.
 
         Args:
-            matters: Whether a server of this name has to do with the list.
+            matters: A test of whether the server of this name belongs to the list.
         """
         if self._seconds:
             for server in filter(matters, self._supervisor.unlisted):
@@ -78,7 +78,7 @@ class Gate:
         with trio.CancelScope(deadline=until) as scope:
             self._waits.add(scope)
             try:
-                with suppress(UnknownServer):  # it has gone meanwhile
+                with suppress(UnknownServer):  # it was removed meanwhile
                     await self._supervisor.wait_listed(server)
             finally:
                 self._waits.discard(scope)
@@ -92,7 +92,7 @@ class Gate:
             )
 
     def end(self) -> None:
-        """Let all lists go on that wait now."""
+        """Release all lists that wait now."""
         for scope in self._waits:
             scope.cancel()
 
@@ -121,9 +121,9 @@ class Gateway:
         self.supervisor: Final = supervisor
         """The supervisor whose servers it offers."""
         self.session_keys: Final = session_keys
-        """The keys by which sessions and held calls outlive it."""
+        """The keys by which sessions and held calls outlive the gateway."""
         self.session_notes: Final = supervisor.session_notes
-        """The notes about sessions that outlive it."""
+        """The notes about sessions that outlive the gateway."""
         self._mark = mark
         self.news: Final = ClientNotifications(supervisor, nursery, search=search)
         """The notifications of changes to its clients."""
@@ -133,7 +133,7 @@ class Gateway:
         self._searches = _make_search() if search else None
         self._pages: dict[str, Pages] | None = None if mark else {}
         self._one_of = lru_cache(MOST_VIEWS)(self._make_view)
-        """The views of single servers: clients ask for the same again and again."""
+        """The views of single servers, cached: clients ask for the same ones again and again."""
         self._all = self._make_view(None, EVERYTHING)
         self._gate = Gate(supervisor, gate)
         self._under_way = 0
@@ -141,17 +141,17 @@ class Gateway:
         self.has_listed: Final = trio.Event()
         """Set when a first list is sent to a client."""
         self.draining: bool = False
-        """True while it ends: new requests are refused."""
+        """True while the gateway ends: new requests are refused."""
 
     def view(self, server: str | None, access: Access = EVERYTHING) -> View:
         """The view of a client on one server, or on all of them.
 
         Args:
-            server: None: all of them.
-            access: What the client may use.
+            server: The name of the server; None: all of them.
+            access: The grant of the client.
 
         Raises:
-            UnknownServer: No server of that name, or the client may use nothing of it and is not to know of it.
+            UnknownServer: No server has that name, or the client may use nothing of it, and must not learn of it.
         """
         if server is None:
             return self._all if access.allow is None else self._make_view(None, access)
@@ -181,11 +181,11 @@ class Gateway:
 
         Args:
             request: The request.
-            view: What its client sees.
-            protocol_version: Of the client.
+            view: The view of its client.
+            protocol_version: The version that the client speaks.
 
         Raises:
-            GatewayEnding: The gateway ends. Nothing was done.
+            GatewayEnding: The gateway is ending. Nothing was done.
             JsonRpcError: The error that the client is sent instead.
         """
         if self.draining:
@@ -209,12 +209,12 @@ class Gateway:
         """End what outlasts the requests of clients without a session: calls that wait for them, and their instances.
 
         Args:
-            of: Whether this client is one of them; None stands for all that are not authenticated.
+            of: A test of whether a client is one of them; None stands for all that are not authenticated.
         """
         self._upstream.end_clients(of)
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new requests, and wait for those under way, at most so many seconds."""
+        """Refuse new requests, and wait at most so many seconds for those under way."""
         self.draining = True
         self._gate.end()
         with trio.move_on_after(seconds):
@@ -253,9 +253,9 @@ class Gateway:
             return await self._forward(request, view)
 
     async def _for_session(self, request: ClientRequest, view: View) -> Json:
-        """Answer a request about what a session keeps."""
+        """Answer a request about the state of a session."""
         session = request.session
-        assert session is not None  # these methods are of eras with sessions
+        assert session is not None  # only eras with sessions have these methods
         if request.method == "logging/setLevel":
             await self.news.set_level(session, request.params["level"])
             return {}
@@ -285,23 +285,23 @@ class Gateway:
         return await self._mark_result(request, await view.answer(request), view.server or EVERY_SERVER)
 
     async def _mark_result(self, request: ClientRequest, result: Json, server: str, tool: str | None = None) -> Json:
-        """The result, with marks where they are wanted; `tool`: the server's own name of it."""
+        """The result, with marks if they are wanted; `tool`: the server's own name of the tool."""
         if not self._mark:
             return result
         tool, room = tool or str(request.params.get("name")), MAX_RESULT_CHARS
-        with suppress(UnknownServer):  # all of them, or one that has gone
+        with suppress(UnknownServer):  # it stands for all servers, or was removed
             room = self.supervisor.spec(server).max_result_chars
         return await by_turns(mark_result(request.method, result, server=server, tool=tool, room=room))
 
     def _introduce(self, view: View, hello: Json) -> Json:
-        """The introduction to a client."""
+        """The introduction for a client, with marks if they are wanted."""
         if not self._mark:
             return hello
         said = [*view.instructions().items()]
         return add_preamble(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]))
 
     def _error_result(self, error: NurseryError, request: ClientRequest) -> Json:
-        """The result of a tool with the reason of a failure for a model, and the time to try again."""
+        """The result of a tool that gives a model the reason for a failure, and the time until a restart."""
         text = error_content(error)
         if isinstance(error, ConnectionLost):
             status = status_of(self.supervisor, error.server)
@@ -312,8 +312,8 @@ class Gateway:
 
 
 def _make_search() -> "Callable[[Supervisor, View], View]":
-    """The function that makes a view of two tools of one of many, with one set of schemas for all of them."""
-    from .views.search import Schemas, Search  # few gateways have it
+    """The function that turns a view of many tools into one of two; all of its views share one set of schemas."""
+    from .views.search import Schemas, Search  # few gateways need it
 
     return partial(Search, schemas=Schemas())
 
@@ -331,29 +331,29 @@ async def open_gateway(
 ) -> AsyncGenerator[Gateway, None]:
     """A gateway in front of a supervisor, for as long as the block lasts.
 
-    The supervisor is opened with `callbacks=gateway_callbacks()`, or its servers are offered nothing that a client can
-    be asked.
+    Open the supervisor with `callbacks=gateway_callbacks()`: otherwise its servers are offered nothing that they could
+    ask a client.
 
     Args:
         supervisor: The supervisor that is served.
         hold: Seconds that a call waits for its client to come back with answers. A client that never does keeps its
-            call under way for so long, and over stdio an older server can ask no other client meanwhile.
+            call under way for that long, and meanwhile an older server over stdio can ask no other client.
         gate: Seconds that lists wait at most for servers whose first attempt is under way and of which nothing is
-            cached. They count from here, or for a server that comes later from the first list after that. Lists then
-            have what there is, and clients are notified of what comes. 0: no list waits.
+            cached. They count from the opening of the gateway, or for a server added later from the first list after
+            that. Lists then contain what is known, and clients are notified of what follows. 0: no list waits.
         search: List two tools in place of all: `find_tools`, which finds tools by words, and `call_tool`, which calls
-            what was found.
-        mark: Put what servers answer between marks, as a `Toolset` does, for clients whose hosts have none of their
-            own. By default it is passed on as it came.
-        unattended: What becomes of a call that the supervisor's `approval_rules` want asked about, where there is no
-            `approve`, and its client takes no forms: by default it is allowed, since a client's host has approval of
-            its own.
-        session_keys: The keys by which sessions of the handshake era over HTTP outlive this block, and go on at other
-            gateways with one of these keys; a call that waits for an approval alone, too. None: they end with it.
+            a tool that was found.
+        mark: Put the answers of servers between marks, as a `Toolset` does, for clients whose hosts have none of their
+            own. By default they are passed on as they came.
+        unattended: The decision about a call that the supervisor's `approval_rules` want asked about, if there is no
+            `approve` and the client takes no forms. By default the call is allowed, since a client's host has approval
+            of its own.
+        session_keys: The keys by which sessions of the handshake era over HTTP, and calls that wait for an approval
+            alone, outlive this block and go on at other gateways with one of these keys. None: they end with the block.
 
     Raises:
         ValueError: An option has a value that is not allowed.
-        ConfigError: `search`, and the SQLite of this Python has no FTS5.
+        ConfigError: `search` is true, and the SQLite of this Python has no FTS5.
     """
     check_argument("hold", hold, seconds)
     check_argument("gate", gate, seconds)

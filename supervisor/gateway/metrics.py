@@ -1,7 +1,8 @@
-"""The figures of a gateway as Prometheus reads them, when somebody asks.
+"""The figures of a gateway in the format of Prometheus, made when they are requested.
 
-Those of servers are made of what is counted anyway: calls cost nothing more. Those that OpenTelemetry is told of cost a
-call a quarter more, and need what the extra `otel` installs; these alone are written by the client of Prometheus.
+The figures of servers are made of what is counted anyway, so they add no cost to a call. Those that OpenTelemetry
+records make a call cost a quarter more, and need what the extra `otel` installs; these alone are written by the client
+library of Prometheus.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +32,10 @@ class TelemetryFigures:
         self._registry: Final = CollectorRegistry()
         reader = PrometheusMetricReader(registry=self._registry)
         self.provider: Final[MeterProvider] = MeterProvider([reader], shutdown_on_exit=False)
-        """For `open_supervisor` and `open_http`."""
+        """The meter provider for `open_supervisor` and `open_http`."""
 
     def exposition(self) -> bytes:
-        """All of them in the text format of Prometheus."""
+        """The figures in the text format of Prometheus."""
         from prometheus_client import generate_latest
 
         return generate_latest(self._registry)
@@ -49,8 +50,8 @@ def exposition(
     """All figures in the text format of Prometheus.
 
     Args:
-        statuses: Of the servers.
-        statistics: Of their calls.
+        statuses: The statuses of the servers.
+        statistics: The statistics of their calls.
         kept: Bytes that wait for clients, by kind.
         telemetry: The figures of OpenTelemetry.
     """
@@ -67,18 +68,18 @@ class MetricFamily:
     name: str
     """The name; that of a counter ends with `_total`."""
     about: str
-    """One line, for people."""
+    """The description, of one line, for people."""
     labels: Sequence[str] = ()
     """The names of labels, in the order of a sample's values."""
     samples: list[tuple[Sequence[str], float]] = field(factory=list[tuple[Sequence[str], float]])
-    """The values of labels, and the value."""
+    """The samples: the values of the labels, and the value."""
 
     def add(self, values: Sequence[str], value: float) -> None:
         """Add a sample."""
         self.samples.append((values, value))
 
     def text(self) -> str:
-        """The lines of it."""
+        """The lines of the family."""
         lines = [f"# HELP {self.name} {self.about}", f"# TYPE {self.name} {self.kind}"]
         lines += [f"{self.name}{self._labels(values)} {float(value)!r}" for values, value in self.samples]
         return "".join(f"{line}\n" for line in lines)

@@ -1,5 +1,5 @@
-"""The notifications to clients that they have not asked for: lists that change, resources they subscribe to, and
-notices."""
+"""The notifications to clients that belong to no request: changes of lists, updates of resources that they subscribe
+to, and notices."""
 
 from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager, suppress
@@ -26,9 +26,9 @@ SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 BURST: Final = 0.05
 """Seconds in which changes of lists are collected into one notification."""
 LOOK_AGAIN: Final = 2.0
-"""Seconds after which a resource is subscribed to again for a client, when its server is not there."""
+"""Seconds between two attempts to subscribe to a resource for a client, while its server is away."""
 MOST_SUBSCRIBED: Final = 1_000
-"""Resources that one client may subscribe to, in one session or with one stream of news."""
+"""Resources that one client may subscribe to, in one session or with one stream of notifications."""
 
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _CHANGES: Final = {
@@ -37,17 +37,17 @@ _CHANGES: Final = {
     ResourcesChanged: ("notifications/resources/list_changed", "resourcesListChanged"),
 }
 _TOLD_OF: Final = {"tools/list": _TOOLS_CHANGED, "prompts/list": "notifications/prompts/list_changed"}
-"""The notification of a change of these lists, and of no other."""
+"""The notifications of changes, for the lists that have one of their own."""
 UPDATED: Final = "notifications/resources/updated"
 _THERE: Final = {ServerState.CONNECTED, ServerState.IDLE, ServerState.DISABLED, ServerState.BLOCKED}
-"""States of servers whose resources are known, or that have none to come."""
+"""States of servers whose resources are known, or that will have none."""
 
 
 class ClientNotifications:
     """The notifications of changes to clients.
 
     Args:
-        supervisor: Whose servers change.
+        supervisor: The supervisor whose servers change.
         nursery: The nursery of further instances, which end when their servers change, and of the tasks that set log
             levels.
         search: Whether clients see the two tools that find and call all others.
@@ -62,14 +62,14 @@ class ClientNotifications:
         self._sessions: set[ClientSession] = set()
         self._listeners: set[ClientListener] = set()
         self._changed: dict[tuple[str, str], dict[Hashable, dict[str | None, float]]] = {}
-        """The times at which the list of a server has changed, still to be notified; by the owner to be notified, None:
-        all."""
+        """The times of changes that clients are still to be notified of: by list, by the owner to be notified (None:
+        all), and by server."""
         self._news = trio.Event()
         self._stale_levels: set[str | None] = set()
         """The servers whose log levels are to be reviewed; None: all."""
         self._levels_stale = trio.Event()
         self._described = self._names()
-        """The servers that clients were last notified of, where nothing else can change in the tools that they see."""
+        """The servers that clients were last notified of, if they see two tools: nothing else can change in those."""
 
     def enter(self, session: ClientSession) -> None:
         """Notify a client of the handshake era of changes from now on."""
@@ -87,8 +87,8 @@ class ClientNotifications:
     # -- log levels -----------------------------------------------------------------------------------------------
 
     async def set_level(self, session: ClientSession, wanted: str) -> None:
-        """Set the level of log messages that a session wants. Where the session has one server alone, that server knows
-        before this returns.
+        """Set the level of log messages that a session wants. If the session has one server alone, that server is sent
+        the level before this returns.
 
         Raises:
             NurseryError: The server refuses the level.
@@ -100,8 +100,8 @@ class ClientNotifications:
                 await level.send()
 
     def wanted_level(self, server: str, owner: Hashable, has_log: bool) -> str | None:  # noqa: FBT001
-        """The most verbose level that a client of a server has asked for, or the owner of an instance of it. A client
-        that sees all servers asks those of them that have logs."""
+        """The most verbose level that the clients of a server, or the owner of an instance of it, have asked for. The
+        level of a client that sees all servers counts for those that have logs."""
         if owner is None and self._supervisor.spec(server).instances == "session":
             return None
         wanted = (
@@ -120,7 +120,7 @@ class ClientNotifications:
                 level.review(self._nursery)
 
     def _review_levels_soon(self, server: str | None) -> None:
-        """Review this server, or all, in a moment: once for a thousand sessions that end together."""
+        """Review the levels of this server, or of all, in a moment: once, even if a thousand sessions end together."""
         self._stale_levels.add(server)
         self._levels_stale.set()
 
@@ -138,11 +138,11 @@ class ClientNotifications:
     async def subscribe(
         self, request: ClientRequest, session: ClientSession, view: View, *, patient: bool = False
     ) -> None:
-        """Notify a session of updates of a resource, until it unsubscribes or ends; `patient`: its server may be away.
+        """Notify a session of updates of a resource, until it unsubscribes or ends; `patient`: the server may be away.
 
         Raises:
             NurseryError: No server has the resource, or its server is away.
-            JsonRpcError: The session has too many.
+            JsonRpcError: The session has too many subscriptions.
         """
         if request.params["uri"] not in session.subscribed:
             await session.nursery.start(partial(self._notify_updates, request, session, view, patient=patient))
@@ -167,7 +167,7 @@ class ClientNotifications:
                 _check_number(len(session.subscribed))
                 await self._follow_resource(request, view, uri, notify, task_status, patient=patient)
             finally:
-                if session.subscribed.get(uri) is scope:  # and not that of another subscription since
+                if session.subscribed.get(uri) is scope:  # and not that of a later subscription
                     del session.subscribed[uri]
 
     async def _follow_resource(
@@ -180,11 +180,11 @@ class ClientNotifications:
         *,
         patient: bool = False,
     ) -> None:
-        """Notify a client of updates of a resource. While its server is away, stopped or removed for example, the
-        server is looked for again; when it is back, the resource has perhaps changed.
+        """Notify a client of updates of a resource. While its server is away, stopped or removed for example, look for
+        it again; once it is back, notify the client, since the resource may have changed.
 
         Args:
-            patient: Whether its server may be away from the beginning on.
+            patient: Whether the server may be away at the beginning.
 
         Raises:
             NurseryError: No server has the resource, or its server is away and is not to be waited for.
@@ -214,8 +214,8 @@ class ClientNotifications:
             await trio.sleep(LOOK_AGAIN)
 
     async def listen(self, request: ClientRequest, view: View) -> Json:
-        """Serve one stream of notifications for a client without a session, until the client ends it. What cannot be
-        subscribed to is left out of the acknowledgement."""
+        """Serve one stream of notifications for a client without a session, until the client ends it. Resources that
+        cannot be subscribed to are left out of the acknowledgement."""
         wanted: Json = {key: value for key, value in request.params["notifications"].items() if value}
         uris: list[str] = wanted.pop("resourceSubscriptions", [])
         _check_number(len(uris))
@@ -243,7 +243,7 @@ class ClientNotifications:
     # -- lists and notices ----------------------------------------------------------------------------------------
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Notify clients of lists that change, once for a burst."""
+        """Notify clients of changes of lists, once for each burst, and pass on notices."""
         async with trio.open_nursery() as nursery, self._supervisor.events() as events:
             nursery.start_soon(self._notify_changes)
             nursery.start_soon(self._review_levels)
@@ -261,7 +261,7 @@ class ClientNotifications:
                         self.instances.review(removed=[event.server])
                     case Reloaded():
                         self.instances.review(event.changed)
-                    case Lagged():  # nobody knows which
+                    case Lagged():  # any list may have changed
                         self.instances.review()
                         self._review_levels_soon(None)
                         for change in _CHANGES.values():
@@ -279,9 +279,9 @@ class ClientNotifications:
 
     def publish_notice(self, notice: Notice, owner: Hashable = None) -> None:
         """Pass on a notification of a server that is about no request. Log messages go to all clients that see the
-        server. What the protocol does not know goes to those that see it alone: to others it would not show its origin.
-        What a session's own instance sends is for that session, and so is what may be about calls that it has
-        cancelled."""
+        server. Notifications that the protocol does not know go to clients that see this server alone: for others they
+        would not show their origin. Those of a session's own instance go to that session, and so do those that may be
+        about calls that it has cancelled."""
         is_log = notice.method == LOG
         notification = Notification(notice.method, notice.params)
         for session in self._sessions:
@@ -303,7 +303,8 @@ class ClientNotifications:
 
     @contextmanager
     def track_listing(self, request: ClientRequest) -> Generator[Listing, None, None]:
-        """A block in which a client is sent a list: meanwhile its session is not notified of what will be in it."""
+        """A block in which a client is sent a list: meanwhile its session is not notified of changes that the list will
+        contain."""
         session, change = request.session, _TOLD_OF.get(request.method)
         if session is None or change is None or "cursor" in request.params:
             yield Listing()
@@ -336,8 +337,8 @@ class ClientNotifications:
     def _changes_to_notify(
         self, method: str, by_owner: Mapping[Hashable, Mapping[str | None, float]]
     ) -> Mapping[Hashable, Mapping[str | None, float]]:
-        """The times at which what clients see has changed, by their server, None for those of all. The tools that find
-        and call others change with the names of the servers alone."""
+        """The times at which the lists that clients see have changed, by owner and by the server that they see; None:
+        all of them. The two tools that find and call all others change only with the names of the servers."""
         if not self._search or method != _TOOLS_CHANGED:
             return {owner: {**servers, None: max(servers.values())} for owner, servers in by_owner.items()}
         before, self._described = self._described, self._names()
@@ -350,12 +351,12 @@ class ClientNotifications:
 
 
 def _waits_for_servers(view: View) -> bool:
-    """True if a server that the client may use is not there, and may be again."""
+    """True if a server that the client may use is away, and may come back."""
     return any(status.state not in _THERE for status in view.statuses)
 
 
 def _check_number(subscriptions: int) -> None:
-    """Refuse a client more subscriptions than one may have.
+    """Refuse more subscriptions than one client may have.
 
     Raises:
         JsonRpcError: There are too many.

@@ -3,9 +3,9 @@ and the state of calls that wait for their clients.
 
     text = base64url(nonce + AES-256-GCM(key, nonce, plain, associated data))
 
-What is sealed for one client, path or request does not open for another: these are the associated data. Everything that
-does not open costs the same: no text is read that is too long, each key is tried once, and nothing is parsed before a
-key has proven who wrote it.
+A text that is sealed for one client, path or request does not open for another: these are the associated data. Every
+text that does not open costs the same: one that is too long is not read, each key is tried once, and nothing is parsed
+before a key has proven its origin.
 """
 
 import os
@@ -19,30 +19,30 @@ from ..extras import needs_extra
 from .auth.principal import Principal
 
 LEAST_KEY: Final = 32
-"""Bytes of a key."""
+"""Bytes that a key has at least."""
 MOST_SEALING_KEYS: Final = 8
-"""Keys that are tried."""
+"""Keys that are tried at most."""
 LONGEST_SEALED: Final = 1_024
-"""Characters of a sealed text: every proxy lets a header of that length pass, and a client sends it with each
-request."""
+"""Characters of a sealed text at most: a client sends it with each request, and every proxy passes a header of that
+length."""
 
 MAX_AGE: Final = 2_592_000.0
-"""Seconds after the beginning of a session in which its id opens: 30 days."""
+"""Seconds from the beginning of a session during which its id opens: 30 days."""
 
 _NONCE: Final = 12
 _PURPOSE: Final = b"mcpn session id"
-"""The personalisation of BLAKE2b: a key that is made of the same line for anything else is another key."""
+"""The personalisation of BLAKE2b: a key derived from the same line for another purpose is another key."""
 
 
 class SessionKeys:
     """The keys that seal ids of sessions, and the state of calls that wait for their clients: for
-    `open_gateway(session_keys=…)`. Gateways with a key in common go on with each other's sessions, and a gateway that
-    is started again with those that it had. Needs `cryptography`, of the extra `gateway`.
+    `open_gateway(session_keys=…)`. Gateways with a key in common go on with each other's sessions, and a restarted
+    gateway with its own. Needs `cryptography`, of the extra `gateway`.
 
     Args:
         keys: At least 32 random bytes each, 8 keys at most. The first seals, and all open.
-        max_age: Seconds after the beginning of a session in which a gateway that does not know it takes it up. Where
-            it is open it goes on.
+        max_age: Seconds from the beginning of a session during which a gateway that does not know it goes on with it.
+            Where the session is open, it goes on in any case.
 
     Raises:
         ValueError: There is no key, or one that is too short, or there are too many.
@@ -51,9 +51,9 @@ class SessionKeys:
 
     def __init__(self, keys: Sequence[bytes], *, max_age: float = MAX_AGE) -> None:
         self.max_age: Final = max_age
-        """Seconds after the beginning of a session in which it is taken up."""
+        """Seconds from the beginning of a session during which a gateway that does not know it goes on with it."""
         self.replica: Final[str] = secrets.token_hex(8)
-        """The name of this gateway among those that share its keys: another one after each start."""
+        """The name of this gateway among those that share its keys: a new one at each start."""
         self.replace(keys)
 
     def replace(self, keys: Sequence[bytes]) -> None:
@@ -76,7 +76,7 @@ class SessionKeys:
         self._forged = InvalidTag
 
     def derive(self, purpose: bytes) -> bytes:
-        """A secret for another purpose, of 32 bytes: equal at all gateways whose first key is the same. `purpose`: its
+        """A secret of 32 bytes for another purpose, the same at all gateways with the same first key. `purpose`: its
         name, of 16 bytes at most."""
         return blake2b(self._first, digest_size=32, person=purpose).digest()
 
@@ -96,9 +96,9 @@ class SessionKeys:
         """Open a text. None if no key has sealed it with these associated data.
 
         Args:
-            text: As a client sends it: anything.
+            text: The text as a client sends it, which may be anything.
             bound: The associated data.
-            longest: Characters of a text that is read; None: `LONGEST_SEALED`.
+            longest: Characters of a text that is read, at most; None: `LONGEST_SEALED`.
         """
         sealed = _decode(text, longest or LONGEST_SEALED)
         if sealed is None:
@@ -112,8 +112,8 @@ class SessionKeys:
 
 
 def bind(purpose: bytes, owner: Principal | None, *more: str | None) -> bytes:
-    """The associated data of a text for one client. A client whose grant has changed is another, as it is for sessions
-    that are open.
+    """The associated data of a text for one client. A client whose grant has changed counts as another one, as it does
+    for open sessions.
 
     Args:
         purpose: The name of the format that is sealed.
@@ -129,7 +129,7 @@ def _encode(sealed: bytes) -> str:
 
 
 def _decode(text: str, longest: int) -> bytes | None:
-    """The bytes of a text; None if it is not written as `_encode` does: one thing has one text alone."""
+    """The bytes of a text; None if `_encode` would write them in another way: each value has one text alone."""
     if len(text) > longest or not text.isascii():
         return None
     try:

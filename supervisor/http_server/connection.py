@@ -1,8 +1,9 @@
 """One HTTP/1.1 connection, served by an ASGI application on Trio.
 
-A server of its own, since one request through Hypercorn costs several times the CPU, and its writes can be neither
-cancelled nor timed. One task a connection, one request after another. While the application works on one, its `receive`
-alone reads, and so learns that the client has gone; what a client sends ahead of its answer is not read on until then.
+The server is our own, since a request through Hypercorn costs several times the CPU, and its writes can be neither
+cancelled nor timed. A connection has one task, which serves one request after another. While the application works on a
+request, its `receive` alone reads, and so notices that the client has gone; further requests that a client sends before
+its answer are not read until then.
 """
 
 import logging
@@ -31,14 +32,14 @@ HEAD_SECONDS: Final = 5.0
 """Seconds from the first byte of a request to the last of its headers, and from the beginning of a connection to the
 first byte, a TLS handshake included."""
 IDLE: Final = 75.0
-"""Seconds that a connection may be without a request after one: nginx's default, longer than clients keep one, so that
-hardly any writes to one that is just being closed."""
+"""Seconds that a connection may be idle after a request: nginx's default, and longer than clients keep a connection, so
+that a client hardly ever writes to one that is just being closed."""
 IDLE_CHECK_INTERVAL: Final = 1.0
-"""Seconds between two looks for connections, or sessions, that have been idle for too long: so much later at most they
-are closed."""
+"""Seconds between two checks for connections, or sessions, that have been idle for too long: they are closed at most
+this much later."""
 LINGER: Final = 2.0
-"""Seconds in which a client whose request was answered early may still send the rest: closed on unread bytes, a
-connection takes the answer with it."""
+"""Seconds in which a client whose request was answered early may still send the rest: a connection that is closed while
+bytes are unread loses the answer, too."""
 PIECE: Final = 64 << 10
 """Bytes that are read at once."""
 
@@ -49,7 +50,7 @@ _PHRASES: Final = {status.value: status.phrase.encode() for status in HTTPStatus
 
 
 class _Answer:
-    """The bytes of the answer to a request, and how far it is."""
+    """The answer to a request: its bytes and its progress."""
 
     def __init__(self, request: ParsedRequest) -> None:
         self.request: Final = request
@@ -61,9 +62,9 @@ class _Answer:
         """True if the client does not wait for `100 Continue` before it sends the body."""
         self.has_begun = False
         self.is_last = False
-        """True if there is none after it."""
+        """True if it is the last of its connection."""
         self.over: Final = trio.Event()
-        """The event that its last byte is on its way, or that it has broken off."""
+        """Set when its last byte is on its way, or it has broken off."""
         self.is_cut = False
 
     def start(self, status: int, headers: Collection[tuple[bytes, bytes]], *, is_last: bool) -> None:
@@ -80,7 +81,7 @@ class _Answer:
         self._head = _head(status, [*headers, *own])
 
     def piece(self, body: bytes, *, more: bool) -> tuple[bytes, ...]:
-        """The bytes to write for this piece of its body: the body of a large one is not copied."""
+        """The bytes to write for this piece of its body: a large piece is not copied."""
         head, self._head = self._head, b""
         self.has_begun = True
         if not more:
@@ -104,7 +105,7 @@ class HttpConnection:
 
     Args:
         application: The application that answers its requests.
-        stream: The connection. It is closed in the end. The stream breaks what cannot be written in time.
+        stream: The connection, which is closed in the end. The stream breaks off what cannot be written in time.
         scheme: `http` or `https`.
         client: Address and port of the other end, if it has any.
     """
@@ -125,7 +126,7 @@ class HttpConnection:
         self._life = trio.CancelScope()
         self._closing = False
         self._answer: _Answer | None = None
-        """The answer that is under way; None while it is idle."""
+        """The answer that is under way; None while the connection is idle."""
         self._has_answered = False
         self.idle_until: float = math.inf
         """The time at which it is closed if no request has begun, on Trio's clock; infinite while there is one."""
@@ -139,7 +140,7 @@ class HttpConnection:
             with self._life:
                 request = await self._request(HEAD_SECONDS)
                 while request is not None and await self._answer_request(request) and not self._closing:
-                    # Kept, its headers, with a token perhaps, would be in memory while the connection is idle.
+                    # Otherwise its headers, perhaps with a token, would stay in memory while the connection is idle.
                     request = self._answer = None
                     self._has_answered = True
                     request = await self._request(IDLE)
@@ -151,26 +152,27 @@ class HttpConnection:
             await trio.aclose_forcefully(self._stream)
 
     def leave(self) -> None:
-        """Close it after the next answer, or the one that is under way."""
+        """Close it after the answer that is under way, or the next one."""
         self._closing = True
 
     def end(self) -> None:
-        """Close it: at once if it waits for a request, or after the one that is under way. Before it is served: after
-        the first."""
+        """Close it: at once if it waits for a request, otherwise after the request under way; if it is not served yet,
+        after its first request."""
         self.leave()
         if self.idle_until < math.inf:
             self._life.cancel()
 
     @property
     def gives_way(self) -> tuple[bool, float] | None:
-        """The rank among those that give way to others, the least first: those that were silent so far, or that are in
-        the middle of a head, and then idle ones, the longest of each; None while a request is under way."""
+        """The rank among the connections that give way to others, the lowest first: those that were silent so far or
+        are in the middle of a head, and then idle ones; of each, those that wait longest. None while a request is under
+        way."""
         if self.waits_since == math.inf:
             return None
         return self._has_answered and not self._parser.has_begun, self.waits_since
 
     def give_way(self) -> None:
-        """Close it, though a request has perhaps begun: nothing was done for it."""
+        """Close it, even if a request has begun to arrive: nothing was done for it."""
         self._life.cancel()
 
     # -- a request ------------------------------------------------------------------------------------------------
@@ -195,7 +197,7 @@ class HttpConnection:
         self.waits_since = math.inf
         return (
             None if self._life.cancel_called else request
-        )  # perhaps at the moment when it was there: nothing was done
+        )  # perhaps at the moment at which the request arrived: nothing was done for it
 
     async def _read(self) -> bool:
         """Read something. False at the end."""
@@ -210,17 +212,17 @@ class HttpConnection:
             await self._application(self._scope(request), self._receive, self._send)
         except Exception:
             logger.exception("a request has failed")
-        if not answer.has_begun:  # its body was none, or the application has failed
+        if not answer.has_begun:  # the body was invalid, or the application has failed
             await self._refuse(self._parser.error or HTTPStatus.INTERNAL_SERVER_ERROR)
         elif answer.over.is_set() and not answer.is_cut:
             if not answer.is_last:
                 return True
             await self._linger(request)
-        return False  # also where it broke off, or its client has gone: the end says so
+        return False  # also if it broke off, or its client has gone: closing the connection shows that
 
     def _scope(self, request: ParsedRequest) -> Message:
         target, _, query = request.target.partition(b"?")
-        if not target.startswith(b"/"):  # as a proxy is asked
+        if not target.startswith(b"/"):  # the form for a proxy
             target = b"/" + target.partition(b"://")[2].partition(b"/")[2]
         return {
             **self._about,
@@ -233,9 +235,10 @@ class HttpConnection:
         }
 
     async def _receive(self) -> Message:
-        """ASGI: the next piece of the body; after the last one, that the client has gone or has its answer."""
+        """The next piece of the body, for ASGI; after the last one, the message that the client has gone or has its
+        answer."""
         answer = self._answer
-        assert answer is not None  # or nobody would ask
+        assert answer is not None  # otherwise nothing would receive
         try:
             if not answer.body_taken:
                 return await self._body(answer)
@@ -262,10 +265,11 @@ class HttpConnection:
     # -- its answer -----------------------------------------------------------------------------------------------
 
     async def _send(self, message: Message) -> None:
-        """ASGI: the head of the answer, or a piece of its body. Waits while the client does not read; what is sent to
-        one that has gone is lost. Cancelled within a piece, it is the last of the connection."""
+        """Send the head of the answer, or a piece of its body, for ASGI. Waits while the client does not read; what is
+        sent to a client that has gone is lost. An answer that is cancelled within a piece is the last of the
+        connection."""
         answer = self._answer
-        assert answer is not None  # or there would be nothing to send
+        assert answer is not None  # otherwise there would be nothing to send
         if message["type"] == "http.response.start":
             answer.start(message["status"], message["headers"], is_last=self._closing)
             return
@@ -310,8 +314,8 @@ IdleT = TypeVar("IdleT", bound=_Idle)
 
 
 async def end_idle(kept: Collection[IdleT], end: Callable[[IdleT], object]) -> None:
-    """End those of these connections, or sessions, that are idle for too long, for ever. A deadline for each wait costs
-    more time, and a task for each more memory than a session has besides."""
+    """End those of these connections, or sessions, that are idle for too long, until cancelled. A deadline for each
+    wait would cost more time, and a task for each would take more memory than all else of a session."""
     while True:
         await trio.sleep(IDLE_CHECK_INTERVAL)
         now = trio.current_time()
@@ -334,5 +338,5 @@ def _head(status: int, headers: Collection[tuple[bytes, bytes]]) -> bytes:
 
 @lru_cache(maxsize=1)
 def _date(second: int) -> bytes:
-    """The time, as HTTP has it."""
+    """The time in the format of HTTP."""
     return formatdate(second, usegmt=True).encode()

@@ -1,7 +1,7 @@
-"""The socket that an HTTP server listens on, and how another process comes to listen in its place.
+"""The socket that an HTTP server listens on, and its handover to another process.
 
-Either both bind a socket of their own to one address (`SO_REUSEPORT`), or both have the same socket from who started
-them, as systemd's services do (socket activation). In either case no connection is refused meanwhile.
+Either both processes bind a socket of their own to one address (`SO_REUSEPORT`), or both are started with the same
+socket, as systemd starts its services (socket activation). In either case no connection is refused meanwhile.
 """
 
 import os
@@ -17,37 +17,37 @@ import trio
 from mcp_nursery.actors.errors import ConfigError
 
 LISTEN_BACKLOG: Final = 128
-"""Connections that may wait to be taken."""
+"""Connections that may wait to be accepted."""
 UNREAD: Final = 30.0
-"""Seconds that a client may take no byte of what it is sent before its connection is reset."""
+"""Seconds for which a client may take no byte of what it is sent, before its connection is reset."""
 
 _FIRST_INHERITED: Final = 3
 """The descriptor of the first socket that was passed on: `SD_LISTEN_FDS_START` of systemd."""
 _LONGEST_ID: Final = 20
-"""Digits of a process id: what is longer is none, and Python reads no number of more than 4,300."""
+"""Digits that no process id reaches; Python would refuse a number of more than 4,300."""
 _ATTACH_FILTER: Final = 26
-"""Linux's `SO_ATTACH_FILTER`: the packets of one socket."""
+"""Linux's `SO_ATTACH_FILTER`: a filter of the packets of one socket."""
 _ATTACH_CHOICE: Final = 51
-"""Linux's `SO_ATTACH_REUSEPORT_CBPF`: which socket of a port a connection is for."""
+"""Linux's `SO_ATTACH_REUSEPORT_CBPF`: a choice of the socket of a port that a connection is for."""
 _DETACH_CHOICE: Final = 68
 """Linux's `SO_DETACH_REUSEPORT_BPF`."""
 _SECOND: Final = ((0x06, 0, 0, 1),)
-"""`ret 1`: the second socket. Where there is none, it is for the first."""
+"""`ret 1`: the second socket; if there is none, the first."""
 _NO_SYN: Final = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
 """`ldb [13]; jset #2, 0, 1; ret 0; ret -1`: all packets but those with which a connection begins."""
 
 
 def bind_socket(host: str, port: int, *, reuse_port: bool = False, option: str = "--http") -> socket.socket:
-    """Bind a socket, and listen unless the port is shared: that begins with `listen`.
+    """Bind a socket, and listen on it unless the port is shared: then call `listen` later.
 
     Args:
         host: An address of this machine.
         port: The port; 0: a free one.
-        reuse_port: Another process of the same user may be bound to the same port, if it was bound in this way, too.
+        reuse_port: Whether another process of the same user may be bound to the same port, if it sets this, too.
         option: The option that has given the address.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: The socket cannot be bound.
     """
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
@@ -67,16 +67,16 @@ def bind_socket(host: str, port: int, *, reuse_port: bool = False, option: str =
 
 
 def inherited_socket(environment: MutableMapping[str, str], host: str, port: int) -> socket.socket | None:
-    """The socket that who started this process has passed on, as systemd does; None if there is none for this process.
-    Its variables are removed: what this process starts has no socket of it.
+    """The socket that the starter of this process has passed on, as systemd does; None if there is none for this
+    process. Its variables are removed: processes that this one starts are passed no socket.
 
     Args:
         environment: The variables `LISTEN_PID` and `LISTEN_FDS`.
-        host: The address that it has to listen on: what is served there was chosen for that.
+        host: The address that it has to listen on: the options of serving were chosen for that address.
         port: The port that it has to listen on.
 
     Raises:
-        ConfigError: They make no sense, or there is not one socket that listens there.
+        ConfigError: The variables are invalid, or there is not exactly one socket that listens there.
     """
     process, count = environment.pop("LISTEN_PID", None), environment.pop("LISTEN_FDS", None)
     environment.pop("LISTEN_FDNAMES", None)
@@ -84,7 +84,7 @@ def inherited_socket(environment: MutableMapping[str, str], host: str, port: int
         return None
     if not (process.isdecimal() and len(process) < _LONGEST_ID):
         raise ConfigError(f"must be a process id, not {process!r:.80}", field="LISTEN_PID")
-    if int(process) != os.getpid():  # meant for one that has started this
+    if int(process) != os.getpid():  # meant for an ancestor of this process
         return None
     if count != "1":
         raise ConfigError(f"must be 1, the one socket that is served, not {count!r}", field="LISTEN_FDS")
@@ -114,7 +114,7 @@ def _check_inherited(listening: socket.socket, host: str, port: int) -> None:
 
 
 def _addresses(host: str) -> set[object]:
-    """The addresses of a name; an address is its own."""
+    """The addresses of a host name; an address stands for itself."""
     try:
         return {each[4][0] for each in socket.getaddrinfo(host, None)}
     except OSError:
@@ -122,33 +122,33 @@ def _addresses(host: str) -> set[object]:
 
 
 def _bound_unread(listening: socket.socket) -> None:
-    timeout = getattr(socket, "TCP_USER_TIMEOUT", None)  # Linux alone has it: a machine that is gone says nothing
+    timeout = getattr(socket, "TCP_USER_TIMEOUT", None)  # on Linux alone; for clients that vanish without a packet
     if timeout is not None:
         listening.setsockopt(socket.IPPROTO_TCP, timeout, int(UNREAD * 1000))
 
 
 def listen(listening: socket.socket) -> None:
-    """Begin to take connections on a socket that shares its port: those of new clients come to each process that does.
+    """Begin to accept connections on a socket that shares its port: new ones go to each process that listens there.
 
     Raises:
-        ConfigError: It cannot.
+        ConfigError: The socket cannot listen.
     """
     try:
         listening.listen(LISTEN_BACKLOG)
     except OSError as error:
         raise ConfigError(f"cannot listen: {error.strerror or error}", field="--http") from None
-    with suppress(OSError):  # there is none
+    with suppress(OSError):  # no filter is attached
         listening.setsockopt(socket.SOL_SOCKET, _DETACH_CHOICE, 0)
 
 
 def leave_to_successor(listening: socket.socket | trio.socket.SocketType) -> bool:
-    """Have connections that come from now on go to the process that has begun to listen on this port after this one:
-    those that wait on a socket that is closed would be reset. Where no other process listens, they are not answered;
-    who connects tries again after a second, and is refused when this socket is closed. False if its port is not shared,
-    or the system cannot do that.
+    """Direct new connections to the process that has begun to listen on this port after this one: connections that
+    wait on a socket when it is closed are reset. If no other process listens, they are not answered; a client tries
+    again after a second, and is refused when this socket is closed. False if the port is not shared, or the system
+    cannot do this.
 
-    The sockets of one port are numbered in the order in which they began to listen, and Linux asks a filter which of
-    them a connection is for.
+    Linux numbers the sockets of one port in the order in which they began to listen, and asks a filter which of them a
+    connection is for.
     """
     try:
         _attach(listening, _ATTACH_CHOICE, _SECOND)

@@ -1,5 +1,5 @@
-"""A server for HTTP/1.1: its certificate, and the connections of its clients: how many there may be, which give way to
-which, and how they end."""
+"""A server for HTTP/1.1: its certificate, and the connections of its clients, with the rules for how many there may be,
+which give way to others, and how they end."""
 
 import errno
 import logging
@@ -22,15 +22,15 @@ from .listening import UNREAD, leave_to_successor
 
 
 class Tls:
-    """A certificate, and the key that it is for.
+    """A certificate and its key.
 
     Args:
         certificate: A PEM file: the certificate, and those that vouch for it.
-        key: A PEM file; None: it is in the other.
-        password: Of the key.
+        key: A PEM file; None: the key is in the file of the certificate.
+        password: The password of the key.
 
     Raises:
-        ConfigError: They cannot be used.
+        ConfigError: The files cannot be used.
     """
 
     def __init__(self, certificate: Path, key: Path | None, password: str | None) -> None:
@@ -39,10 +39,10 @@ class Tls:
         """The TLS context of connections."""
 
     def reload(self) -> None:
-        """Read the files again, for connections that come from then on.
+        """Read the files again, for new connections.
 
         Raises:
-            ConfigError: They cannot be used; what was read before holds on.
+            ConfigError: The files cannot be used; the certificate that was read before stays in use.
         """
         self.context = self._load_context()
 
@@ -70,24 +70,24 @@ class Tls:
 logger: Final = logging.getLogger(__name__)
 
 SLOWEST: Final = 64 << 10
-"""Bytes of one message that a client has to take in each second after that."""
+"""Bytes of one message that a client has to take in each second beyond `UNREAD`."""
 PAUSE: Final = 0.1
-"""Seconds before it is tried again to take a connection for which there was no room, and none that gives way; and in
-which one that is new does not: the head of its request may be on its way."""
+"""Seconds between two attempts to accept a connection for which there is no room, while no other gives way; and seconds
+for which a new connection does not give way, since the head of its request may be on its way."""
 QUIET: Final = 0.2
-"""Seconds without a new connection after which a socket that is left to another process is closed: the handshake of one
-that was begun before takes a round trip."""
+"""Seconds without a new connection after which a socket that is left to another process is closed: a handshake that was
+begun before takes a round trip."""
 
 _NO_ROOM: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 
 
 class ClientStream(trio.abc.HalfCloseableStream):
-    """A connection that no client keeps by not reading. What its system takes at once costs no turn of the event loop:
-    a call takes 524 us of CPU where it took 564 over Trio's own stream."""
+    """A connection that a client cannot hold open by not reading. A write that the system takes at once costs no turn
+    of the event loop: a call takes 524 us of CPU, instead of 564 over Trio's own stream."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self.socket: Final = socket.socket(fileno=stream.socket.detach())
-        """The socket that it goes over."""
+        """The socket of the connection."""
         self.socket.settimeout(0)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
@@ -102,16 +102,16 @@ class ClientStream(trio.abc.HalfCloseableStream):
                 raise trio.BrokenResourceError(str(error)) from error
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until the system takes something."""
+        """Wait until the system takes bytes."""
         await self._wait(trio.lowlevel.wait_writable)
 
     async def send_eof(self) -> None:
-        """Say that nothing follows."""
+        """Signal that nothing follows."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of it, in the time that a client has for so much.
+        """Send all bytes, within the time that a client has for so many.
 
         Raises:
             BrokenResourceError: The client has gone, or did not read: the connection is reset.
@@ -142,7 +142,7 @@ class ClientStream(trio.abc.HalfCloseableStream):
         await ready(self.socket)
 
     def reset(self) -> None:
-        """Close it at once, with all that its client has not taken."""
+        """Close it at once, and drop all that its client has not taken."""
         if self.socket.fileno() >= 0:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._close()
@@ -159,14 +159,14 @@ class ClientStream(trio.abc.HalfCloseableStream):
 
 
 class HttpServer:
-    """The connections that are open, so many at once; others wait for the system to hand them out, and those on which
-    no request is under way give way to them.
+    """The connections that are open, up to a number at once; others wait in the queue of the socket, and connections on
+    which no request is under way give way to them.
 
     Args:
         application: The application that answers requests.
         tls: The certificate; None: without TLS.
         most: Connections at once.
-        share: Connections at once of one address; None: as many as of all.
+        share: Connections at once of one address; None: as many as `most`.
     """
 
     def __init__(self, application: Application, tls: Tls | None, most: int, share: int | None = None) -> None:
@@ -178,20 +178,20 @@ class HttpServer:
         self._of_address: dict[str, set[HttpConnection]] = {}
         self._left = trio.Event()
         self._accepting = trio.CancelScope()
-        """The scope in which all connections are taken that come."""
+        """The scope in which all new connections are accepted."""
         self._has_listener_closed = trio.Event()
         self._leaving = False
         self._is_passed_on = False
         self._has_logged = False
-        """True if the lack of room was logged, and there has been none since."""
+        """True if the lack of room was logged, and has lasted since."""
 
     async def end_idle(self) -> None:
-        """Close connections that have been idle for too long, without end."""
+        """Close connections that have been idle for too long, until cancelled."""
         await end_idle(self._open.keys(), HttpConnection.end)
 
     async def accept(self, listener: trio.SocketListener, clients: trio.Nursery) -> None:
-        """Take connections, without end, or until the socket is left to another process: those that have come by then
-        are the last. The listener is closed afterwards."""
+        """Accept connections until cancelled, or until the socket is left to another process: those that have arrived
+        by then are the last. The listener is closed afterwards."""
         async with listener:
             with self._accepting:
                 while True:
@@ -201,7 +201,7 @@ class HttpServer:
         self._has_listener_closed.set()
 
     async def _take_last(self, listener: trio.SocketListener, clients: trio.Nursery) -> None:
-        """Take connections until none comes any more: closed with some in it, a socket resets them."""
+        """Accept connections until none comes any more: a socket that is closed resets those that wait in it."""
         while True:
             with trio.move_on_after(QUIET) as quiet:
                 await trio.lowlevel.wait_readable(listener.socket)
@@ -210,7 +210,7 @@ class HttpServer:
             await self._take(listener, clients)
 
     async def _take(self, listener: trio.SocketListener, clients: trio.Nursery) -> None:
-        """Take the next connection."""
+        """Accept the next connection, once there is room for it."""
         await self._wait_for_slot(listener.socket)
         try:
             accepted = await self._accept_next(listener)
@@ -220,7 +220,7 @@ class HttpServer:
         clients.start_soon(self._serve, accepted)
 
     async def _wait_for_slot(self, listening: trio.socket.SocketType) -> None:
-        """Wait until one more may be open."""
+        """Wait until one more connection may be open."""
         if not self._free.value:
             await trio.lowlevel.wait_readable(listening)  # until a client needs it
         while not self._free.value:
@@ -231,7 +231,7 @@ class HttpServer:
         await self._free.acquire()
 
     async def _accept_next(self, listener: trio.SocketListener) -> trio.SocketStream:
-        """The next connection. While there are no file descriptors left none is taken, and others have to give way."""
+        """The next connection. While no file descriptors are left, none is accepted, and others have to give way."""
         waits = False
         while True:
             try:
@@ -249,7 +249,8 @@ class HttpServer:
                 return accepted
 
     def _give_way(self, among: Iterable[HttpConnection] | None = None) -> bool:
-        """Close one on which no request is under way, if there is one: or one client could keep out all others."""
+        """Close a connection on which no request is under way: otherwise one client could keep out all others. False if
+        none gives way."""
         places = [(each.gives_way, each) for each in (self._open if among is None else among)]
         waiting = [(place, each) for place, each in places if place is not None]
         if not waiting:
@@ -261,7 +262,7 @@ class HttpServer:
         return True
 
     async def _has_room(self, address: str) -> bool:
-        """True if one more of this address may be open, in a moment at the latest."""
+        """True if one more connection of this address may be open, in a moment at the latest."""
         for patience in (PAUSE, 0):
             own = self._of_address.get(address, ())
             if len(own) < self._share or self._give_way(own):
@@ -270,7 +271,7 @@ class HttpServer:
         return False
 
     async def _serve(self, socket_stream: trio.SocketStream) -> None:
-        """One connection, whose end is no other's."""
+        """Serve one connection, whose end is not the end of any other."""
         client = ClientStream(socket_stream)
         stream: trio.abc.Stream = client
         if self._tls is not None:
@@ -296,7 +297,7 @@ class HttpServer:
 
     @contextmanager
     def _count_connection(self, connection: HttpConnection, address: str) -> Generator[None, None, None]:
-        """A connection of that address, for as long as the block lasts."""
+        """Count a connection of this address, for as long as the block lasts."""
         own = self._of_address.setdefault(address, set())
         own.add(connection)
         try:
@@ -307,36 +308,36 @@ class HttpServer:
                 del self._of_address[address]
 
     def leave(self) -> None:
-        """From now on each answer is the last of its connection; idle connections stay for one more request."""
+        """Make each answer from now on the last of its connection; idle connections stay for one more request."""
         self._leaving = True
         for connection in self._open:
             connection.leave()
 
     async def leave_socket(self, *, passed_on: bool = False) -> None:
-        """Leave the socket that connections are taken from to the process that has taken it over, or will. Returns when
-        all that have come to this one are taken; all of them are served.
+        """Leave the listening socket to the process that has taken it over, or will. Returns when all connections that
+        have come to this process are accepted; all of them are served.
 
         Args:
-            passed_on: Whether others have the socket itself: what waits in it waits for them, and what this process
-                set on it would stay, as a filter that lets no connection in.
+            passed_on: Whether others have the socket itself: connections that wait in it wait for them, and a filter
+                that this process set on it would stay, and let no connection in.
         """
         self._is_passed_on = passed_on
         self._accepting.cancel()
         await self._has_listener_closed.wait()
 
     def end(self) -> None:
-        """Close each connection when its request has ended, and those that come from now on after their first."""
+        """Close each connection when its request has ended, and new connections after their first request."""
         self.leave()
         for connection in self._open:
             connection.end()
 
     def reset(self) -> None:
-        """Close all that are open, in the middle of what they are sent, too."""
+        """Close all connections at once, even in the middle of an answer."""
         for client in self._open.values():
             client.reset()
 
     async def wait_closed(self, seconds: float) -> None:
-        """Wait until none is open, so many seconds at most."""
+        """Wait until no connection is open, so many seconds at most."""
         with trio.move_on_after(seconds):
             while self._open:
                 self._left = trio.Event()

@@ -1,7 +1,8 @@
 """The full screen of `run` and `top`, and the meaning of each key. Pure: a `Viewer`, which has the terminal and the
 host, asks for the lines and carries out the orders.
 
-A table of servers above; below it a pane with events, or with standard error or the tools of the selected server.
+The screen has a table of servers, and below it a pane with events, or with standard error or the tools of the selected
+server.
 """
 
 import re
@@ -27,9 +28,9 @@ _LONGEST_FILTER: Final = 60
 _MARGIN: Final = 2
 """Characters of the mark of the selected server."""
 _FRAME_LINES: Final = 4
-"""Lines that are always there: the title, the table's header, the pane's title and the keys."""
+"""Lines that are always shown: the title, the table's header, the pane's title and the keys."""
 _PAGE: Final = 5
-"""Lines, or servers, of a page."""
+"""Lines, or servers, by which `page up` and `page down` move."""
 
 
 class Pane(StrEnum):
@@ -44,10 +45,10 @@ class Ranking(StrEnum):
     """The order of the servers of the table."""
 
     TROUBLE = "trouble"
-    """Servers that failed, are blocked, need a login, or wait for their next start stand first."""
+    """The order in which servers that failed, are blocked, need a login, or wait for their next start come first."""
     NAME = "name"
     FILE = "file"
-    """As configured."""
+    """The order in which they are configured."""
 
 
 @frozen
@@ -60,7 +61,7 @@ class Shown:
 
 
 class Action(StrEnum):
-    """The orders of keys that the owner of the screen carries out."""
+    """The actions that keys request and the owner of the screen carries out."""
 
     QUIT = "quit"
     RECONNECT = "reconnect"
@@ -109,22 +110,22 @@ class Screen:
     statuses: Sequence[ServerStatus] = ()
     """The status of every server."""
     medians: Mapping[str, float] = field(factory=dict[str, float])
-    """The p50 of each server's calls, in seconds, of those that have any."""
+    """The p50 of the calls, in seconds, for each server that has any."""
     note: str = field(default="", init=False)
     """The outcome of an order, until the next key."""
     _selected: str | None = field(default=None, init=False)
     _marked: str | None = field(default=None, init=False)
-    """The server that was selected in the last drawing: a key means that one, although another may be first by now."""
+    """The server that was selected in the last drawing: a key applies to that one, though another may be first now."""
     _ranking: Ranking = field(default=Ranking.TROUBLE, init=False)
     _filter: str = field(default="", init=False)
     _typing: bool = field(default=False, init=False)
-    """True if keys are letters of the filter."""
+    """True if keys are typed into the filter."""
     _pane: Pane = field(default=Pane.EVENTS, init=False)
     _events: deque[str] = field(factory=_lines, init=False)
     _content: deque[str] = field(factory=_lines, init=False)
     """The standard error of the selected server, or its tools."""
     _scrolled: int = field(default=0, init=False)
-    """Lines between the visible part of the pane and its end; of tools, its beginning."""
+    """Lines between the visible part of the pane and its end, or for tools its beginning."""
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -141,13 +142,13 @@ class Screen:
         self._content = deque(map(_tool, sorted(tools, key=lambda tool: natural(tool.name))), maxlen=MOST_PANE_LINES)
 
     def clear(self) -> None:
-        """Empty the pane for another content."""
+        """Empty the pane for other content."""
         self._content.clear()
         self._scrolled = 0
 
     def _add(self, lines: deque[str], line: str, *, seen: bool) -> None:
         lines.append(safe_text(line).replace("\n", " ").expandtabs(4))
-        if seen and self._scrolled:  # the visible lines stay where they are
+        if seen and self._scrolled:  # keep the visible lines in place
             self._scrolled = min(self._scrolled + 1, len(lines) - 1)
 
     # -- drawing ------------------------------------------------------------------------------------------------------

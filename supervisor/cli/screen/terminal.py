@@ -1,7 +1,7 @@
-"""The terminal while a program has the whole of it: keys come in, lines go out, and at the end its state is restored.
+"""The terminal while a program has all of it: keys are read, lines are drawn, and its state is restored at the end.
 
-It is opened a second time, and only the tasks that read or draw wait for it: a blocked terminal blocks no server, and
-other users of it do not notice.
+The terminal is opened a second time, and only the tasks that read or draw wait for it: a blocked terminal blocks no
+server, and others that use it are not affected.
 """
 
 import codecs
@@ -25,12 +25,12 @@ from ..output import stdout_is_terminal
 from ..tables import terminal
 
 _ENTER: Final = b"\x1b[?1049h\x1b[?25l\x1b[?7l"
-"""The alternate screen, no cursor, and no line goes on in the next."""
+"""The sequence for the alternate screen, without a cursor, and without wrapping of lines."""
 _LEAVE: Final = b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 _LEAVE_TIMEOUT: Final = 0.5
-"""Seconds in which a terminal must accept that."""
+"""Seconds in which a terminal has to take the sequence that restores it."""
 _KEY_TIMEOUT: Final = 0.05
-"""Seconds within which the rest of a key that begins with Escape must come."""
+"""Seconds within which the rest of a key that begins with Escape has to arrive."""
 
 _KEY_SEQUENCE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1bO.|\x1b|.", re.DOTALL)
 _UNFINISHED: Final = re.compile(r"\x1b(\[[0-?]*[ -/]*|O)?\Z")
@@ -51,12 +51,12 @@ _Modes: TypeAlias = "list[int | list[bytes | int]]"
 
 
 def keys_of(text: str) -> list[str]:
-    """Split typed text into keys, by the names that `Screen.press` knows; other keys keep the terminal's text."""
+    """Split typed text into keys, under the names that `Screen.press` knows; other keys keep the terminal's text."""
     return [_NAMES.get(each, each) for each in (str(match[0]) for match in _KEY_SEQUENCE.finditer(text))]
 
 
 def open_tty() -> int | None:
-    """Open the terminal of a person once more, for this alone; None if there is none that can redraw."""
+    """Open the terminal of a person a second time, for the screen alone; None if there is none that can redraw."""
     if not (stdout_is_terminal() and sys.stdin.isatty()):
         return None
     with suppress(OSError):
@@ -72,7 +72,7 @@ class Terminal:
 
     _fd: int
     _modes: _Modes
-    """As it was."""
+    """The former modes of the terminal."""
     _stream: trio.lowlevel.FdStream
     _console: Console = field(factory=terminal, init=False)
     _decoder: codecs.IncrementalDecoder = field(factory=lambda: _Decoder("replace"), init=False)

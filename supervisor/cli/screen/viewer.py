@@ -26,11 +26,11 @@ from .screen import Action, Order, Pane, Screen, Shown
 from .terminal import Terminal
 
 REDRAW: Final = 0.25
-"""Seconds between two looks at the servers: a countdown in tenths stays readable."""
+"""Seconds between two reads of the servers' statuses: a countdown in tenths stays readable."""
 _SHORTEST: Final = 0.03
 """Seconds between two drawings, however much happens."""
 _SLOW_POLL: Final = 2.0
-"""Seconds between two looks at a server's tools, and at the times of calls, which take longer to compute."""
+"""Seconds between two reads of a server's tools, and of the times of calls, which take longer to compute."""
 
 
 @frozen
@@ -44,7 +44,7 @@ class OwnHost:
         return self._supervisor.status()
 
     async def medians(self) -> Mapping[str, float]:
-        """Return the p50 of each server's calls, in seconds, of those that have any."""
+        """Return the p50 of the calls, in seconds, for each server that has any."""
         seen = self._supervisor.statistics(by_tool=False).by_server.items()
         return {name: one.latency.p50 for name, one in seen if one.latency is not None}
 
@@ -64,7 +64,7 @@ class OwnHost:
             yield lines
 
     async def reconnect(self, server: str) -> None:
-        """Start a server afresh now, and wait for the outcome."""
+        """Start a server anew now, and wait for the outcome."""
         await self._supervisor.reconnect(server)
 
     async def stop(self, server: str) -> None:
@@ -82,7 +82,7 @@ WatchedHost: TypeAlias = OwnHost | ControlClient
 
 @define(eq=False)
 class Viewer:
-    """A host on a screen on a terminal. One task draws; the others change the screen and wake it."""
+    """The view of a host on the screen of a terminal. One task draws; the others change the screen and wake it."""
 
     host: WatchedHost
     terminal: Terminal
@@ -92,7 +92,7 @@ class Viewer:
     _scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     _changed: trio.Event = field(factory=trio.Event, init=False)
     _pane_changed: trio.Event = field(factory=trio.Event, init=False)
-    """Set when the pane may have another content."""
+    """Set when the pane may have other content."""
     _signals: set[int] = field(factory=set[int], init=False)
     """The signals that the drawing task has to handle."""
     _running: set[Order] = field(factory=set[Order], init=False)
@@ -114,7 +114,7 @@ class Viewer:
                     nursery.cancel_scope.cancel()
 
     def add_line(self, line: str) -> None:
-        """Add a line to the events. From any thread: the next look at the servers draws it."""
+        """Add a line to the events, from any thread. The next read of the statuses draws it."""
         self.screen.add_event(f"{time.strftime('%H:%M:%S')} {safe_line(line)}")
 
     def _wake(self) -> None:

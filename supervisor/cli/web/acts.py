@@ -1,4 +1,4 @@
-"""The acts of the page: what they are, what they ask first, and what is said of their outcome."""
+"""The acts of the page: what they do, what they ask first, and how their outcome is reported."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
@@ -21,11 +21,11 @@ from .replicas import ReplicaReport
 from .visitors import Visitor
 
 FormFields: TypeAlias = Mapping[str, str]
-"""The fields of a form that a browser has sent, by names."""
+"""The fields of a form that a browser has sent, by name."""
 MOST_ACT_FIELDS: Final = 20
 """Fields of an act."""
 PATIENCE: Final = 60.0
-"""Seconds in which an act has its outcome, or is given up."""
+"""Seconds after which an act without an outcome is given up."""
 
 
 @frozen
@@ -35,15 +35,15 @@ class PageHost:
     supervisor: Supervisor
     """The supervisor of the servers."""
     clients: Callable[[], ClientsStatus] | None = None
-    """Returns the clients of the gateway in front; None: there is none."""
+    """The function that returns the clients of the gateway in front; None: there is no gateway."""
     end_session: Callable[[str], Awaitable[bool]] | None = None
-    """Ends a session of these: see `HttpApplication.end_session`."""
+    """The function that ends a session of such a client: see `HttpApplication.end_session`."""
     replicas: Callable[[], Mapping[str, ReplicaReport]] = dict[str, ReplicaReport]
-    """Returns the last reports of replicas, by their names."""
+    """The function that returns the last reports of replicas, by their names."""
 
 
 class ActFailed(Exception):
-    """The reason why an act was not done, one line."""
+    """The error of an act that was not done. Its text is the reason, on one line."""
 
 
 @frozen
@@ -51,11 +51,11 @@ class Act:
     """Something that a person may do."""
 
     label: str
-    """The name of it for people."""
+    """The name of the act for people."""
     run: Callable[[PageHost, FormFields], Awaitable[str]]
-    """Does it. Returns what has become of it."""
+    """The function that does it, and returns the outcome."""
     question: Callable[[PageHost, FormFields], str | None]
-    """Returns the consequence that is asked about first; None: it can be undone."""
+    """The function that returns the consequence that is asked about first, or None if the act can be undone."""
     to: str = "/server"
     """The page that follows."""
 
@@ -125,12 +125,12 @@ ACTS: Final[Mapping[str, Act]] = {
 
 
 def pressed(form: FormFields) -> FormFields:
-    """The fields of an act: those of the button that was pressed, beside those of its form."""
+    """The fields of an act: those of the button that was pressed, and those of its form."""
     return {**form, **dict(parse_qsl(form.get(DO, ""), keep_blank_values=True, max_num_fields=MOST_ACT_FIELDS))}
 
 
 async def perform(act: Act, host: PageHost, form: FormFields) -> Flash:
-    """Do it. Returns what is said of it."""
+    """Perform an act. Returns the message about its outcome."""
     with trio.move_on_after(PATIENCE):
         try:
             return Flash(await act.run(host, form))

@@ -1,4 +1,4 @@
-"""The page of a gateway's clients: their sessions, what they have under way, and what waits for them."""
+"""The page of a gateway's clients: their sessions, their requests under way, and the calls that wait for them."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The name of a changed definition that a person was shown: that one is accepted, and nothing that came after it."""
+"""The name of a changed definition that a person was shown: that definition is accepted, and no later one."""
 
 from hashlib import sha256
 

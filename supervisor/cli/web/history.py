@@ -1,7 +1,7 @@
-"""The past of each server, as long as somebody may look at it: its incarnations, its events, its load.
+"""The past of each server, while there is a page that shows it: its incarnations, its events, its load.
 
-One task writes it, from the events of a supervisor; pages read it between two steps of that task. It is bounded for
-each server, and a server that is removed is forgotten.
+One task writes the past, from the events of a supervisor; pages read it between two steps of that task. It is bounded
+for each server, and a server that is removed is forgotten.
 """
 
 import math
@@ -20,31 +20,31 @@ from mcp_nursery.supervisor.status import Latency, ServerStatistics, ServerStatu
 from ..statuses import is_step, line_of_event
 
 MOST_INCARNATIONS: Final = 30
-"""Incarnations of a server that are remembered."""
+"""Incarnations that are kept of a server."""
 MOST_EVENTS: Final = 100
-"""Events of a server that are remembered, and of all servers together."""
+"""Events that are kept of a server, and of all servers together."""
 PULSE: Final = 1.0
-"""Seconds between two looks at what changes without an event: calls, sessions, figures."""
+"""Seconds between two reads of what changes without an event: calls, sessions, figures."""
 SAMPLE: Final = 10.0
-"""Seconds that one point of a plot stands for."""
+"""Seconds that one point of a plot covers."""
 POINTS: Final = 60
 """Points of a plot: ten minutes."""
 
 
 @define
 class IncarnationRecord:
-    """One connection of a server, or the attempt to make it. Times are those of Trio's clock."""
+    """One connection of a server, or the attempt to open it. Times are those of Trio's clock."""
 
     number: int
     attempt: int
     began: float
     connected: float | None = None
     ended: float | None = None
-    """None while it lasts."""
+    """The time of its end; None while it lasts."""
     why: str | None = None
     """The reason of its end, one line."""
     then: str = ""
-    """The state that the server came to."""
+    """The state of the server after it."""
     next_at: float | None = None
     """The time of the next start, if one was due."""
 
@@ -77,11 +77,11 @@ class ServerHistory:
 
     @property
     def busy(self) -> Sequence[Load]:
-        """The load; nothing if there were no calls."""
+        """The load; empty if there were no calls."""
         return tuple(self.load) if any(each.done or each.failed for each in self.load) else ()
 
     def begin(self, status: ServerStatus) -> None:
-        """Begin with a server as it is by now, or after its events were missed."""
+        """Begin with a server as it is now: at the beginning, or after its events were missed."""
         if self.incarnations and self.incarnations[-1].number == status.incarnation:
             return
         now, record = trio.current_time(), None
@@ -92,7 +92,7 @@ class ServerHistory:
             record = IncarnationRecord(status.incarnation, status.attempt, now)
         elif status.error is not None and status.incarnation:
             due = None if status.retry_in is None else now + status.retry_in
-            attempt = status.attempt - (status.state is ServerState.WAITING)  # the one that is due
+            attempt = status.attempt - (status.state is ServerState.WAITING)  # without the attempt that is due
             record = IncarnationRecord(
                 status.incarnation, attempt, now, ended=now, why=status.error, then=str(status.state), next_at=due
             )
@@ -100,7 +100,7 @@ class ServerHistory:
             self.incarnations.append(record)
 
     def record_state(self, event: StateChanged, at: float) -> None:
-        """Record that the server came to another state."""
+        """Record that the state of the server has changed."""
         last = self.incarnations[-1] if self.incarnations else None
         if event.new is ServerState.CONNECTING:
             if last is None or last.ended is not None or last.number != event.incarnation:
@@ -115,7 +115,7 @@ class ServerHistory:
             last.next_at = None if event.retry_in is None else at + event.retry_in
 
     def record_load(self, done: int, failed: int) -> None:
-        """Record the calls since the last time, of so many so far."""
+        """Record the calls since the last time. `done` and `failed` are the numbers so far."""
         before, self._counted = self._counted, (done, failed)
         if before is not None:
             self.load.append(Load(max(0, done - before[0]), max(0, failed - before[1])))
@@ -129,9 +129,9 @@ class History:
     servers: dict[str, ServerHistory] = field(factory=dict[str, ServerHistory], init=False)
     events: deque[EventRecord] = field(factory=lambda: deque[EventRecord](maxlen=MOST_EVENTS), init=False)
     statistics: dict[str, ServerStatistics] = field(factory=dict[str, ServerStatistics], init=False)
-    """The figures of each server a short while ago: to make them takes longer than a look at its state."""
+    """The figures of each server a short while ago: they take longer to compute than its status."""
     statuses: dict[str, ServerStatus] = field(factory=dict[str, ServerStatus], init=False)
-    """The servers at the last look, in their order."""
+    """The statuses of the servers when they were last read, in their order."""
     changed: trio.Event = field(factory=trio.Event, init=False)
     """Set, and replaced, at each event."""
     _figured_at: float = field(default=-math.inf, init=False)
@@ -146,16 +146,16 @@ class History:
             nursery.cancel_scope.cancel()
 
     def of(self, server: str) -> ServerHistory:
-        """The past of a server; an empty one if nothing is known."""
+        """The past of a server; empty if nothing is known."""
         return self.servers.get(server) or ServerHistory()
 
     def latency_of(self, server: str) -> Latency | None:
-        """The latency of its calls by the last figures; None if it had none."""
+        """The latency of a server's calls by the last figures; None if it had no calls."""
         seen = self.statistics.get(server)
         return None if seen is None else seen.latency
 
     def look(self) -> None:
-        """Look at all servers: at their states now, at their figures once a second."""
+        """Read the statuses of all servers now, and their figures once a second."""
         self.statuses = {status.name: status for status in self.supervisor.status()}
         now = trio.current_time()
         if now - self._figured_at >= PULSE:

@@ -27,24 +27,24 @@ LONGEST_NAME: Final = 200
 LONGEST_PHRASE: Final = 500
 """Characters of an error, or of a description in a list, that are shown."""
 DO: Final = "do"
-"""The field of a form that says which act with what: the value of the button that was pressed."""
+"""The field of a form with the act and its arguments: the value of the button that was pressed."""
 _JSON: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
 
 
 @frozen
 class Part:
-    """A part of a page, which is sent again when it has changed."""
+    """A part of a page. It is sent again when it has changed."""
 
     id: str
     """The id of its element."""
     signature: object = field(repr=False)
-    """All that it shows, but for clocks, which browsers move on: equal if nothing has changed."""
+    """All that it shows, without clocks, which browsers advance: equal if nothing has changed."""
     render: Callable[[], Html] = field(repr=False)
-    """Makes its element."""
+    """The function that makes its element."""
     list: str = ""
     """The id of the list that it is in; empty: it has a place of its own."""
     order: str = ""
-    """The place in that list, as text that is sorted."""
+    """The place in that list, as a text by which the list is sorted."""
 
 
 ShownParts: TypeAlias = Mapping[str, tuple[Part, Html]]
@@ -59,7 +59,7 @@ def listed(shown: ShownParts, name: str) -> list[Html]:
 
 @frozen(eq=False)
 class Same:
-    """A value that is equal to itself alone: of what is long, or compared slowly."""
+    """A value that is equal to itself alone, for one that is long or slow to compare."""
 
     value: object
 
@@ -72,7 +72,7 @@ class Same:
 
 @frozen
 class Flash:
-    """A message about what became of an act, shown once."""
+    """A message about the outcome of an act, shown once."""
 
     text: str
     good: bool = True
@@ -90,13 +90,13 @@ def url(path: str, **query: str) -> str:
 
 
 def short(text: object, longest: int = LONGEST_NAME) -> str:
-    """A text on one line, and the beginning of a long one: what clients and servers say may be of any length."""
+    """A text on one line; only the beginning of a long one: texts of clients and servers may have any length."""
     whole = "" if text is None else str(text)
     return safe_line(whole[:longest]) + ("…" if len(whole) > longest else "")
 
 
 def pretty(value: object, longest: int) -> str:
-    """A JSON value on several lines: so many characters of it, and no more are made."""
+    """A JSON value on several lines: at most so many characters of it, and hardly more are made."""
     pieces: list[str] = []
     length = 0
     for piece in _JSON.iterencode(value):
@@ -111,11 +111,11 @@ def document(title: str, visitor: Visitor, *content: Child, live: str | None = N
     """A whole page.
 
     Args:
-        title: Its name, which its heading says too.
-        visitor: Who looks.
+        title: Its name and its heading.
+        visitor: The visitor who looks at it.
         content: All under the heading.
         live: The address of its changes; None: it has none.
-        flash: A message above it.
+        flash: A message above the content.
     """
     page = h(
         "html",
@@ -160,18 +160,18 @@ def _navigation(visitor: Visitor) -> Html:
 
 
 def csrf_field(visitor: Visitor) -> Html:
-    """The field of a form that proves that it is ours."""
+    """The field of a form that proves that the form is ours."""
     return h("input", type="hidden", name="csrf", value=visitor.csrf)
 
 
 def flash_of(flash: Flash) -> Html:
-    """A message about what became of an act."""
+    """A message about the outcome of an act."""
     return h("p", flash.text, class_="good" if flash.good else "bad", role="status" if flash.good else "alert")
 
 
 def act_button(label: str, act: str, *, may_act: bool, **given: str) -> Html:
-    """A button that does something. It is the same for all who may act: the form that it sends, with the token of the
-    visitor, is another part of the document."""
+    """A button for an act. It is the same for all who may act: the form that it sends, with the token of the visitor,
+    is another part of the document."""
     return h("button", label, form="acts", name=DO, value=urlencode({"act": act, **given}), disabled=not may_act)
 
 
@@ -189,12 +189,12 @@ def _unix(at: float) -> float:
 
 
 def since(at: float) -> Html:
-    """The time since then, which goes on."""
+    """The time since then, which browsers advance."""
     return h("time", spoken(trio.current_time() - at), data_since=f"{_unix(at):.1f}")
 
 
 def until(at: float) -> Html:
-    """The time until then, which goes on."""
+    """The time until then, which browsers advance."""
     return h("time", spoken(max(0.0, at - trio.current_time())), data_until=f"{_unix(at):.1f}")
 
 
@@ -215,7 +215,7 @@ def spoken(seconds: float) -> str:
 
 
 def start_of(status: ServerStatus) -> Html | None:
-    """The number of a server's start, and when the next one is due; None if it is connected or off."""
+    """The number of a server's start, and the time until the next one is due; None if it is connected or off."""
     trying = status.state is ServerState.WAITING or (status.state is ServerState.CONNECTING and status.attempt > 1)
     if not trying:
         return None
@@ -268,7 +268,7 @@ def _bar(number: int, below: int, count: int, most: int, kind: str) -> Iterable[
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]], *, empty: str) -> Html:
-    """A table; where it has no rows, a sentence says so."""
+    """A table; if it has no rows, the sentence `empty` in its place."""
     body = [h("tr", [h("td", cell) for cell in row]) for row in rows]
     if not body:
         return h("p", empty, class_="quiet")

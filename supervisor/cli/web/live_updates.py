@@ -1,8 +1,8 @@
 """The changes of pages, made once for all who look at them.
 
 Each page that somebody looks at has a feed: the markup of its parts, and the generation in which each of them changed.
-They are brought up to date at events and once a second, none waiting for another; browsers are sent what has changed
-since the generation that they have. So a page costs what its changes cost, and not what its visitors do.
+Feeds are updated at events and once a second, without waiting for each other; browsers are sent what has changed since
+the generation that they have. So the cost of a page depends on its changes, and not on the number of its visitors.
 """
 
 import json
@@ -27,18 +27,18 @@ from .markup import Html, h
 logger: Final = logging.getLogger(__name__)
 
 THROTTLE: Final = 0.1
-"""Seconds between two looks at the servers: an event is seen within 0.2 s."""
+"""Seconds between two reads of the servers: an event is shown within 0.2 s."""
 _REST: Final = 4
-"""Times as long as it took to bring a feed up to date, nothing is done for it: a fifth of the time of the loop at most
-is its own."""
+"""The rest of a feed after an update, as a multiple of the time of the update: so it takes at most a fifth of the time
+of the loop."""
 MOST_REST: Final = 2.0
-"""Seconds of that at most."""
+"""Seconds of such a rest at most."""
 KEPT_FOR: Final = 10.0
-"""Seconds for which a feed is kept for a browser that has a document and does not follow it yet."""
+"""Seconds for which a feed is kept for a browser that has the document and does not follow it yet."""
 TURN: Final = 0.005
 """Seconds of one turn of the loop in which parts are made."""
 MOST_LOGGED: Final = 500
-"""Lines of standard error that are kept for browsers that come."""
+"""Lines of standard error that are kept for new browsers."""
 LARGEST_LOG: Final = 200_000
 """Characters of these lines."""
 _AT_ONCE: Final = 25
@@ -54,7 +54,7 @@ class LivePage(Protocol):
         """The parts as they are now.
 
         Raises:
-            UnknownServer: The page is about a server that is configured no more.
+            UnknownServer: The page is about a server that is no longer configured.
         """
         ...
 
@@ -69,7 +69,7 @@ class PageKey:
 
     path: str
     server: str
-    """The server that it is about; empty: none."""
+    """The server that the page is about; empty: none."""
     may_act: bool
     """True if its buttons can be pressed."""
 
@@ -84,7 +84,7 @@ class _Made:
 
 
 def _html(part: Part) -> Html:
-    """The markup of a part. One that cannot be made, whatever a server has said, takes nothing else with it."""
+    """The markup of a part. A part that cannot be made, whatever a server has sent, affects no other."""
     try:
         return part.render()
     except Exception:
@@ -94,7 +94,7 @@ def _html(part: Part) -> Html:
 
 @define(eq=False)
 class Feed:
-    """The changes of one page. Written by who holds `updating`, read by all who follow it."""
+    """The changes of one page. The task that holds `updating` writes them, and all followers read them."""
 
     page: LivePage
     id: str = field(factory=lambda: token_urlsafe(9), init=False)
@@ -102,25 +102,25 @@ class Feed:
     generation: int = field(default=0, init=False)
     """The number of the last change."""
     is_gone: bool = field(default=False, init=False)
-    """True once there is no such page any more."""
+    """True once the page no longer exists."""
     changed: trio.Event = field(factory=trio.Event, init=False)
     """Set, and replaced, at each change."""
     followers: int = field(default=0, init=False)
     scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
-    """The scope of what is read for it."""
+    """The scope of the task that reads standard error for it."""
     updating: trio.Lock = field(factory=trio.Lock, init=False)
-    """Held while it is brought up to date."""
+    """Held while it is updated."""
     rests_until: float = field(default=0.0, init=False)
-    """The time before which nothing is done for it: see `_REST`."""
+    """The time until which it is not updated: see `_REST`."""
     wanted_until: float = field(default=0.0, init=False)
     lines: int = field(default=0, init=False)
     """Lines of standard error so far."""
     _made: OrderedDict[str, _Made] = field(factory=OrderedDict[str, _Made], init=False)
     """The parts, the one that changed last at the end."""
     _dropped_in: int = field(default=0, init=False)
-    """The generation in which parts went the last time."""
+    """The last generation in which parts were removed."""
     _messages: dict[int | None, bytes] = field(factory=dict[int | None, bytes], init=False)
-    """The messages of this generation, by the one that their readers have."""
+    """The messages of this generation, by the generation that their readers have."""
     _log: deque[str] = field(factory=deque[str], init=False)
 
     @property
@@ -129,7 +129,7 @@ class Feed:
         return {id_: (made.part, made.html) for id_, made in self._made.items()}
 
     async def update(self) -> None:
-        """Make what has changed."""
+        """Make the parts that have changed."""
         try:
             parts = self.page.parts()
         except UnknownServer:
@@ -158,7 +158,7 @@ class Feed:
         self.announce()
 
     def forget_lines(self) -> None:
-        """Show none of them to browsers that come."""
+        """Drop the lines of standard error, so that new browsers are shown none."""
         self._log.clear()
 
     def _has(self, part: Part) -> bool:
@@ -166,15 +166,16 @@ class Feed:
         return made is not None and made.part.signature == part.signature and made.part.order == part.order
 
     def announce(self) -> None:
-        """Wake all who follow it."""
+        """Wake all that follow it."""
         self.changed.set()
         self.changed = trio.Event()
 
     def message(self, since: int | None) -> bytes | None:
-        """All that has changed, as JSON: `put` has the markup of parts; `all` the ids of all there are, if some went.
+        """All that has changed, as JSON: `put` has the markup of parts; `all` has all ids, if parts were removed. None
+        if nothing has changed.
 
         Args:
-            since: The generation that the reader has; None: one of something else.
+            since: The generation that the reader has; None: it has none of this feed.
         """
         if since == self.generation:
             return None
@@ -195,13 +196,13 @@ class Feed:
         self.announce()
 
     def lines_since(self, count: int) -> bytes | None:
-        """The lines after so many, as far as they are kept, as JSON; None if there are none."""
+        """The lines after the first `count`, as far as they are kept, as JSON; None if there are none."""
         fresh = list(self._log)[-(self.lines - count) :] if self.lines > count else []
         return json.dumps({"text": [["stderr", "\n".join(fresh) + "\n"]]}).encode() if fresh else None
 
     @contextmanager
     def followed(self) -> Generator[None, None, None]:
-        """Keep it for as long as the block lasts."""
+        """Keep the feed for as long as the block lasts."""
         self.followers += 1
         try:
             yield
@@ -214,7 +215,7 @@ class Feeds:
 
     Args:
         history: The past of the servers.
-        nursery: For tasks that read standard error.
+        nursery: The nursery of tasks that update feeds and read standard error.
     """
 
     def __init__(self, history: History, nursery: trio.Nursery) -> None:
@@ -226,11 +227,11 @@ class Feeds:
         """The feed of a page, as it is now.
 
         Args:
-            key: Its name.
+            key: The name of the feed.
             make: Makes the page, if there is no feed yet.
 
         Raises:
-            UnknownServer: There is no such page any more.
+            UnknownServer: The page no longer exists.
         """
         feed = self._feeds.get(key)
         if feed is None or feed.is_gone:
@@ -247,7 +248,7 @@ class Feeds:
         return feed
 
     async def run(self) -> None:
-        """Keep all of them up to date, without end. One that takes long holds up no other."""
+        """Keep all feeds up to date, until cancelled. A feed that takes long delays no other."""
         while True:
             changed = self._history.changed
             if self._feeds:
@@ -272,14 +273,14 @@ class Feeds:
             self._drop(key, feed)
 
     def _drop(self, key: PageKey, feed: Feed) -> None:
-        """Forget a feed; another of its name stays."""
+        """Remove a feed; another one of its name stays."""
         if self._feeds.get(key) is feed:
             del self._feeds[key]
         feed.scope.cancel()
 
     async def _read_stderr(self, feed: Feed, server: str) -> None:
-        """Read standard error as it comes, also that of a server which was removed and is there again. To take secrets
-        out of lines takes time: between two readings it rests."""
+        """Read standard error as it comes, also that of a server that was removed and added again. Removing secrets
+        from lines takes time, so this rests between two reads."""
         with feed.scope:
             while True:
                 with suppress(NurseryError):  # it was removed, or its servers are borrowed: there are no lines

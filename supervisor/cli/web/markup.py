@@ -1,4 +1,4 @@
-"""Markup, made by functions that escape: what servers and clients say is text on the page, whatever they say."""
+"""Markup, made by functions that escape: the words of servers and clients are always text on the page."""
 
 from collections.abc import Iterable
 from html import escape
@@ -9,7 +9,7 @@ VOID: Final = frozenset({"input", "link", "meta"})
 
 
 class Html(str):
-    """Markup. Made by `h` and `join` alone; any other string is text, and is escaped where it meets markup."""
+    """Markup. Only `h` and `join` make it; any other string is text, and is escaped when it is put into markup."""
 
     __slots__ = ()
 
@@ -24,8 +24,8 @@ def h(tag: str, /, *children: Child, **attributes: str | int | bool | None) -> H
     Args:
         tag: Its name.
         children: Its content.
-        attributes: Its attributes; `class_` and `for_` without the last character, `_` in others as `-`. True stands
-            without a value; False and None do not stand at all.
+        attributes: Its attributes; `class_` and `for_` without the last character, `_` in others as `-`. True is
+            written without a value; False and None are left out.
     """
     written = "".join(
         f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')

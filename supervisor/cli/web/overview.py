@@ -28,7 +28,7 @@ HEADS = ("Server", "State", "Up", "Tools", "Under way", "p50", "p99", "Failed", 
 SHOWN_EVENTS = 20
 """Events on this page."""
 SERVERS = "servers"
-"""The list of them."""
+"""The list of the servers."""
 
 
 class Overview:

@@ -1,8 +1,8 @@
-"""The page over HTTP: what answers under `/ui`.
+"""The page over HTTP: the answers under `/ui`.
 
 Each document is made here, whole, so that it can be read without a script. A script that comes with it follows the
-changes of its parts over one stream of events: only what has changed is sent, and a part is replaced as it is sent.
-Acts are forms: what one does is asked about first where it cannot be undone, and its outcome stands on the next page.
+changes of its parts over one stream of events: only what has changed is sent, and a part is replaced when it arrives.
+Acts are forms: an act that cannot be undone is asked about first, and its outcome is shown on the next page.
 """
 
 from collections import Counter, OrderedDict
@@ -44,21 +44,21 @@ MOST_FLASHES: Final = 1_000
 LARGEST_FORM: Final = 16 << 10
 """Bytes of a form without arguments of a tool."""
 LARGEST_ARGUMENTS: Final = 1 << 20
-"""Bytes of a form with them."""
+"""Bytes of a form with arguments of a tool."""
 MOST_ARGUMENTS: Final = 8
 """Forms with arguments that are read at once."""
 ARGUMENTS_OF_VISITOR: Final = 2
-"""Forms with arguments of one visitor that are."""
+"""Forms with arguments that are read at once for one visitor."""
 MOST_LOGINS: Final = 8
-"""Forms of who is not logged in that are read at once."""
+"""Forms of visitors who are not logged in that are read at once."""
 LOGIN_SECONDS: Final = 5.0
-"""Seconds in which such a form has to come."""
+"""Seconds in which the form of a visitor who is not logged in has to arrive."""
 FORM_SECONDS: Final = 30.0
-"""Seconds in which any other has to."""
+"""Seconds in which any other form has to arrive."""
 MOST_DOCUMENTS: Final = 8
 """Documents that are under way to one visitor."""
 MOST_USED: Final = 10_000
-"""Forms of tools that were sent, and are remembered so that none is twice."""
+"""Forms of tools that were sent, and are recorded so that none is used twice."""
 MOST_FIELDS: Final = 1_000
 """Fields of a form, or of an address."""
 MOST_DIGITS: Final = 16
@@ -76,7 +76,7 @@ SAFETY: Final[Mapping[str, str]] = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""Headers of every response: nothing runs that does not come from here, and no other page frames or reads this one."""
+"""Headers of every response: nothing runs but what comes from here, and no other page frames or reads this one."""
 
 
 class WebPage:
@@ -105,7 +105,7 @@ class WebPage:
         self._flashes: OrderedDict[str, Flash] = OrderedDict()
 
     async def __call__(self, exchange: HttpExchange, scope: Message) -> Callable[[HttpExchange], Awaitable[None]]:
-        """Identify the visitor of a request. Returns what answers it.
+        """Identify the visitor of a request. Returns the function that answers the request.
 
         Raises:
             Refused: A page of another origin has sent it, or its address cannot be read.
@@ -152,8 +152,8 @@ class WebPage:
         """The feed of the page at this path.
 
         Raises:
-            Refused: There is none.
-            UnknownServer: It is about a server that is not there.
+            Refused: There is no such page.
+            UnknownServer: The page is about a server that is not configured.
         """
         name, may_act, clients = query.get("name", ""), visitor.may_act, self._host.clients
         make: Callable[[], LivePage]
@@ -238,7 +238,8 @@ class WebPage:
             raise Refused(HTTPStatus.NOT_FOUND, "not found")
 
     async def _small_form(self, visitor: Visitor, exchange: HttpExchange) -> FormFields:
-        """The fields of a form without arguments; of who is not logged in, few at once and in little time."""
+        """The fields of a form without arguments. Few forms of visitors who are not logged in are read at once, and
+        within a short time."""
         if visitor.may_look:
             return await self._form(visitor, exchange, LARGEST_FORM, FORM_SECONDS)
         if visitor.is_new:
@@ -259,7 +260,7 @@ class WebPage:
         await self._send(exchange, await page.answer(form), status=page.status)
 
     def _use(self, once: str) -> bool:
-        """Use a form up. False if it was before."""
+        """Use a form up. False if it was used before."""
         if once in self._used:
             return False
         remember(self._used, once, None, MOST_USED)
@@ -305,12 +306,12 @@ def _counted(counts: Counter[str], who: str) -> Generator[None, None, None]:
         yield
     finally:
         counts[who] -= 1
-        counts += Counter()  # in place: those at zero go
+        counts += Counter()  # in place: this removes counts of zero
 
 
 @contextmanager
 def _one_of(counts: Counter[str], who: str, most: int) -> Generator[None, None, None]:
-    """Count one for as long as the block lasts, of so many at most.
+    """Count one, of so many at most, for as long as the block lasts.
 
     Raises:
         Refused: There are too many.
@@ -322,7 +323,7 @@ def _one_of(counts: Counter[str], who: str, most: int) -> Generator[None, None, 
 
 
 async def _send_changes(feed: Feed, since: int | None, exchange: HttpExchange, may_go_on: Callable[[], bool]) -> None:
-    """Send what changes on a page, and standard error, until the page is gone, or its visitor has no right any more."""
+    """Send the changes of a page, and standard error, until the page is gone or its visitor may no longer see it."""
     lines = 0
     while not feed.is_gone:
         if not may_go_on():
@@ -340,7 +341,7 @@ def _fields(encoded: bytes) -> FormFields:
     """The fields of a form, or of an address.
 
     Raises:
-        Refused: They cannot be read.
+        Refused: The fields cannot be read.
     """
     try:
         return dict(parse_qsl(encoded.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS))
@@ -352,7 +353,7 @@ async def _read_form(exchange: HttpExchange, largest: int, seconds: float) -> Fo
     """The fields of a form.
 
     Raises:
-        Refused: It is no form, or too large.
+        Refused: The request has no form, or one that is too large.
     """
     kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
@@ -400,8 +401,8 @@ async def open_page(host: PageHost, visitors: Visitors) -> AsyncGenerator[WebPag
     """The page of a host, for as long as the block lasts.
 
     Args:
-        host: All that it shows and acts on.
-        visitors: Who may look and act.
+        host: All that the page shows and acts on.
+        visitors: The visitors, who may look or act.
     """
     history = History(host.supervisor)
     async with open_bare_nursery() as nursery:

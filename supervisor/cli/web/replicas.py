@@ -1,4 +1,4 @@
-"""Replicas that share a database, as each reports of itself: what a page shows of those that it does not serve."""
+"""Replicas that share a database, each by its report about itself: a page shows also those that do not serve it."""
 
 import json
 import math
@@ -26,7 +26,7 @@ REPORTED_EVERY: Final = 5.0
 COUNTS_FOR: Final = 20.0
 """Seconds after its last report for which a replica is shown."""
 _CALM: Final = 4
-"""The severity from which on a server is in no trouble."""
+"""The least severity number of a server that is in no trouble."""
 
 
 @frozen
@@ -51,7 +51,7 @@ _CONVERTER: Final = Converter()
 
 
 def _read(text: str) -> ReplicaReport | None:
-    """A report; None if it cannot be read: another version may write it otherwise."""
+    """A report; None if it cannot be read: another version may write it in another form."""
     try:
         report = _CONVERTER.structure(json.loads(text), ReplicaReport)
         return report if math.isfinite(report.began) and len(report.trouble) <= MOST_NAMES else None
@@ -75,7 +75,7 @@ class Replicas:
     _began: float = field(factory=time.time, init=False)
 
     async def run(self, supervisor: Supervisor, application: HttpApplication) -> None:
-        """Report, and read what others report, without end."""
+        """Report, and read the reports of others, until cancelled."""
         while True:
             report = self._report(supervisor.status(), application)
             found = await self._notes.report(self._name, json.dumps(asdict(report)), COUNTS_FOR)

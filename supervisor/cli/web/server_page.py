@@ -1,4 +1,4 @@
-"""The page of one server: why it is where it is, what it says, what it was called, and what it offers."""
+"""The page of one server: the reason for its state, its standard error, its calls, and what it offers."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -42,9 +42,9 @@ from .server_words import ServerWords
 T = TypeVar("T")
 
 SHOWN: Final = 300
-"""Tools, resources or prompts that are listed; of more, their number is said."""
+"""Tools, resources or prompts that are listed; of further ones, only the number is shown."""
 MOST_CHANGES: Final = 20
-"""Changed definitions that are shown: those that come after them follow when these are accepted."""
+"""Changed definitions that are shown: further ones follow when these are accepted."""
 LONGEST_SHOWN: Final = 4_000
 """Characters of a description or a definition that are shown."""
 TOOLS, RESOURCES, PROMPTS, CHANGES = "tools", "resources", "prompts", "changes"
@@ -52,7 +52,7 @@ TOOLS, RESOURCES, PROMPTS, CHANGES = "tools", "resources", "prompts", "changes"
 
 
 class ServerPage:
-    """One server of a supervisor. What it says is shown without secrets: others than its user may look."""
+    """One server of a supervisor. Its words are shown without secrets: people other than its user may look."""
 
     def __init__(self, supervisor: Supervisor, history: History, name: str, *, may_act: bool) -> None:
         self._supervisor = supervisor
@@ -66,7 +66,7 @@ class ServerPage:
         """The parts of the page as they are now.
 
         Raises:
-            UnknownServer: It is configured no more.
+            UnknownServer: The server is no longer configured.
         """
         status = self._history.statuses.get(self._name)
         if status is None:
@@ -107,7 +107,7 @@ class ServerPage:
         signature: Callable[[T], object],
         render: Callable[[str, T], Html],
     ) -> Iterable[Part]:
-        """The parts of a list. `render`: makes the content of one, which has this name."""
+        """The parts of a list. `render`: makes the content of one item, which has this name."""
         for number, item in enumerate(items[:SHOWN]):
             id_, order = element_id(name, f"{number} {name_of(item)}"), f"{number:05}"
 
@@ -256,7 +256,7 @@ def _signature(tool: Tool) -> object:
 
 
 def _section(title: str, content: Html, **attributes: str) -> Html:
-    """A section with a list; an empty one is not seen."""
+    """A section with a list; it is not visible if it is empty."""
     return h("section", h("h2", title), content, **attributes)
 
 

@@ -1,4 +1,4 @@
-"""The words of a server, as people may see them who only look."""
+"""The words of a server, as visitors who may only look can see them."""
 
 from attrs import frozen
 
@@ -12,7 +12,7 @@ from .layout import LONGEST_PHRASE, pretty, short
 
 @frozen
 class ServerWords:
-    """Makes texts of one server fit for a page: without its secrets, and of a long one the beginning."""
+    """The words of one server, made fit for a page: without its secrets, and of a long text only the beginning."""
 
     supervisor: Supervisor
     server: str
@@ -27,7 +27,7 @@ class ServerWords:
         return safe_text(self.supervisor.redact(self.server, whole, longest=longest))
 
     def whole(self, value: object, longest: int) -> str | None:
-        """A JSON value on several lines, all of which can be seen; None if it is longer, or holds a secret."""
+        """A JSON value on several lines, with all characters visible; None if it is longer, or holds a secret."""
         text = pretty(value, longest + 1)
         return "\n".join(map(visible, text.split("\n"))) if len(text) <= longest and self.keeps(text) else None
 

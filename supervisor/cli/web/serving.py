@@ -1,4 +1,4 @@
-"""The page on a port of its own, where there is no gateway: `run --web`."""
+"""The page on a port of its own, without a gateway: `run --web`."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -37,7 +37,7 @@ class PageApplication:
         self._names = ServedNames(LOOPBACK_NAMES, ())
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Serve one connection of ASGI."""
         lines = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         exchange = HttpExchange(scope["method"], path_of(scope), dict(lines), lines, receive, send)
         try:

@@ -6,7 +6,7 @@ from .visitors import Visitor
 
 
 def sign_in_form(visitor: Visitor, problem: str | None = None) -> str:
-    """The page that asks for a token. `problem`: why it asks again."""
+    """The page that asks for a token. `problem`: the reason why it asks again."""
     form = h(
         "form",
         csrf_field(visitor),

@@ -1,4 +1,4 @@
-"""The form of a tool, made of its schema, and the arguments that a person has filled in. Pure."""
+"""The form of a tool, made from its schema, and the arguments that a person has filled in. Pure."""
 
 import json
 import math
@@ -15,8 +15,8 @@ from .markup import Child, Html, h
 from .server_words import ServerWords
 
 FIELD: Final = "arg."
-"""The beginning of the names of fields, and the name of the one for all arguments. The number of a property follows: a
-schema may have properties of any name, and browsers change some characters of names."""
+"""The beginning of the names of fields, and the name of the one field for all arguments. The number of a property
+follows: a schema may have properties of any name, and browsers change some characters of names."""
 MOST_PROPERTIES: Final = 200
 """Properties that have a field each; the arguments of a tool with more are typed as JSON."""
 _NUMBERS: Final = {
@@ -26,15 +26,15 @@ _NUMBERS: Final = {
 """Numbers as JSON writes them: nothing else is taken for one."""
 _PLAIN: Final = frozenset({"string", "integer", "number", "boolean"})
 MOST_CHOICES: Final = 200
-"""Values of a choice that are offered; one with more is typed."""
+"""Values of a choice that are offered; if it has more, the value is typed."""
 MOST_OPTIONS: Final = 1_000
-"""Values of all choices of a form together; in one with more they are typed."""
+"""Values of all choices of a form together; if there are more, values are typed."""
 LARGEST_OFFER: Final = 10_000
-"""Characters of these values together, and of a default that is filled in."""
+"""Characters of the values of a choice together, and of a default that is filled in."""
 
 
 class WronglyFilled(ValueError):
-    """A field has something that cannot be what the schema wants."""
+    """The error of a field whose content does not fit the schema."""
 
 
 def fields_of(schema: Mapping[str, Any], given: Mapping[str, str], words: ServerWords) -> Html:
@@ -42,7 +42,7 @@ def fields_of(schema: Mapping[str, Any], given: Mapping[str, str], words: Server
 
     Args:
         schema: The JSON Schema of the arguments.
-        given: What was filled in before, by names of fields.
+        given: The values that were filled in before, by names of fields.
         words: Makes texts of the server fit for the page. A choice or a default with a secret is not offered.
     """
     properties = _properties(schema)
@@ -102,11 +102,11 @@ def _default(schema: Mapping[str, Any], kind: str, words: ServerWords) -> str | 
 
 
 def arguments_of(schema: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments that were filled in. An empty field is left out, unless it has to be there. The end of a line is
-    `\\n`: browsers send all of them as `\\r\\n`.
+    """The arguments that were filled in. An empty field is left out, unless it is required. Lines end with `\\n`:
+    browsers send `\\r\\n`.
 
     Raises:
-        WronglyFilled: A field cannot be read, or JSON cannot say what stands there; the field is named.
+        WronglyFilled: A field cannot be read, or JSON cannot express its content; the field is named.
     """
     properties = _properties(schema)
     if properties is None:
@@ -155,7 +155,7 @@ def _exact(text: str) -> float:
 
 
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]] | None:
-    """The properties with a field each; None: there are none, or too many."""
+    """The properties that have a field each; None: there are no properties, or too many."""
     found = {name: as_object(each) for name, each in as_object(schema.get("properties")).items()}
     return found if 0 < len(found) <= MOST_PROPERTIES else None
 
@@ -169,7 +169,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _kind(schema: Mapping[str, Any]) -> str:
-    """The plain type of a property, or `JSON` for all else: objects, lists, and what may be several things."""
+    """The plain type of a property, or `JSON` for all else: objects, lists, and values of several types."""
     kind, values = schema.get("type"), _list(schema.get("enum"))
     if isinstance(kind, list):
         plain = [each for each in _list(schema["type"]) if each != "null"]
@@ -180,7 +180,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 
 def _choices(schema: Mapping[str, Any], *, few: bool) -> list[str] | None:
-    """The values that are offered; None: they are typed. `few`: there are not too many in the whole form."""
+    """The values that are offered; None: the value is typed. `few`: the whole form does not have too many."""
     kind = _kind(schema)
     if kind == "boolean":
         return ["true", "false"]

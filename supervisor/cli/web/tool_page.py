@@ -27,7 +27,7 @@ MOST_CONTENT = 100
 
 
 class ToolPage:
-    """One tool of a server, to be tried."""
+    """The page of one tool of a server, on which it can be tried."""
 
     def __init__(
         self, supervisor: Supervisor, visitor: Visitor, server: str, tool: str, *, use: Callable[[str], bool]
@@ -37,7 +37,7 @@ class ToolPage:
         self._visitor = visitor
         self._server = server
         self.tool: Tool | None = None
-        """The tool; None if there is none of this name."""
+        """The tool; None if no tool has this name."""
         self._problem = ""
         try:
             self.tool = supervisor.tool(tool, server=server)
@@ -46,12 +46,12 @@ class ToolPage:
 
     @property
     def status(self) -> HTTPStatus:
-        """The status of its response."""
+        """The status of the response."""
         return HTTPStatus.NOT_FOUND if self.tool is None else HTTPStatus.OK
 
     async def answer(self, form: FormFields) -> str:
-        """Call the tool with what was filled in. Returns the page that follows: with the result, or the reason why
-        nothing was called, or the question whether it is to be called."""
+        """Call the tool with the arguments that were filled in. Returns the page that follows: with the result, the
+        reason why nothing was called, or the question whether to call it."""
         tool, sure = self.tool, form.get("sure") == "yes"
         if tool is None:
             return self.document({})
@@ -80,7 +80,7 @@ class ToolPage:
             now = self._supervisor.tool(tool.tool, server=tool.server)
             if now.definition_hash != tool.definition_hash:  # while somebody was asked
                 return self.document({}, problem=HAS_CHANGED)
-            # A server that is away may come back with another tool: nobody waits for it.
+            # A server that is away may come back with another tool: the call does not wait for it.
             result = await self._supervisor.call_tool(
                 tool.tool, arguments, server=tool.server, timeout=PATIENCE, when_down="fail"
             )
@@ -102,10 +102,10 @@ class ToolPage:
         """The whole page.
 
         Args:
-            given: What was filled in, by names of fields.
+            given: The values that were filled in, by names of fields.
             result: The answer to a call.
-            problem: Why nothing was called.
-            asks: Whether the next press is the agreement to the call.
+            problem: The reason why nothing was called.
+            asks: Whether the next press of the button confirms the call.
         """
         tool = self.tool
         if tool is None:

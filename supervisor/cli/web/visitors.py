@@ -1,9 +1,9 @@
-"""The visitors of the page: how a browser is known again, and what its visitor may do.
+"""The visitors of the page: how a browser is recognised, and what its visitor may do.
 
-Every browser has a cookie with a random name of it. Each form has a token that only this process, or a replica with
-its keys, makes of that name: a page of another origin knows neither. Where tokens are needed, a visitor logs in with
-one. The browser keeps it, sealed with the keys of the gateway, in a cookie that no script reads, and it is judged anew
-at each request: a token that is removed opens nothing any more, and every replica with the keys knows it.
+Every browser has a cookie with its random name. Each form has a token that only this process, or a replica with its
+keys, can derive from that name: a page of another origin knows neither. If clients need tokens, a visitor logs in with
+one. The browser keeps that token, sealed with the keys of the gateway, in a cookie that no script reads. It is checked
+anew at each request, so that a token that is removed opens nothing any more; every replica with the keys can read it.
 """
 
 import hmac
@@ -30,20 +30,20 @@ V = TypeVar("V")
 BROWSER: Final = "mcp_nursery_browser"
 """The cookie with the name of a browser; the port follows."""
 TOKEN: Final = "mcp_nursery_token"  # noqa: S105 - the name of a cookie
-"""The cookie with the token of its visitor, sealed; the port follows."""
+"""The cookie with the sealed token of its visitor; the port follows."""
 MOST_SECONDS: Final = 12 * 3600
-"""Seconds for which a login holds."""
+"""Seconds for which a login is valid."""
 MOST_ENDED: Final = 10_000
-"""Logins that were ended and are remembered until they would not hold any more; of more the latest."""
+"""Ended logins that are recorded: the latest ones."""
 LONGEST_LOGIN: Final = 3_000
-"""Characters of a token with which somebody can log in: browsers keep 4,096 bytes of a cookie."""
+"""Characters of a sealed token with which a visitor can log in: browsers keep 4,096 bytes of a cookie."""
 _NAME: Final = 24
 """Bytes of the name of a browser."""
 
 
 @frozen
 class Visitor:
-    """A person who looks at the page, by one browser."""
+    """A person who looks at the page in one browser."""
 
     browser: str
     """The name of the browser."""
@@ -54,26 +54,26 @@ class Visitor:
     may_look: bool
     may_act: bool
     principal: Principal | None = None
-    """None if there are no tokens here, or it is not logged in."""
+    """The principal; None if there are no tokens here, or the visitor is not logged in."""
     login: bytes = b""
-    """The name of its login, for `Visitors.holds`."""
+    """The name of the login, for `Visitors.holds`."""
     login_ends: float = math.inf
-    """The Unix time at which that ends."""
+    """The Unix time at which the login ends."""
 
     @property
     def who(self) -> str:
-        """The name that its share of what is for all goes by."""
+        """The name under which the limits of one visitor count it."""
         return self.browser if self.principal is None else self.principal.name
 
 
 class Visitors:
-    """Knows visitors by what their browsers send.
+    """The visitors, recognised by what their browsers send.
 
     Args:
-        authenticate: Identifies who has a token; None: there are no tokens, and every visitor may look and act. Then
-            only browsers of this machine can come.
-        keys: Seal tokens; None: there are no tokens.
-        secure: True if browsers come by HTTPS, though a proxy hides it.
+        authenticate: Identifies the principal of a token; None: there are no tokens, and every visitor may look and
+            act. Then only browsers of this machine can connect.
+        keys: The keys that seal tokens; None: there are no tokens.
+        secure: True if browsers use HTTPS, though a proxy hides that.
     """
 
     def __init__(self, authenticate: Authenticate | None, keys: SessionKeys | None, *, secure: bool = False) -> None:
@@ -114,11 +114,11 @@ class Visitors:
         )
 
     def holds(self, visitor: Visitor) -> bool:
-        """True if its login was not ended meanwhile."""
+        """True if the visitor's login has neither been ended nor expired meanwhile."""
         return visitor.login not in self._ended and time.time() < visitor.login_ends
 
     async def principal_of(self, token: str, scope: Mapping[str, Any]) -> Principal | None:
-        """The principal with this token; None if there is none, or it does not hold any more."""
+        """The principal with this token; None if there is none, or the token is no longer valid."""
         assert self._authenticate is not None  # see `needs_token`
         headers = [(b"authorization", b"Bearer " + token.encode("latin-1", "replace"))]
         try:
@@ -127,12 +127,12 @@ class Visitors:
             return None
 
     def seal(self, token: str, browser: str) -> str | None:
-        """The value of the cookie with this token; None if it is too long."""
+        """The value of the cookie with this token; None if that is too long."""
         assert self._keys is not None  # there are tokens
         return self._keys.seal(f"{time.time():.0f} {token}".encode(), _bound(browser), longest=LONGEST_LOGIN)
 
     def _opened(self, sealed: str, browser: str) -> tuple[str | None, float]:
-        """The token of a login, if that holds, and the Unix time at which it ends."""
+        """The token of a login, if that is valid, and the Unix time at which it ends."""
         if not sealed or self._keys is None or _digest(sealed) in self._ended:
             return None, 0.0
         plain = self._keys.open(sealed, _bound(browser), longest=LONGEST_LOGIN)
@@ -143,8 +143,8 @@ class Visitors:
         return (token if time.time() <= ends else None), ends
 
     def log_out(self, visitor: Visitor) -> None:
-        """End a login here, for all who have its cookies."""
-        if visitor.principal is not None:  # nothing else is a login, and nobody fills this
+        """End a login here, for all browsers that have its cookies."""
+        if visitor.principal is not None:  # others have no login, and must not fill this
             remember(self._ended, visitor.login, None, MOST_ENDED)
 
     def _csrf(self, browser: str) -> str:
@@ -155,24 +155,24 @@ class Visitors:
         """Refuse a form that was not sent by a page of ours, in this browser.
 
         Raises:
-            Refused: It was not.
+            Refused: The form lacks the token of this browser.
         """
         if not hmac.compare_digest(token.encode(), visitor.csrf.encode()) or visitor.is_new:
             raise Refused(HTTPStatus.FORBIDDEN, "this form is not of this page: load it again")
 
 
 def remember(latest: OrderedDict[K, V], key: K, value: V, most: int) -> None:
-    """Put something where the latest alone are kept, so many at most."""
+    """Add a value to a mapping of which only the latest ones are kept, so many at most."""
     latest[key] = value
     while len(latest) > most:
         latest.popitem(last=False)
 
 
 def check_origin(exchange: HttpExchange) -> None:
-    """Refuse what a page of another origin has made a browser send, be it of another port of the same host.
+    """Refuse a request that a page of another origin has made a browser send, even of another port of the same host.
 
     Raises:
-        Refused: It was.
+        Refused: Such a page has sent it.
     """
     origin, site = exchange.headers.get("origin"), exchange.headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none") and not _is_visit(exchange):
@@ -182,22 +182,22 @@ def check_origin(exchange: HttpExchange) -> None:
 
 
 def _is_visit(exchange: HttpExchange) -> bool:
-    """True if a person follows a link to a page: it is shown to that person alone."""
+    """True if a person follows a link to a page: the answer is shown to that person alone."""
     headers = exchange.headers
     is_page = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
     return exchange.method == "GET" and is_page and not exchange.path.startswith("/ui/live")
 
 
 def cookie_name(name: str, exchange: HttpExchange) -> str:
-    """The name of a cookie, with the port that the browser has used."""
+    """The name of a cookie, with the port to which the browser has connected."""
     port = exchange.headers.get("host", "").rpartition("]")[2].rpartition(":")[2]
     return f"{name}_{port}" if port.isdecimal() and port.isascii() else name
 
 
 def set_cookie(exchange: HttpExchange, name: str, value: str, *, seconds: int | None = None, secure: bool) -> None:
-    """Have the browser keep a cookie; without `seconds` until it is closed."""
+    """Let the browser keep a cookie: for `seconds`, or without them until it is closed."""
     ends = "" if seconds is None else f"; Max-Age={seconds}"
-    # Lax: with Strict who follows a link from elsewhere would come as if never here, and be given another name. A link
+    # Lax: with Strict, a visitor who follows a link from elsewhere would seem new, and be given another name. A link
     # does nothing: acts are forms, which need the token of the browser and our own origin.
     exchange.answer_headers["set-cookie"] = (
         f"{cookie_name(name, exchange)}={value}; Path=/ui; HttpOnly; SameSite=Lax{ends}{'; Secure' if secure else ''}"
@@ -210,7 +210,7 @@ def random_keys() -> SessionKeys:
 
 
 def _cookies(exchange: HttpExchange) -> Mapping[str, str]:
-    """The cookies of a request. What others have set on this host may be anything, and changes nothing for ours."""
+    """The cookies of a request. Cookies that others have set on this host may be anything, and do not affect ours."""
     pairs = [
         part.strip().partition("=") for name, value in exchange.lines if name == "cookie" for part in value.split(";")
     ]

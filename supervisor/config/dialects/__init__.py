@@ -23,7 +23,7 @@ class Dialect:
     """The dialect of one host's configuration."""
 
     name: str
-    """The host's, for people."""
+    """The name of the host, for people."""
     roots: tuple[str, ...]
     """The keys of a file under which its servers may stand."""
     translate: Translate = Translation
@@ -34,13 +34,13 @@ class Dialect:
     anywhere: tuple[str, ...] = ()
     """Names that only its files have, wherever they are."""
     marks: Mapping[str, type] = field(factory=dict[str, type])
-    """Keys of an entry that only this host writes, if what stands there is of this type."""
+    """Keys of an entry that only this host writes, if the value is of this type."""
     switch: str = "disabled"
     """The key of an entry with which the host switches it off, `enabled` or `disabled`; reading takes either."""
     rules: str | None = None
     """The key of a file whose lists `allowed` and `excluded` switch servers off by their names."""
     shares: bool = False
-    """True if its files are another program's settings: what else they hold is not for us, whatever it looks like."""
+    """True if its files are another program's settings: their other content is not for us, whatever it looks like."""
 
     @cached_property
     def places(self) -> tuple[tuple[str, ...], ...]:
@@ -129,19 +129,19 @@ _SIDECAR = Dialect(
 _FASTMCP = Dialect("FastMCP", ("mcpServers",), renamed_keys.fastmcp, marks={"transport": str})
 
 DIALECTS = (_CLAUDE, _VSCODE, _CURSOR, _CODEBUDDY, _WINDSURF, _GEMINI, _CODEX, _OPENCODE, _SIDECAR, _FASTMCP)
-"""All but our own, in the order in which they are looked for: of two that fit, the first is taken."""
+"""All dialects but our own, in the order in which they are tried: of two that fit, the first is taken."""
 
 _BY_ROOT = {"mcpServers": OWN, "servers": _VSCODE, "mcp_servers": _CODEX, "mcp": _OPENCODE, _SIDECAR.roots[0]: _SIDECAR}
-"""The dialects of files of which nothing else is known, in this order."""
+"""The dialects of files of which only this key is known, in this order."""
 
 
 def recognise(file: str, document: Mapping[str, Any]) -> tuple[Dialect, str]:
     """The dialect of a file, and the key under which its servers stand.
 
-    Its place decides, if what it holds fits; else entries that only one host writes so; else that key.
+    The place of the file decides, if its content fits; else an entry that only one host writes so; else that key.
 
     Raises:
-        ConfigError: It has none of those keys.
+        ConfigError: The file has none of those keys.
     """
     wanted = OWN.roots[0]
     parts = Path(file).absolute().parts
@@ -177,8 +177,8 @@ def entries_of(file: str, document: Mapping[str, Any], dialect: Dialect, root: s
     """The servers of a file by name, in order.
 
     Raises:
-        ConfigError: They are neither an object nor, for CodeBuddy, a list of objects with a `name`, or two of those
-            have the same.
+        ConfigError: The servers are neither an object nor, for CodeBuddy, a list of objects with a `name`, or two of
+            these have the same name.
     """
     if not isinstance(document[root], list | dict if dialect is _CODEBUDDY else dict):
         raise ConfigError("must be an object with one entry per server", file=file, field=root)

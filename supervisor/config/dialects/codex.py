@@ -30,10 +30,10 @@ _words = structurer(_Words)
 
 
 def translate(written: dict[str, Any]) -> Translation:
-    """Seconds; tools by name; and variables of the host's environment, by their names alone.
+    """Translate times in seconds, tools by name, and variables of the host's environment, given by their names alone.
 
-    What such a variable holds reaches headers by way of `env`: a header sees nothing else. What Codex asks before a
-    tool is called, under `tools`, is left alone: that is the host's decision.
+    The value of such a variable reaches headers by way of `env`: a header sees nothing else. The questions that Codex
+    asks before a tool is called, under `tools`, are left alone: they are the host's decision.
     """
     own = dict(written)
     if isinstance(own.get("env_vars"), list):
@@ -62,7 +62,7 @@ def translate(written: dict[str, Any]) -> Translation:
 
 
 def _name(variable: object) -> object:
-    """Of a variable that is an object with its name and where it is set."""
+    """The name of a variable, which may be an object with the name and the place where it is set."""
     parts = as_object(variable)
     if parts is None:
         return variable
@@ -72,7 +72,8 @@ def _name(variable: object) -> object:
 
 
 def _pass_on(own: dict[str, Any], name: str, *, key: str, default: bool) -> None:
-    """The host's variable into `env`; if it is not set, empty by default, else an error at the connect."""
+    """Pass a variable of the host on in `env`. If it is not set, it is empty with `default`, else an error at the
+    connect."""
     if not _CODEX_VARIABLE.fullmatch(name):
         raise FieldError("must be the name of an environment variable", key)
     env = as_object(own.get("env", {}))

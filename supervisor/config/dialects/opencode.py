@@ -26,7 +26,7 @@ class _Words:
 
 @frozen(kw_only=True)
 class _Limits:
-    """OpenCode 2: for the connect, for the listing, for a call."""
+    """The limits of OpenCode 2: for the connect, for the listing, for a call."""
 
     startup: Milliseconds | None = None
     catalog: Milliseconds | None = None
@@ -39,9 +39,9 @@ _SAYS_WHAT = {"type", "command", "url", "enabled"}
 
 
 def servers(mcp: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entries under `mcp`: OpenCode 2 has them in `servers`, and reads those of OpenCode 1 beside it too.
+    """The entries under `mcp`: OpenCode 2 has them in `servers`, and reads those of OpenCode 1 beside it, too.
 
-    An entry that only switches off a server, which its user's organisation offers, is left out.
+    An entry that only switches off a server of the user's organisation is left out.
     """
     nested = nested_servers(mcp)
     found = mcp
@@ -51,14 +51,14 @@ def servers(mcp: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def nested_servers(mcp: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The `servers` of OpenCode 2; None if there are none, or if that is the name of an entry."""
+    """The `servers` of OpenCode 2; None if there are none, or if `servers` is the name of an entry."""
     nested = as_object(mcp.get("servers"))
     return None if nested is None or nested.keys() & _SAYS_WHAT else nested
 
 
 def translate(written: dict[str, Any]) -> Translation:
-    """`command` is the program and its arguments, `environment` is `env`, `timeout` milliseconds to list the tools, or
-    an object with one limit each.
+    """Translate an entry: `command` is the program with its arguments, `environment` is `env`, `timeout` milliseconds
+    to list the tools, or an object with one limit each.
 
     `{env:NAME}` means `${env:NAME:-}`, in headers `${env:NAME}`: empty there, and warned of. `{file:…}` is refused.
     """
@@ -88,7 +88,7 @@ def _limit(translation: Translation, written: dict[str, Any]) -> None:
         limits = _limits({key: value for key, value in written.items() if value is not None})
     except FieldError as error:
         raise FieldError(str(error), f"timeout.{error.key}") from None
-    connect = [limit for limit in (limits.startup, limits.catalog) if limit is not None]  # ours takes in the listing
+    connect = [limit for limit in (limits.startup, limits.catalog) if limit is not None]  # ours includes the listing
     translation.move("timeout", "connectSeconds", sum(connect) if connect else None)
     translation.move("timeout", "callSeconds", limits.execution)
 

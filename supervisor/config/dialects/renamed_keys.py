@@ -1,7 +1,7 @@
 """The dialects that differ from ours in a few keys, each a function of a few lines.
 
-Every function gets an entry as its host writes it, and returns it in our words; `_read` checks the keys that are named
-in the function, whose types are the fields of `_Words`. Codex and OpenCode, which have more of their own, are modules.
+Every function takes an entry as its host writes it, and returns it in our words; `_read` checks the keys that are named
+in the function, by the fields of `_Words`. Codex and OpenCode, which differ more, have modules of their own.
 """
 
 import re
@@ -17,7 +17,7 @@ from .translation import Translation, each_text, oauth, sse_by_path, with_header
 
 @frozen(kw_only=True)
 class _Words:
-    """The keys of these hosts that are not ours. A key that two of them have has one type."""
+    """The keys of these hosts that are not ours. A key that two hosts have has one type."""
 
     call_timeout: Milliseconds | None = field(default=None, alias="timeout")
     server_url: str | None = field(default=None, alias="serverUrl")
@@ -132,7 +132,7 @@ def fastmcp(written: dict[str, Any]) -> Translation:
     translation.move("timeout", "callSeconds", words.call_timeout)
     sse_by_path(translation)
     own = translation.own
-    if words.auth not in (None, "oauth"):  # which says how to get one
+    if words.auth not in (None, "oauth"):  # which is no token, but the way to get one
         del own["auth"]
         own["headers"] = with_header(own.get("headers"), "Authorization", f"Bearer {words.auth}", key="auth")
     return translation

@@ -15,12 +15,12 @@ _SSE_PATH = re.compile(r"[^?#]*/sse(?:[/?&#]|$)")
 
 @define
 class Translation:
-    """The content of an entry, and which of its words became which of ours."""
+    """The content of an entry, and the correspondence of its words and ours."""
 
     own: dict[str, Any]
     """The entry with our keys. Unknown keys stay."""
     words: dict[str, str] = field(factory=dict[str, str])
-    """The file's key by ours, where they differ: errors name what stands in the file."""
+    """The file's key by ours, where they differ: errors name the key of the file."""
 
     def move(self, theirs: str, ours: str, value: Any) -> None:
         """Move the value of the host's key to ours; do nothing if it is None.
@@ -40,7 +40,7 @@ class Translation:
         """Add the tools that are offered (`allow`) or are not (`deny`), by exact names, to `tools`.
 
         Raises:
-            FieldError: The entry has `tools` besides.
+            FieldError: The entry has `tools`, too.
         """
         if names is None:
             return
@@ -68,7 +68,7 @@ def oauth(translation: Translation) -> None:
     may be one text.
 
     Raises:
-        FieldError: The entry has `auth` besides.
+        FieldError: The entry has `auth`, too.
     """
     said = as_object(translation.own.get("oauth"))
     if said is None or said.get("enabled") is False:
@@ -86,8 +86,8 @@ def oauth(translation: Translation) -> None:
 
 
 Translate = Callable[[dict[str, Any]], Translation]
-"""An entry without its nulls to our words; `Translation` itself where they are ours already. Raises `FieldError` for a
-word of the dialect that cannot be taken."""
+"""A function that translates an entry without its nulls to our words; `Translation` itself if they are ours already.
+Raises `FieldError` for a word of the dialect that cannot be translated."""
 
 
 def each_text(value: object, change: Callable[[str], str]) -> Any:
@@ -103,7 +103,7 @@ def each_text(value: object, change: Callable[[str], str]) -> Any:
 
 
 def sse_by_path(translation: Translation) -> None:
-    """Set the transport `sse` for a URL with such a path, unless the entry has a transport."""
+    """Set the transport `sse` for a URL whose path is one of SSE, unless the entry has a transport."""
     own = translation.own
     if "type" not in own and isinstance(own.get("url"), str) and _SSE_PATH.match(own["url"]):
         own["type"] = "sse"
@@ -113,11 +113,11 @@ def with_header(headers: Any, name: str, text: str, *, key: str) -> Any:
     """The headers and one more.
 
     Raises:
-        FieldError: They have it already.
+        FieldError: The headers have it already.
     """
     known: Mapping[str, Any] = as_object(headers) or {}
     if headers is not None and as_object(headers) is None:
-        return headers  # not an object, as the reader of the entry will say
+        return headers  # not an object, which the reader of the entry will report
     if name.lower() in map(str.lower, known):
         raise FieldError(f"the header {name} is in headers too; remove one of them", key)
     return {**known, name: text}

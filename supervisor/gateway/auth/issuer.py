@@ -23,15 +23,15 @@ from .principal import RETRY_AFTER, Refused
 logger: Final = logging.getLogger(__name__)
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Asymmetric ones: with a shared key, who can check a token can make one."""
+"""Asymmetric algorithms: with a shared key, any party that can check a token can make one."""
 LONGEST_TOKEN: Final = 8192
 """Characters of a token."""
 LEEWAY: Final = 30.0
-"""Seconds by which its clock and ours may differ."""
+"""Seconds by which the issuer's clock and ours may differ."""
 FRESH: Final = 600.0
 """Seconds for which keys are used before they are fetched again."""
 STALE: Final = 3600.0
-"""Seconds for which they are used while that fails."""
+"""Seconds for which keys are used while they cannot be fetched again."""
 FETCH_INTERVAL: Final = 30.0
 """Seconds between two fetches, whatever keys tokens name."""
 FETCH_TIMEOUT: Final = 10.0
@@ -41,9 +41,9 @@ DOCUMENT: Final = 256 << 10
 MOST_KEYS: Final = 100
 """Keys of an issuer."""
 WAITING: Final = 100
-"""Requests that wait for a fetch; others are refused. Nobody knows yet who sends them."""
+"""Requests that wait for a fetch; others are refused. Their clients are not yet identified."""
 WEAKEST: Final = 2048
-"""Bits of an RSA key."""
+"""Bits that an RSA key has at least."""
 
 _TOKEN_TYPES: Final = frozenset(["jwt", "at+jwt", "application/at+jwt"])
 _REQUIRED: Final = ("exp", "iss", "sub", "aud")
@@ -51,15 +51,15 @@ _DATES: Final = ("exp", "nbf", "iat")
 
 
 class InvalidToken(ValueError):
-    """A token that lets nobody in. The text is one that its client may read."""
+    """The error of a token that admits nobody. Its text is one that the client may read."""
 
 
 class _Unusable(ValueError):
-    """An answer of an issuer that cannot be used."""
+    """The error of an issuer's answer that cannot be used."""
 
 
 def is_safe(url: str) -> bool:
-    """True if nobody on the way can change what comes from there."""
+    """True if nobody on the way can change what this URL returns."""
     parts = urlsplit(url)
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
 
@@ -68,8 +68,8 @@ class Issuer:
     """An issuer of access tokens.
 
     Args:
-        url: What it calls itself.
-        jwks: Where its keys are; None: where its metadata says.
+        url: The URL by which it names itself.
+        jwks: The URL of its keys; None: as its metadata says.
     """
 
     def __init__(self, url: str, jwks: str | None) -> None:
@@ -80,10 +80,10 @@ class Issuer:
         self._fetched = self._tried = -math.inf
         self._fetching = trio.Lock()
         self._is_kept = False
-        """True if somebody keeps the keys fresh, and nobody has to wait for that."""
+        """True while `keep_fresh` runs, so that no request has to wait for the keys."""
 
     async def keep_fresh(self) -> None:
-        """Fetch the keys before they are too old, without end: requests go on with those that are there."""
+        """Fetch the keys before they are too old, until cancelled; requests use the present ones meanwhile."""
         self._is_kept = True
         try:
             while True:
@@ -94,11 +94,11 @@ class Issuer:
             self._is_kept = False
 
     async def claims(self, token: str, audiences: Collection[str]) -> Mapping[str, Any]:
-        """The claims of a token, if this issuer has made it for one of these audiences, and it holds now.
+        """The claims of a token, if this issuer has made it for one of these audiences, and it is valid now.
 
         Raises:
-            InvalidToken: It has not, or it does not.
-            Refused: Its keys cannot be had.
+            InvalidToken: The token is not such a one.
+            Refused: The issuer's keys cannot be fetched.
         """
         if len(token) > LONGEST_TOKEN:
             raise InvalidToken("the token is too long")
@@ -143,10 +143,10 @@ class Issuer:
         return made
 
     async def _refresh(self, key_id: str | None) -> None:
-        """Fetch the keys, if they are old or have not this one, and the last time is long enough ago.
+        """Fetch the keys, if they are old or lack this one, and the last attempt is long enough ago.
 
         Raises:
-            Refused: Too many wait for that.
+            Refused: Too many requests wait for the keys.
         """
         if self._is_known(key_id):
             return
@@ -157,7 +157,7 @@ class Issuer:
                 await self._fetch_keys()
 
     async def _fetch_keys(self) -> bool:
-        """Fetch the keys; whether they are there."""
+        """Fetch the keys. False if that fails."""
         try:
             with trio.fail_after(FETCH_TIMEOUT):
                 self._keys, self._made = await self._fetch(), {}
@@ -189,7 +189,7 @@ class Issuer:
         return found
 
     async def _find_keys_url(self, http: httpx2.AsyncClient) -> str:
-        """The URL of the keys, by its metadata."""
+        """The URL of the keys, by the issuer's metadata."""
         for place in _metadata_urls(self._url):
             try:
                 said = await _fetch_document(http, place)
@@ -202,7 +202,7 @@ class Issuer:
 
 
 def _metadata_urls(issuer: str) -> Sequence[str]:
-    """RFC 8414, and OpenID Connect in both places that are in use."""
+    """The URLs of an issuer's metadata: by RFC 8414, and by OpenID Connect in both places that are in use."""
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     return [
@@ -228,7 +228,7 @@ async def _fetch_document(http: httpx2.AsyncClient, url: str) -> Mapping[str, An
 
 
 def _is_date(value: object) -> bool:
-    """True if it is a number of seconds. One that is too large for a clock is none."""
+    """True if the value is a number of seconds, and not too large for a clock."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:

@@ -1,6 +1,6 @@
 """The gateway as a resource server of OAuth: access tokens that an issuer has made for it, as JWTs.
 
-Clients find out by themselves who issues them, by RFC 9728.
+Clients discover the issuer by themselves, by RFC 9728.
 """
 
 from collections.abc import Collection, Mapping, MutableMapping, Sequence
@@ -17,19 +17,19 @@ WELL_KNOWN: Final = ".well-known/oauth-protected-resource"
 
 
 class OAuthResource:
-    """Lets in whom an issuer of OAuth has given an access token for this gateway. For `open_http(oauth=…)`. Needs what
-    the extra `gateway` installs.
+    """The protected resource of OAuth: it admits clients with an issuer's access token for this gateway. For
+    `open_http(oauth=…)`. Needs what the extra `gateway` installs.
 
     A token is a JWT, signed by a key of the issuer with an asymmetric algorithm, for one of `audiences` or for the
-    address that is asked (`URL/mcp`, `URL/mcp/{server}`), and in time. A client is its issuer and subject, and may use
-    everything.
+    requested address (`URL/mcp`, `URL/mcp/{server}`), and valid now. A client is identified by issuer and subject, and
+    may use everything.
 
     Args:
-        issuer: Who issues tokens, as it calls itself in them.
-        url: What clients call this gateway, `https://HOST[:PORT]`, without `/mcp`.
-        audiences: For whom tokens may be besides.
-        scopes: Those that a token needs, all of them.
-        jwks: Where the issuer's keys are. Default: where its metadata (RFC 8414, OpenID Connect) says.
+        issuer: The issuer of tokens, as it names itself in them.
+        url: The address by which clients call this gateway, `https://HOST[:PORT]`, without `/mcp`.
+        audiences: Further audiences that tokens may be for.
+        scopes: The scopes that a token needs, all of them.
+        jwks: The address of the issuer's keys. Default: as its metadata (RFC 8414, OpenID Connect) says.
 
     Raises:
         ConfigError: An address cannot be used.
@@ -62,10 +62,10 @@ class OAuthResource:
         self._tokens: Issuer = Issuer(issuer, jwks)
 
     def metadata(self, path: str) -> Mapping[str, Any]:
-        """The metadata for clients about who lets them in, by RFC 9728.
+        """The metadata that shows clients the issuer of tokens, by RFC 9728.
 
         Args:
-            path: Of the resource that they mean, such as `/mcp`.
+            path: The path of the resource that they mean, such as `/mcp`.
         """
         said: dict[str, Any] = {
             "resource": self._resource(path),
@@ -75,16 +75,16 @@ class OAuthResource:
         return said | ({"scopes_supported": list(self._scopes)} if self._scopes else {})
 
     async def keep_fresh(self) -> None:
-        """Fetch the issuer's keys before they are too old, without end, so that no request waits for that. `open_http`
-        does so."""
+        """Fetch the issuer's keys before they are too old, until cancelled, so that no request waits for them.
+        `open_http` runs this."""
         await self._tokens.keep_fresh()
 
     async def authenticate(self, scope: MutableMapping[str, Any]) -> Principal:
         """The principal that has sent a request, by its ASGI scope.
 
         Raises:
-            Refused: It has no token that is valid, or one without a scope that is needed, or the issuer's keys cannot
-                be had.
+            Refused: The request has no valid token, or its token lacks a scope, or the issuer's keys cannot be
+                fetched.
         """
         from .issuer import LEEWAY, InvalidToken
 
@@ -111,7 +111,7 @@ class OAuthResource:
 
 
 def _scopes_of(claims: Mapping[str, Any]) -> set[str]:
-    """The scopes of a token: texts with spaces, or lists, as issuers have it."""
+    """The scopes of a token: issuers write them as texts with spaces, or as lists."""
     found: set[str] = set()
     for name in ("scope", "scp"):
         said: object = claims.get(name)

@@ -33,15 +33,15 @@ def _check_globs(patterns: Iterable[str] | None) -> tuple[str, ...] | None:
 class Access:
     """The grant of a client: everything, or the tools that a glob matches.
 
-    Prompts and resources of a server are for all who may use a tool of it. A server of which somebody may use nothing
-    does not exist for that client.
+    A client that may use a tool of a server may use its prompts and resources, too. A server of which a client may use
+    nothing does not exist for that client.
     """
 
     allow: Sequence[str] | None = field(default=None, converter=_check_globs)
     """Globs on `server/tool`; None: everything."""
 
     def has_tool(self, server: str, tool: str) -> bool:
-        """True if this tool, by its server's own name, may be called."""
+        """True if this tool may be called; `tool`: the server's own name of it."""
         return self.allow is None or fits_any(self._tools_of(server))(tool) is not None
 
     def has_server(self, server: str) -> bool:
@@ -64,7 +64,7 @@ class Access:
 
     @property
     def has_acts(self) -> bool:
-        """True if all may be done that can be done on the page."""
+        """True if all that can be done on the page may be done."""
         return self.allow is None or ACT_GRANT in self.allow
 
     def _tools_of(self, server: str) -> tuple[str, ...]:
@@ -73,7 +73,7 @@ class Access:
 
 @lru_cache(maxsize=4096)
 def _globs_of(allow: tuple[str, ...], server: str) -> tuple[str, ...]:
-    """The globs about this server, without its name: there may be thousands of tools to be judged."""
+    """The globs for tools of this server, without its name; cached, since there may be thousands of tools to check."""
     parts = (pattern.partition("/") for pattern in allow)
     return tuple(glob for of, _, glob in parts if matches(server, [of]))
 
@@ -83,16 +83,16 @@ EVERYTHING: Final = Access()
 
 @frozen
 class Principal:
-    """The identity of a client. Clients with equal ones share sessions and limits."""
+    """The identity of a client. Clients with equal principals share sessions and limits."""
 
     name: str
     """The name in logs."""
     access: Access = EVERYTHING
     """The grant."""
     key: str = field(default="", repr=False)
-    """The difference from an earlier one of the same name, such as the digest of its token."""
+    """The difference from an earlier principal of the same name, such as the digest of its token."""
     expires: float | None = field(default=None, eq=False)
-    """Until when this holds, as a Unix time: streams end then. None: for good."""
+    """The Unix time until which it is valid: streams end then. None: it does not expire."""
 
 
 def principal_name(client: object) -> str | None:
@@ -104,27 +104,28 @@ class Refused(NurseryError):
     """The refusal of a client that cannot be identified, or that may not do what it wants to.
 
     Args:
-        status: Of the HTTP response: 401 if it may come again with credentials.
-        reason: What it is told.
-        headers: Of the response, such as `WWW-Authenticate`.
+        status: The status of the HTTP response: 401 if the client may come back with credentials.
+        reason: The reason for the client.
+        headers: Headers of the response, such as `WWW-Authenticate`.
     """
 
     def __init__(self, status: HTTPStatus, reason: str, headers: Mapping[str, str] | None = None) -> None:
         self.status = status
-        """Of the HTTP response."""
+        """The status of the HTTP response."""
         self.reason = reason
         """The reason for the client."""
         self.headers: dict[str, str] = dict(headers or {})
-        """Of the response."""
+        """Headers of the response."""
         super().__init__(reason)
 
 
 Authenticate = Callable[[MutableMapping[str, Any]], Awaitable[Principal | None]]
-"""`async (scope) -> Principal`, by the ASGI scope of a request; None: nobody in particular. It raises `Refused`."""
+"""`async (scope) -> Principal`, by the ASGI scope of a request; None: the client is not authenticated. It raises
+`Refused`."""
 
 
 def path_of(scope: Mapping[str, Any]) -> str:
-    """The path of a request under the one that the application is mounted at."""
+    """The path of a request, relative to the path at which the application is mounted."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path[len(root) :] if path == root or path.startswith(root + "/") else path
 

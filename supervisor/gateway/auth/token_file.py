@@ -5,8 +5,8 @@
     allow = ["github/*", "files/read_*"]
     expires = 2027-01-01T00:00:00Z
 
-A token is 256 random bits. Nobody finds it by trying, however fast a digest is made, so that a slow one, such as a
-password needs, would protect nothing and cost every request.
+A token is 256 random bits. Nobody finds it by trying, however fast digests are made; so a slow digest, such as a
+password needs, would protect nothing and slow down every request.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from ...config.whole_file import Replacement, open_regular, read_bytes
 from .principal import Access, Principal, Refused, bearer_of
 
 PREFIX: Final = "mcpn_"
-"""The prefix of tokens: programs that look for leaked ones know them by it."""
+"""The prefix of tokens, by which programs that look for leaked tokens recognise them."""
 _TOKEN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME_RULE: Final = "must be letters, digits, _ and -, at most 64"
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -48,13 +48,13 @@ class _WrittenToken:
 
 
 class BearerTokenFile:
-    """The tokens of a file, as it was when it was read the last time.
+    """The tokens of a file, as it was when it was last read.
 
     Args:
-        path: Of the file.
+        path: The file.
 
     Raises:
-        ConfigError: It cannot be read or used.
+        ConfigError: The file cannot be read or used.
     """
 
     def __init__(self, path: Path) -> None:
@@ -65,15 +65,15 @@ class BearerTokenFile:
         """Read the file again.
 
         Raises:
-            ConfigError: It cannot be read or used; what was read before holds on.
+            ConfigError: The file cannot be read or used; the tokens that were read before stay valid.
         """
         self._entries = _read(self._path)
 
     def find(self, token: str) -> Principal | None:
-        """The principal of this token; None if it is nobody's, or has expired."""
+        """The principal of this token; None if the token is unknown, or has expired."""
         digest = hashlib.sha256(token.encode()).digest()
         found = None
-        for entry in self._entries:  # all of them: how long it takes tells nothing
+        for entry in self._entries:  # all of them, so that the time taken reveals nothing
             if hmac.compare_digest(entry.digest, digest):
                 found = entry.principal
         return found if found is not None and not _has_expired(found) else None
@@ -104,13 +104,13 @@ class BearerTokenFile:
 
 
 def add_token(path: Path, name: str, *, allow: Sequence[str] = (), expires: datetime | None = None) -> str:
-    """Add a token to a file, which is made if it is not there, and return it. Nobody can find it out again.
+    """Add a token to a file, which is created if it does not exist, and return the token. It cannot be recovered later.
 
     Args:
-        path: Of the file.
-        name: Whose token it is, as logs say it.
+        path: The file.
+        name: The name of the client, as logs show it.
         allow: Globs on `server/tool`; none: everything.
-        expires: Until when it is valid; None: until it is removed.
+        expires: The time until which the token is valid; None: until it is removed.
 
     Raises:
         ConfigError: The file cannot be used or written, or has a token of this name.
@@ -135,15 +135,15 @@ def add_token(path: Path, name: str, *, allow: Sequence[str] = (), expires: date
 
 
 def remove_token(path: Path, name: str) -> None:
-    """Take a token out of a file. A gateway lets it in until it has looked at the file again.
+    """Remove a token from a file. A gateway admits it until it has read the file again.
 
     Args:
-        path: Of the file.
-        name: Whose token it is.
+        path: The file.
+        name: The name of the client.
 
     Raises:
-        ConfigError: The file cannot be used or written, has no token of this name, or its lines do not let that be
-            done.
+        ConfigError: The file cannot be used or written, has no token of this name, or is written in a way that the
+            token cannot be removed.
     """
     entries = _read(path)
     left = [entry for entry in entries if entry.principal.name != name]
@@ -157,7 +157,7 @@ def remove_token(path: Path, name: str) -> None:
 
 
 def _read_if_exists(path: Path) -> bytes | None:
-    """The content of a file; None if there is none, where there can be one."""
+    """The content of a file; None if it does not exist, but its folder does."""
     target = os.path.realpath(path)
     if not os.path.isdir(os.path.dirname(target)):
         raise ConfigError("cannot be written: No such file or directory", file=str(path))

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 Metrics = Callable[[], Awaitable[bytes]]
 ServePage = Callable[[HttpExchange, Message], Awaitable[Callable[[HttpExchange], Awaitable[None]]]]
-"""`async (exchange, scope) -> serve`: identifies who asks, as `exchange.client`, and returns what answers. It raises
-`Refused`."""
+"""`async (exchange, scope) -> serve`: identifies the client, as `exchange.client`, and returns the function that
+answers. It raises `Refused`."""
 
 
 async def user_of(scope: Message) -> Principal | None:
-    """The principal that a middleware of the host's has identified, by `scope["user"]`; None if there is no name. The
+    """The principal that the host's middleware has identified, by `scope["user"]`; None if there is no name. The
     default of `open_http`."""
     name = getattr(scope.get("user"), "username", None)
     return Principal(name) if isinstance(name, str) and name else None
@@ -78,8 +78,8 @@ class HttpApplication:
 
     @property
     def kept(self) -> Mapping[str, int]:
-        """Bytes of messages to its clients that wait, and of their requests, by kind: `answers`, `news`, `questions`,
-        `requests`."""
+        """Bytes of its clients' requests and of messages that wait for these clients, by kind: `answers`, `news`,
+        `questions`, `requests`."""
         return self._kept.account.kept
 
     def clients(self) -> ClientsStatus:
@@ -101,10 +101,10 @@ class HttpApplication:
         another.
 
         Args:
-            key: The session: see `SessionStatus.key`.
+            key: The name of the session: see `SessionStatus.key`.
 
         Returns:
-            False if there is none, or no more.
+            False if there is no such session, or no longer.
         """
         return await self._sessions.end_of_key(key)
 
@@ -113,21 +113,21 @@ class HttpApplication:
         self._sessions.close()
 
     def leave(self) -> None:
-        """From now on `/readyz` is 503, so that who distributes requests sends no more of them; everything goes on."""
+        """Answer `/readyz` with 503 from now on, so that a balancer sends no more requests; everything else goes on."""
         self._leaving = True
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
         """End the sessions of these clients, and all that is done or kept for them. They may connect again.
 
         Args:
-            of: Whether this client is one of them; None stands for all that are not authenticated.
+            of: A test of whether a client is one of them; None stands for all that are not authenticated.
         """
         self._sessions.end_clients(of)
         self._gateway.end_clients(of)
         self._admission.refuse(of, _end_refusal if self._gateway.draining else expiry_refusal)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Serve one connection of ASGI."""
         if scope["type"] == "lifespan":
             await _run_lifespan(receive, send)
         elif scope["type"] == "http":
@@ -205,31 +205,31 @@ async def open_http(
     metrics: Metrics | None = None,
     page: ServePage | None = None,
 ) -> AsyncGenerator[HttpApplication, None]:
-    """The gateway as an ASGI application, for as long as the block lasts. To be run on Trio.
+    """The gateway as an ASGI application, for as long as the block lasts. It runs on Trio.
 
     `/mcp` is all servers as one, and `/mcp/{server}` one of them; with `server`, `/mcp` is that one. `/healthz` answers
-    while it runs, `/readyz` while it takes requests, all first attempts are settled, and what calls need is loaded. It
-    may be mounted under a path.
+    while it runs, and `/readyz` while it takes requests, all first attempts are settled, and what calls need is loaded.
+    It may be mounted under a path.
 
     Args:
         gateway: The gateway.
         server: The one server that is served, with its own names.
-        hosts: What `Host` and `Origin` may name, without a port: a page of another site must not reach it through a
-            browser of somebody who can. None: any host, which is safe where no client is let in that a browser alone
-            authenticates; of origins then only those of this machine.
+        hosts: The hosts that `Host` and `Origin` may name, without a port: a page of another site must not reach it
+            through the browser of a user who can. None: any host, and origins of this machine alone; this is safe if no
+            client is admitted that a browser alone authenticates.
         origins: Other origins, such as `https://app.example.com`, whose pages may use it.
-        authenticate: Returns the principal of a request. The default asks `oauth`, or without that takes the word of a
-            middleware of yours (`scope["user"].username`), and admits clients without a name.
+        authenticate: Returns the principal of a request. The default uses `oauth`, or without that trusts a middleware
+            of yours (`scope["user"].username`), and admits clients without a name.
         oauth: The protected resource: access tokens for it admit clients, and its metadata shows where to get one.
         limits: Default `HttpLimits()`.
         meter_provider: OpenTelemetry's, for figures of clients.
-        metrics: `async () -> bytes`, all figures in the text format of Prometheus, for `/metrics`. Who may use only a
-            part of the servers reads them only if `/metrics` is among its globs.
-        page: What answers under `/ui`: see `ServePage`.
+        metrics: `async () -> bytes`, all figures in the text format of Prometheus, for `/metrics`. A client that may
+            use only a part of the servers can read them only if `/metrics` is among its globs.
+        page: The function that serves `/ui`: see `ServePage`.
 
     Raises:
         ValueError: One of `hosts` has a port, or one of `origins` a path, or the like.
-        UnknownServer: No server of that name.
+        UnknownServer: No server has that name.
     """
     gateway.view(server)
     names = ServedNames(hosts, origins)
@@ -270,7 +270,8 @@ def _end_refusal() -> Refused:
 # -- on a port of its own ----------------------------------------------------------------------------------------------
 
 FAREWELL: Final = 0.5
-"""Seconds at the end, whatever `drain` is, in which answers may be taken, and as many for what is ended without one."""
+"""Seconds at the end, whatever `drain` is, for clients to take their answers, and as many for requests that are ended
+without one."""
 
 
 async def serve_http(
@@ -287,23 +288,25 @@ async def serve_http(
     drain: float = 5.0,
     stop: Callable[[], Awaitable[object]],
 ) -> None:
-    """Serve clients on a socket until `stop` returns. For `lame_duck` seconds more requests are answered as before, but
-    `/readyz` is 503 and each answer is the last of its connection. Then new requests are refused, requests under way
-    have `drain` seconds, until their clients have taken their answers, and streams end.
+    """Serve clients on a socket until `stop` returns. For `lame_duck` more seconds, requests are answered as before,
+    but `/readyz` is 503 and each answer is the last of its connection. Then new requests are refused, requests under
+    way have `drain` seconds, until their clients have taken their answers, and streams end.
 
     Args:
-        gateway: What is served.
-        application: How: see `open_http`.
+        gateway: The gateway that is served.
+        application: The application of it: see `open_http`.
         listening: The socket, which listens. It is closed afterwards.
-        tls: Its certificate; None: without TLS.
+        tls: The certificate; None: without TLS.
         connections: Connections at once.
-        connections_of_address: Connections at once of one address; None: as many as of all, for who is behind a proxy.
-        lame_duck: Seconds in which who distributes requests can notice that this one ends.
+        connections_of_address: Connections at once of one address; None: as many as of all, for a gateway behind a
+            proxy.
+        lame_duck: Seconds in which a balancer can notice that this gateway ends.
         shared: Whether another process has this socket, or one of the same port, or will have it: connections are left
-            to that from the beginning of those seconds, which are over when the last connection has closed.
-        passed_on: Whether it is this socket itself that others have.
+            to that process from the beginning of the `lame_duck` seconds, which are over when the last connection has
+            closed.
+        passed_on: Whether others have this socket itself.
         drain: Seconds for requests under way.
-        stop: `async () -> None`, returns when it is to end.
+        stop: `async () -> None`: returns when serving is to end.
     """
     server = HttpServer(application, tls, connections, connections_of_address)
     async with trio.open_nursery() as clients:

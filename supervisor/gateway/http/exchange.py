@@ -1,17 +1,17 @@
 """One HTTP exchange with a client, from the headers of its request to the last byte of its response.
 
-*In order.* `HttpApplication` makes an exchange of a request's headers, checks the names that it was sent to, and
+*In order.* `HttpApplication` makes an exchange from a request's headers, checks the names that it was sent to, and
 identifies its client. `Admission` counts it, and from there on it runs in a scope of its own. `HttpMessages` reads the
-body, within a time and a number of bytes, and makes a `ClientRequest` of the message. The gateway answers that. One
-task does all of it.
+body, within limits of time and size, and makes a `ClientRequest` of the message. The gateway answers that request. One
+task does all of this.
 
 *The response* is a document, or, once there is something to send before the answer, a stream of events: progress, log
 messages, questions. Either ends with the answer. `ended` is set before the last byte is written, and nothing is written
 after it; the write of the answer itself is shielded, since half an answer would be no response. Several tasks may write
-events, one at a time. No client that does not read holds anything up for good: `http_server` resets its connection
-after a time, and what waits for it until then is charged to its account (`BytesUnderWay`).
+events, one at a time. A client that does not read holds nothing up for good: `http_server` resets its connection after
+a time, and what waits for it until then is charged to its account (`BytesUnderWay`).
 
-*The end.* An exchange that is not answered is ended by its scope and nothing else: by cancelling it or by its deadline.
+*The end.* An exchange that is not answered is ended by its scope alone: by cancellation or by its deadline.
 `HttpMessages.explain_end` then finds the reason in its fields, and ends the response:
 
 | what happened | how the scope ended | fields | response |
@@ -26,11 +26,11 @@ after a time, and what waits for it until then is charged to its account (`Bytes
 | the request was not answered in time | deadline | `request` | an error of JSON-RPC |
 | a stream has outlasted its credential | deadline | `is_stream` | the end of the stream |
 
-Cancelling the scope cancels the call behind it, down to the server: see `upstream.requests`. What was refused before it
-was admitted (a name, a credential, too many requests) has no scope: the exception `Refused` is its whole story.
+Cancelling the scope cancels the call behind it, down to the server: see `upstream.requests`. An exchange that is
+refused before it is admitted (for a name, a credential, too many requests) has no scope: `Refused` alone ends it.
 
 *The client that waits.* While a request is answered, nothing reads from its connection, so nobody would notice that the
-client has gone. Most answers are there within a tenth of a second; for one that is not, `Attendance` starts a task that
+client has gone. Most answers are ready within a tenth of a second; for a slower one, `Attendance` starts a task that
 reads, cancels the exchange when the client has gone, and sends a comment every 15 seconds, since proxies close what is
 silent. That task ends before the exchange does.
 """
@@ -60,35 +60,35 @@ _EVENTS: Final = (
     (b"x-accel-buffering", b"no"),
 )
 _LINE_ENDS: Final = ((b"\xe2\x80\xa8", rb"\u2028"), (b"\xe2\x80\xa9", rb"\u2029"), (b"\xc2\x85", rb"\u0085"))
-"""The characters that many clients wrongly take for the end of a line, and their JSON."""
+"""The characters that many clients wrongly take for the end of a line, and their escapes in JSON."""
 LARGE: Final = 64 << 10
-"""Bytes of a message from which on it is written in pieces."""
+"""Bytes of a message beyond which it is written in pieces."""
 _JSON: Final = b"application/json"
 _TEXT: Final = b"text/plain; charset=utf-8"
 _EXPIRED_CHALLENGE: Final = {"www-authenticate": 'Bearer error="invalid_token"'}
 
 
 def expiry_refusal() -> Refused:
-    """The refusal of a client whose right has expired."""
+    """The refusal of a client whose credential has expired or was withdrawn."""
     return Refused(HTTPStatus.UNAUTHORIZED, "what you were let in by does not hold any more", _EXPIRED_CHALLENGE)
 
 
 @define(eq=False)
 class HttpExchange:
-    """A request over HTTP and its response. Once it is admitted, one scope is all that it can be ended by, and the
-    fields say why."""
+    """A request over HTTP and its response. Once it is admitted, only its scope can end it, and the fields give the
+    reason."""
 
     method: str
     path: str
-    """The path under the one that the application is mounted at."""
+    """The path, relative to the one at which the application is mounted."""
     headers: Mapping[str, str] = field(repr=False)
-    """The headers by names in small letters; of several of one name the last."""
+    """The headers, by lower-case names; of several with one name, the last."""
     lines: Collection[tuple[str, str]] = field(repr=False)
     """All headers."""
     receive: Receive = field(repr=False)
-    """Of ASGI."""
+    """The `receive` of ASGI."""
     _send: Send = field(repr=False)
-    """Of ASGI. It waits while the client does not read."""
+    """The `send` of ASGI. It waits while the client does not read."""
     client: Principal | None = field(default=None, init=False)
     """The principal, if it is known."""
     view: View = field(init=False)
@@ -96,11 +96,11 @@ class HttpExchange:
     scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     """The scope that it runs in once it is admitted."""
     refusal: Refused | None = field(default=None, init=False)
-    """The reason why it does not go on, though it was admitted."""
+    """The refusal that has ended it after it was admitted."""
     session_ended: bool = field(default=False, init=False)
-    """True if it does not go on since its session has ended."""
+    """True if the end of its session has ended it."""
     request: ClientRequest | None = field(default=None, init=False)
-    """The request of MCP in it, once that was read."""
+    """The request of MCP in it, once that is read."""
     kept: int = field(default=0, init=False)
     """Bytes of its body that count as kept."""
     is_stream: bool = field(default=False, init=False)
@@ -120,13 +120,14 @@ class HttpExchange:
         return all(kind in taken or "*/*" in taken or f"{kind.partition('/')[0]}/*" in taken for kind in kinds)
 
     def begin_stream(self) -> None:
-        """A stream lasts as long as what its client was let in by, and no request's time holds for it."""
+        """Make it a stream, which lasts as long as its client's credential: the time limit of requests does not
+        apply."""
         expires = None if self.client is None else self.client.expires
         self.scope.deadline = math.inf if expires is None else trio.current_time() + max(0.0, expires - time.time())
         self.is_stream = True
 
     def refuse(self, refusal: Refused) -> None:
-        """Refuse to go on with it."""
+        """End it with this refusal."""
         self.refusal = refusal
         self.scope.cancel()
 
@@ -143,7 +144,7 @@ class HttpExchange:
 
     async def open_stream(self) -> None:
         """Begin a stream of events."""
-        await self._write(b"")  # web servers keep the head until there is something of the body, be it empty
+        await self._write(b"")  # web servers hold the head back until a piece of the body comes, even an empty one
 
     async def _write(self, *pieces: bytes) -> None:
         async with self._writing:
@@ -160,11 +161,11 @@ class HttpExchange:
         await self.answer(text.encode(), status, _TEXT)
 
     async def answer(self, body: bytes, status: int = HTTPStatus.OK, kind: bytes = _JSON) -> None:
-        """End the response: as a document with this status, or at the end of a stream with the message that this is;
+        """End the response: as a document with this status, or, if it is a stream, with this message as the last event;
         text is left out there."""
-        # Cut off in the middle it would be no response, and its connection of no more use. It lasts
-        # as long as a web server lets a client take.
-        if not self._has_events:  # nobody has written, and who comes from now on finds that it has ended
+        # The write is shielded: half a response is none, and makes the connection useless. It may take as
+        # long as a web server lets a client take.
+        if not self._has_events:  # nothing was written, and a task that writes from now on finds that it has ended
             self.ended = True
             with trio.CancelScope(shield=True):
                 await self._start(status, (b"content-type", kind), (b"content-length", b"%d" % len(body)))
@@ -184,13 +185,13 @@ class HttpExchange:
 
 @lru_cache(maxsize=64)
 def _parse_accept(accept: str) -> frozenset[str]:
-    """The media types that a header names: clients say the same again and again."""
+    """The media types that a header names; cached, since clients send the same again and again."""
     return frozenset(part.partition(";")[0].strip().lower() for part in accept.split(","))
 
 
 def _encode_event(frame: bytes) -> tuple[bytes, ...]:
     """An event with this message. A large one, which may wait for long, is not copied."""
-    if not frame.isascii():  # to look for each of these takes ten times as long
+    if not frame.isascii():  # a search for each of these takes ten times as long
         for character, escape in _LINE_ENDS:
             frame = frame.replace(character, escape)
     event = b"event: message\r\ndata: ", frame, b"\r\n\r\n"
@@ -202,24 +203,24 @@ def _encode_event(frame: bytes) -> tuple[bytes, ...]:
 logger: Final = logging.getLogger(__name__)
 
 SOON: Final = 0.1
-"""Seconds: who has waited for one to two of these is attended to. Most have their answer by then, and a nursery
-and a task for each from the beginning cost 38 us, a tenth of a call."""
+"""Seconds of an interval: a client is attended to once it has waited for one to two of these. Most have their answer by
+then, and a nursery and a task for each client from the beginning would cost 38 us, a tenth of a call."""
 KEEPALIVE: Final = 15.0
 """Seconds between two comments to a client that waits: proxies close what is silent for longer."""
 
 
 class Attendance:
-    """Attends to clients that wait for long.
+    """The attendance to clients that wait for long.
 
     Args:
-        nursery: Where that is done.
+        nursery: The nursery of its tasks.
     """
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._new: set[HttpExchange] = set()
         self._seen: set[HttpExchange] = set()
-        """The exchanges that were there the last time."""
+        """The exchanges that waited at the end of the last interval."""
         self._attended: dict[HttpExchange, tuple[trio.CancelScope, trio.Event]] = {}
         """By exchange: the scope in which its client is attended to, and the end of that."""
         self._some = trio.Event()
@@ -237,7 +238,7 @@ class Attendance:
                 self._some = trio.Event()
 
     def begin(self, exchange: HttpExchange) -> None:
-        """A client waits from now on. Only `receive` of its exchange is used for it."""
+        """Begin to attend to a client that waits: from now on nothing else may use `receive` of its exchange."""
         self._new.add(exchange)
         self._some.set()
 
@@ -252,7 +253,7 @@ class Attendance:
                 await ended.wait()
 
     async def _attend(self, exchange: HttpExchange, scope: trio.CancelScope, ended: trio.Event) -> None:
-        """Keep a client, and end what is done for it when it has gone."""
+        """Keep a client's connection alive, and cancel its exchange when the client has gone."""
         try:
             with scope:
                 await _wait_until_gone(exchange)

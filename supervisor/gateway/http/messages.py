@@ -1,8 +1,8 @@
 """The messages of clients over streamable HTTP, once they are admitted: JSON-RPC, and all that is no request.
 
-A request of a client is one POST. Before 2026-07-28 it belongs to a session, and what a server asks in the middle of it
-goes out on its stream and is answered by another POST; since then it stands for itself. A client that goes away
-cancels its request, in either era: nothing is left that could read the answer.
+A request of a client is one POST. Before 2026-07-28 it belongs to a session, and a question of a server in the middle
+of it goes out on its stream and is answered by another POST; since then each request stands for itself. In either era a
+client that goes away cancels its request: nothing is left that could read the answer.
 """
 
 import math
@@ -55,7 +55,7 @@ _UNREAD_BY_CLIENT: Final = "the answer is lost: too much waits to be read"
 
 
 class HttpMessages:
-    """The server of requests that are admitted.
+    """The handler of requests that are admitted.
 
     Args:
         gateway: The gateway that answers them.
@@ -91,10 +91,10 @@ class HttpMessages:
             await self._serve_session(exchange)
 
     async def explain_end(self, exchange: HttpExchange) -> None:
-        """End the response of a request that was cancelled before.
+        """End the response of a request that was cancelled.
 
         Raises:
-            Refused: It does not go on, though it was admitted.
+            Refused: The request was refused after it had been admitted.
         """
         request, refusal = exchange.request, exchange.refusal
         if refusal is not None:
@@ -173,8 +173,8 @@ class HttpMessages:
             await (self._accept_in_session if in_session else self._answer_modern)(exchange, message)
 
     async def _message(self, exchange: HttpExchange) -> Json | None:
-        """Read the message of a request; None if it was refused, or its client has gone. The bytes are not kept, and
-        what was parsed counts for what it keeps."""
+        """Read the message of a request; None if it was refused, or its client has gone. The bytes are not kept; the
+        parsed message is charged for the memory that it takes."""
         body = await self._body(exchange)
         if body is None:
             return None
@@ -214,7 +214,7 @@ class HttpMessages:
         return bytes(body)
 
     def _charge(self, exchange: HttpExchange, count: int) -> None:
-        """Charge so many bytes of a request.
+        """Charge so many bytes for a request, in place of those charged before.
 
         Raises:
             Refused: There is no room.
@@ -339,16 +339,16 @@ class HttpMessages:
     async def _send_answer(
         self, exchange: HttpExchange, request: ClientRequest, frame: bytes, status: HTTPStatus, code: int
     ) -> None:
-        """Answer, if there is room for what waits until its client reads; otherwise the answer is lost, and an error
-        of this code takes its place."""
+        """Send the answer, if there is room to keep it until its client reads; otherwise it is lost, and an error of
+        this code takes its place."""
         with self._kept.hold_unread(exchange.client, len(frame)) as has_room:
             if not has_room:  # it is large: a server has answered
                 frame = codec.error(request.id, code, _UNREAD_BY_CLIENT, {"delivery": "answered"})
             await exchange.answer(frame, status)
 
     async def _notify(self, exchange: HttpExchange, method: str, params: Mapping[str, Any] | None) -> None:
-        """Send a notification about a request on its stream. All but those that were subscribed to are lost if there is
-        no room for them until the client reads."""
+        """Send a notification about a request on its stream. Unless it was subscribed to, it is lost if there is no
+        room to keep it until the client reads."""
         frame = codec.notification(method, params)
         with self._kept.hold_unread(exchange.client, len(frame), NEWS) as has_room:
             if has_room or method in LISTEN_STREAM_METHODS:
@@ -358,7 +358,7 @@ class HttpMessages:
         """Send a question on the stream of a request.
 
         Raises:
-            JsonRpcError: There is no room for it until its client reads.
+            JsonRpcError: There is no room to keep it until its client reads.
         """
         with self._kept.hold_unread(exchange.client, len(frame), QUESTIONS) as has_room:
             if not has_room:
@@ -368,8 +368,8 @@ class HttpMessages:
     async def _name_session(
         self, exchange: HttpExchange, session: HttpSession, request: ClientRequest, version: str
     ) -> None:
-        """Give the client the id of its session, before anything of the response is sent. By what is sealed in it the
-        session may go on elsewhere: that is checked first.
+        """Give the client the id of its session, before anything of the response is sent. The parameters that are
+        sealed in the id are checked first, since the session may go on elsewhere by them.
 
         Raises:
             JsonRpcError: The parameters are wrong.
@@ -381,7 +381,7 @@ class HttpMessages:
         exchange.answer_headers[SESSION] = session.id
 
     def _introduce(self, session: HttpSession, request: ClientRequest, result: Json) -> None:
-        """Record the introduction of a client to its session."""
+        """Record in a session how its client has introduced itself."""
         session.client.introduce(request.params)
         session.version = result["protocolVersion"]
         self._sessions.welcome(session)
@@ -399,7 +399,7 @@ class HttpMessages:
 
 
 def _check_headers(exchange: HttpExchange, view: View, message: Json) -> Any:
-    """Check headers and envelope of a request. Returns the fault in them, or else the client that they describe."""
+    """Check the headers and the envelope of a request. Returns the fault in them, or the client that they describe."""
     from mcp.shared.inbound import (
         InboundLadderRejection,
         classify_inbound_request,

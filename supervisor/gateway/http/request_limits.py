@@ -1,8 +1,8 @@
 """The limits of requests over HTTP, of each client and of all together.
 
-They are on requests under way, and on the bytes that are kept: of requests until they are answered, and of
-answers until they are read. A client that sends much, or reads little, waits for room or is refused; others do not
-notice.
+They apply to requests under way, and to the bytes that are kept: of requests until they are answered, and of
+answers until they are read. A client that sends much, or reads little, waits for room or is refused; others are not
+affected.
 """
 
 from collections.abc import Callable, Generator, Hashable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class GatewayFigures:
-    """Sessions, requests under way, and what was refused.
+    """The figures of sessions, requests under way and refusals.
 
     Args:
         provider: The provider of instruments; None: nothing is counted.
@@ -73,7 +73,7 @@ _COUNT: Final = choice(at_least_one)
 
 
 def _some_seconds(value: object) -> str | None:
-    """With 0, each request would be over before it is read."""
+    """A check of seconds above 0: with 0, each request would be over before it is read."""
     return "seconds > 0" if value == 0 else seconds(value)
 
 
@@ -84,50 +84,51 @@ _SECONDS_OR_NONE: Final = choice(lambda value: None if value is None else _some_
 @frozen
 class HttpLimits:
     """The limits of one client, or of all of them. Clients that are not authenticated are not told apart, and only the
-    limits of all hold."""
+    limits of all apply to them."""
 
     connections: int = field(default=1_000, validator=_COUNT)
-    """Connections at once, of `mcp-nursery serve`: one on which no request is under way gives way to another, and where
-    there is none, others wait. Elsewhere that is the web server's affair."""
+    """Connections at once, of `mcp-nursery serve`: beyond that a connection without a request under way gives way to a
+    new one, and if there is none, new ones wait. Elsewhere that is the web server's affair."""
     connections_of_address: int = field(default=500, validator=_COUNT)
-    """Connections at once of one address, of `mcp-nursery serve` without `--behind-proxy`: beyond it one of its own
-    gives way, and where none does, the new one is closed."""
+    """Connections at once of one address, of `mcp-nursery serve` without `--behind-proxy`: beyond that one of its own
+    gives way, and if none does, the new one is closed."""
     body: int = field(default=4 << 20, validator=_COUNT)
     """Bytes of a request."""
     kept: int = field(default=512 << 20, validator=_COUNT)
-    """Bytes of requests under way, and of answers that are not read, that are kept at once: calls wait for room, larger
-    requests are refused, and an answer for which there is none is an error."""
+    """Bytes that are kept at once, of requests under way and of answers that are not read: calls wait for room, larger
+    requests are refused, and an answer without room is replaced by an error."""
     kept_of_client: int = field(default=64 << 20, validator=_COUNT)
-    """Bytes of those of one client that are kept at once."""
+    """Bytes that are kept at once for one client."""
     body_seconds: float = field(default=30.0, validator=_SECONDS)
-    """Seconds in which a request has to be there whole."""
+    """Seconds in which the whole body of a request has to arrive."""
     request_seconds: float | None = field(default=3_600.0, validator=_SECONDS_OR_NONE)
-    """Seconds until a request is cancelled that has no answer; None: never. Streams of news go on."""
+    """Seconds after which a request without an answer is cancelled; None: never. Streams of notifications go on."""
     sessions: int = field(default=1_000, validator=_COUNT)
     """Sessions at once."""
     sessions_of_client: int = field(default=100, validator=_COUNT)
     """Sessions of one client at once."""
     idle: float = field(default=1_800.0, validator=_SECONDS)
-    """Seconds after which a session ends that nobody uses."""
+    """Seconds after which an unused session ends."""
     requests: int = field(default=2_500, validator=_COUNT)
-    """Requests under way at once; streams of news count."""
+    """Requests under way at once; streams of notifications count."""
     requests_of_client: int = field(default=250, validator=_COUNT)
-    """Requests of one client under way at once; streams of news count."""
+    """Requests of one client under way at once; streams of notifications count."""
 
 
 class BytesUnderWay:
-    """Bytes that are kept, by clients.
+    """The bytes that are kept, by client.
 
-    One answer or request alone always fits: how large it may be is bounded elsewhere.
+    One answer or request alone always fits: its size is bounded elsewhere.
 
     Args:
-        most: For all clients together.
-        most_of_client: For one of them. Those that are not authenticated are not told apart, and only `most` holds.
+        most: Bytes for all clients together.
+        most_of_client: Bytes for one of them. Clients that are not authenticated are not told apart, and only `most`
+            applies to them.
     """
 
     def __init__(self, most: int, most_of_client: int) -> None:
         self.account: Final = Account(most)
-        """Of all clients."""
+        """The account of all clients."""
         self._most = most
         self._most_of_client = most_of_client
         self._clients: dict[Hashable, Account] = {}
@@ -139,7 +140,7 @@ class BytesUnderWay:
         return self.account.total
 
     def of(self, client: Hashable) -> int:
-        """Bytes that are kept of this client now."""
+        """Bytes that are kept for this client now."""
         account = self._clients.get(client)
         return 0 if account is None else account.total
 
@@ -163,13 +164,13 @@ class BytesUnderWay:
                 del self._clients[client]
 
     def fits_all(self, count: int) -> bool:
-        """True if there is room for so many bytes more, as far as all clients together go."""
+        """True if so many bytes more fit within the bound for all clients together."""
         return self.account.fits(count)
 
     @contextmanager
     def hold_unread(self, client: Hashable, count: int, kind: str = ANSWERS) -> Generator[bool, None, None]:
-        """An answer of so many bytes, or something else of this kind, is kept until it is read, for as long as the
-        block lasts; whether there was room for it."""
+        """A block in which an answer of so many bytes, or another message of this kind, is kept until it is read. Its
+        value is True if there was room for it."""
         if count <= UNCOUNTED_BYTES:
             yield True
             return
@@ -181,7 +182,7 @@ class BytesUnderWay:
             self._room.unpark_all()
 
     async def wait_for_room(self, client: Hashable) -> None:
-        """Wait until there is room for an answer. Requests that are kept are not waited for: they may wait as well."""
+        """Wait until there is room for an answer. Requests that are kept do not count: they may wait here as well."""
         while True:
             own = None if client is None else self._clients.get(client)
             is_full = own is not None and own.of(ANSWERS) >= self._most_of_client
@@ -191,7 +192,7 @@ class BytesUnderWay:
 
 
 class Admission:
-    """The exchanges that are admitted, by their clients. At its end the bytes that were kept of one are released."""
+    """The exchanges that are admitted, by client. When one ends, the bytes that are kept of it are released."""
 
     def __init__(self, limits: HttpLimits, figures: GatewayFigures, kept: BytesUnderWay) -> None:
         self._limits = limits

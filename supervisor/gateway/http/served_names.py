@@ -1,5 +1,5 @@
-"""The names that a gateway is served under. Others are refused, so that a page of another site, which can give its own
-name the address of this machine, does not reach it.
+"""The names that a gateway is served under. Requests for others are refused, so that a page of another site, which can
+give its own name the address of this machine, does not reach the gateway.
 """
 
 import re
@@ -13,24 +13,24 @@ from mcp_nursery.actors.argument_checks import check_argument
 from ..auth.principal import Refused
 
 LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
-"""The names by which a client of this machine calls it."""
+"""The names by which a client of this machine calls a gateway."""
 
 _HOST_PATTERN: Final = r"(\[[0-9a-fA-F:.]+\]|[0-9a-zA-Z._-]+)"
 _HOST_NAME: Final = re.compile(_HOST_PATTERN)
 _AUTHORITY: Final = re.compile(rf"{_HOST_PATTERN}(:[0-9]*)?")
 _ORIGIN: Final = re.compile(rf"([a-zA-Z][0-9a-zA-Z+.-]*)://{_HOST_PATTERN}(:[0-9]+)?")
 _DEFAULT_PORTS: Final = frozenset([("http", ":80"), ("https", ":443")])
-"""Ports that no browser names."""
+"""Ports that browsers leave out."""
 
 
 def host_name(value: object) -> str | None:
-    """A host as `Host` names it, without the port."""
+    """A check of a host as `Host` names it, without the port."""
     fits = isinstance(value, str) and _HOST_NAME.fullmatch(value)
     return None if fits else "a name or an address without a port, such as gw.example.com or [::1]"
 
 
 def page_origin(value: object) -> str | None:
-    """An origin as browsers send it."""
+    """A check of an origin as browsers send it."""
     found = _ORIGIN.fullmatch(value) if isinstance(value, str) else None
     fits = found is not None and (found[1].lower(), found[3]) not in _DEFAULT_PORTS
     return None if fits else "what browsers send, without a path or a usual port, such as https://app.example.com"
@@ -44,7 +44,7 @@ class ServedNames:
         origins: Other origins.
 
     Raises:
-        ValueError: One is no such name.
+        ValueError: One of them is no such name.
     """
 
     def __init__(self, hosts: Collection[str] | None, origins: Collection[str]) -> None:
@@ -60,11 +60,11 @@ class ServedNames:
         """Refuse a request for another host, or of a page of another origin.
 
         Args:
-            headers: Of the request, by names in small letters.
-            lines: All of them.
+            headers: The headers of the request, by lower-case names.
+            lines: All its headers, also those of equal names.
 
         Raises:
-            Refused: By one of these headers, or because it is there twice.
+            Refused: `Host` or `Origin` names another, or is there twice.
         """
         if len(lines) != len(headers):
             for name in ("host", "origin"):
@@ -83,6 +83,6 @@ class ServedNames:
 
 @lru_cache(maxsize=64)
 def _parse_host(authority: str) -> str | None:
-    """The host of `HOST` or `HOST:PORT`; None if it is neither. Clients send the same again and again."""
+    """The host of `HOST` or `HOST:PORT`; None if it is neither. Cached: clients send the same again and again."""
     found = _AUTHORITY.fullmatch(authority)
     return None if found is None else found[1].lower()

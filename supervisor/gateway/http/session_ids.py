@@ -1,5 +1,5 @@
-"""Session ids that outlive their gateway. Sealed in an id is what another gateway with the same key needs to go on with
-the session, so that neither a restart nor a balancer costs a client its session.
+"""Session ids that outlive their gateway. An id has sealed in it what another gateway with the same key needs to go on
+with the session, so that neither a restart nor a balancer costs a client its session.
 
 The JSON `[began, version, capabilities, info, replica]` is sealed (`sealing`), bound to the client and the server: for
 another client, or on another path, an id does not open, as if it were forged.
@@ -18,7 +18,7 @@ from ..bridge import Json
 from ..sealing import SessionKeys, bind
 
 _FORMAT: Final = b"mcp-nursery session 1"
-"""The format of the JSON: another form of `SessionStart` is another one."""
+"""The format of the JSON: it changes with the form of `SessionStart`."""
 
 
 @frozen
@@ -26,25 +26,25 @@ class SessionStart:
     """The beginning of a session, as its id holds it."""
 
     began: float
-    """The Unix time of it."""
+    """The Unix time at which the session began."""
     version: str
     """The version of the protocol that its client offered."""
     capabilities: Mapping[str, Any]
     """The capabilities of its client."""
     info: Mapping[str, Any] | None
-    """The client's description of itself; of a very long one its name and version."""
+    """The client's description of itself; only its name and version if it is very long."""
     replica: str = ""
-    """The gateway that alone can go on with it; empty: any can."""
+    """The only gateway that can go on with the session; empty: any can."""
 
 
 def seal_session(keys: SessionKeys, start: SessionStart, owner: Principal | None, server: str | None) -> str | None:
-    """Make the id of a session. None if its client says more of itself than fits into one.
+    """Make the id of a session. None if what its client declares does not fit into one.
 
     Args:
         keys: The keys of its gateway.
-        start: Its beginning.
-        owner: Its client.
-        server: The server that it is with; None: all.
+        start: The beginning of the session.
+        owner: The client of the session.
+        server: The server of the session; None: all of them.
     """
     bound = bind(_FORMAT, owner, server)
     whole = _seal(keys, start, start.info, bound)
@@ -69,20 +69,20 @@ def open_session(
 
     Args:
         keys: The keys of the gateway.
-        session_id: As a client sends it: anything.
+        session_id: The id as a client sends it, which may be anything.
         owner: The client that sends it.
-        server: The server that it is sent to; None: all.
+        server: The server that it is sent to; None: all of them.
     """
     plain = keys.open(session_id, bind(_FORMAT, owner, server))
     return None if plain is None else _parse(plain)
 
 
 def _cut(info: Mapping[str, Any]) -> Json:
-    """The members of a description that each has."""
+    """The members that every description has."""
     return {name: info[name] for name in ("name", "version") if name in info}
 
 
 def _parse(plain: bytes) -> SessionStart | None:
-    """The beginning that was sealed; None if that was done by a program that knows a later version of the protocol."""
+    """The beginning that was sealed; None if its protocol version is unknown here, as that of a later program."""
     start = SessionStart(*orjson.loads(plain))
     return start if start.version in HANDSHAKE_PROTOCOL_VERSIONS else None

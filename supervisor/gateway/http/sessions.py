@@ -42,11 +42,11 @@ from .session_ids import SessionStart, open_session, seal_session
 logger: Final = logging.getLogger(__name__)
 
 MOST_REVOKED: Final = 65_536
-"""Ids of sessions that were ended before their age, and do not open again; beyond it the oldest are forgotten."""
+"""Ids of sessions that were ended early, and do not open again; beyond that the oldest ids are forgotten."""
 NOTES_EVERY: Final = 2.0
-"""Seconds between looks at what other gateways have noted about sessions."""
+"""Seconds between two reads of what other gateways have noted about sessions."""
 NOTES_OVERLAP: Final = 10.0
-"""Seconds of changes that each look reads: a change is seen some time after it was made."""
+"""Seconds by which a read overlaps the one before: a change becomes visible some time after it was made."""
 MOST_NOTED: Final = 8 << 10
 """Characters of the URIs that are noted of one session; subscriptions beyond that do not outlive their gateway."""
 LOGGED_EVERY: Final = 60.0
@@ -72,7 +72,7 @@ class HttpSession:
     owner: Principal | None
     """The principal that opened it, and alone may use it."""
     server: str | None
-    """The server that it is with; None: all."""
+    """The server of the session; None: all of them."""
     idle_after: float
     """Seconds without a request after which it ends."""
     view: View
@@ -86,13 +86,13 @@ class HttpSession:
     opened_at: float = field(factory=trio.current_time)
     """The time at which it began here, on Trio's clock."""
     key: str = field(factory=partial(secrets.token_hex, 8))
-    """The name of it for who watches the gateway: its id is a credential."""
+    """The name of the session for a person who watches the gateway: its id is a credential."""
     digest: str = ""
-    """The name of it in the notes; empty: it does not outlive this gateway."""
+    """The name of the session in the notes; empty: it does not outlive this gateway."""
     noted: SessionNote = field(factory=SessionNote)
     """The last note about it that holds here."""
     noting: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock)
-    """Held by who changes that."""
+    """Held while that note changes."""
     streaming: bool = False
     """True if its client listens to notifications about no request."""
     _requests: dict[HttpExchange, str | int] = field(factory=dict[HttpExchange, str | int])
@@ -145,13 +145,13 @@ class HttpSession:
         self.leave()
 
     def cancel_request(self, request_id: object, reason: object) -> None:
-        """Cancel a request, as its client wants."""
+        """Cancel a request, as its client asks."""
         for exchange, own in self._requests.items():
             if own == request_id:
                 exchange.scope.cancel(reason if isinstance(reason, str) else None)
 
     async def run(self, do: Callable[..., Awaitable[object]], *args: Any) -> None:
-        """Do something for it besides its client's requests. Its end cancels that."""
+        """Run something for the session besides its client's requests. The end of the session cancels it."""
         if not self.has_ended:
             with trio.CancelScope() as scope:
                 self._tasks.add(scope)
@@ -167,7 +167,7 @@ class HttpSession:
         self.backlog.add(notification)
 
     async def stream(self, exchange: HttpExchange) -> None:
-        """Send the notifications about no request, for as long as there is a session."""
+        """Send the notifications about no request, for as long as the session lasts."""
         await self.backlog.send(exchange.event)
 
     def end(self) -> None:
@@ -241,17 +241,17 @@ class HttpSessions:
         self._notes = gateway.session_notes
         self._open: dict[str, HttpSession] = {}
         self._revoked: OrderedDict[str, float] = OrderedDict()
-        """The Unix times from which on ids are too old anyway, by their digests."""
+        """The Unix times at which ended sessions are too old in any case, by the digests of their ids."""
         self._refusals = _RefusalLog()
         nursery.start_soon(end_idle, self._open.values(), self._close)
         if self._keys is not None and self._notes.others_write:
             nursery.start_soon(self._follow_notes)
 
     async def find(self, session_id: str, owner: Principal | None, view: View) -> HttpSession | None:
-        """The session of this id, if it is this owner's, with this server: one that is open, or one that goes on here.
+        """The session of this id, if it has this owner and this server: one that is open, or one that goes on here.
 
         Raises:
-            Refused: It would go on here, but there are too many, or it cannot.
+            Refused: There are too many sessions for it to go on here, or it cannot.
         """
         session = self._open.get(session_id)
         if session is None or (session.owner, session.server) != (owner, view.server):
@@ -269,7 +269,7 @@ class HttpSessions:
         return session
 
     def seals(self, session: HttpSession) -> bool:
-        """True if a session that has no id which its client knows gets one that outlives this gateway."""
+        """True if a session whose client does not know its id yet gets one that outlives this gateway."""
         return self._keys is not None and not session.version
 
     def seal(self, session: HttpSession, hello: Json, view: View) -> None:
@@ -325,9 +325,9 @@ class HttpSessions:
         Args:
             session_id: Its id.
             owner: Its client.
-            view: What its client sees.
+            view: The view of its client.
             start: Its beginning.
-            note: The note about what became of it there.
+            note: The note about its changes there.
 
         Raises:
             Refused: There are too many.
@@ -347,13 +347,13 @@ class HttpSessions:
         self._gateway.news.enter(session.client)
 
     def end(self, session: HttpSession) -> None:
-        """End a session, with all that runs for it. It does not go on here again."""
+        """End a session, with all that runs for it. It does not go on here any more."""
         self._close(session)
         if self._keys is not None:
             self._revoke(session.id, self._keys.max_age)
 
     def _close(self, session: HttpSession) -> None:
-        """End a session, which may go on here."""
+        """Close a session, which may go on here later."""
         if not session.has_ended:
             del self._open[session.id]
             self._figures.sessions(-1)
@@ -361,7 +361,7 @@ class HttpSessions:
             self._gateway.news.leave(session.client)
 
     def close(self) -> None:
-        """End all sessions, which may go on elsewhere: the gateway ends."""
+        """Close all sessions, since the gateway ends; they may go on elsewhere."""
         for session in list(self._open.values()):
             self._close(session)
 
@@ -415,14 +415,14 @@ class HttpSessions:
             note = await self._notes.session_note(_digest(session_id))
             if session_id in self._open:  # another request of it was quicker
                 return self._open[session_id]
-            if not (note.ended or _digest(session_id) in self._revoked):  # here, while that was read
+            if not (note.ended or _digest(session_id) in self._revoked):  # it may have ended here meanwhile
                 logger.info("a session goes on here")
                 return self._go_on(session_id, owner, view, start, note)
             self._refusals.add("its session was ended")
         return None
 
     def _revoke(self, session_id: str, seconds: float) -> None:
-        """Take up a session no more."""
+        """Refuse the id of an ended session for so many seconds."""
         now, revoked = time.time(), self._revoked
         revoked[_digest(session_id)] = now + seconds
         while len(revoked) > MOST_REVOKED or next(iter(revoked.values())) < now:
@@ -431,7 +431,7 @@ class HttpSessions:
     # -- notes: what gateways where a session goes on have to know ---------------------------------------------------
 
     async def note(self, session: HttpSession, request: ClientRequest) -> None:
-        """Note what a request has changed in a session: one of `NOTED`, which was answered."""
+        """Add to a session's note what a request has changed: one of `NOTED`, which was answered."""
         if request.method == "logging/setLevel":
             await self._note(session, lambda note: evolve(note, level=request.params["level"]))
             return
@@ -469,7 +469,7 @@ class HttpSessions:
                 await self._apply(session, note)
 
     async def _apply(self, session: HttpSession, note: SessionNote) -> None:
-        """Do in a session what is new in the note about it. What its client does here meanwhile is in no note yet."""
+        """Apply to a session what is new in its note. What its client does here meanwhile is in no note yet."""
         if note.ended:
             self.end(session)
             return
@@ -486,7 +486,7 @@ class HttpSessions:
             self._nursery.start_soon(session.run, self._subscribe, session, uri)
 
     async def _subscribe(self, session: HttpSession, uri: str) -> None:
-        """Subscribe to a resource again, which may have changed meanwhile."""
+        """Subscribe to a resource again, and notify the client: the resource may have changed meanwhile."""
         client = session.client
         request = ClientRequest(
             "subscribed", "resources/subscribe", {"uri": uri}, {}, _pass_on_nothing, principal=client, session=client
@@ -498,7 +498,7 @@ class HttpSessions:
 
 
 async def _pass_on_nothing(method: str, params: Mapping[str, Any] | None) -> None:
-    """Nobody waits for the request of a subscription that goes on."""
+    """Drop a notification: nobody waits for the request of a subscription that goes on."""
 
 
 def _ended(note: SessionNote) -> SessionNote:
@@ -513,8 +513,8 @@ def _with_subscription(note: SessionNote, uri: Any) -> SessionNote:
 
 
 async def _announce_lists(session: HttpSession, view: View) -> None:
-    """Notify a client that every list may have changed: nobody here knows what it has read. Where its only server is
-    away, it is notified when that comes."""
+    """Notify a client that every list may have changed: the gateway does not know what it has read. If its only server
+    is away, it is notified when that server comes back."""
     with suppress(NurseryError):
         declared = as_object((await view.hello()).get("capabilities"))
         for kind in _LISTS:
@@ -538,13 +538,13 @@ def _digest(session_id: str) -> str:
 
 @define(eq=False)
 class _RefusalLog:
-    """The ids that do not open, in the log: one line a minute, however many come."""
+    """The log of ids that do not open: one line a minute, however many come."""
 
     _silent_until: float = -math.inf
     _left_out: int = 0
 
     def add(self, why: str) -> None:
-        """Record an id; of what came meanwhile the number is logged."""
+        """Log an id, with the number of those since the last line. Within a minute of that line, only count it."""
         now = trio.current_time()
         if now < self._silent_until:
             self._left_out += 1

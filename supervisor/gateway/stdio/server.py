@@ -1,7 +1,7 @@
 """The gateway for one client on standard streams: frames are lines, and an endpoint of ours reads and writes them.
 
-Nothing here uses a thread, so it ends at once when it is cancelled, and nothing else of this process reads or writes
-the client's streams meanwhile.
+Nothing here uses a thread, so serving ends at once when it is cancelled, and nothing else in this process reads or
+writes the client's streams meanwhile.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -34,7 +34,7 @@ from ..views.view import View
 from .streams import BATCHING, ClientCarrier, ClientStreams, open_client_streams
 
 _NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, "notifications/subscriptions/acknowledged"])
-"""Other notifications about a request, which are progress and log messages, are lost when there is no room."""
+"""Notifications that are never lost; others about a request, progress and log messages, are if there is no room."""
 
 
 async def serve_stdio(
@@ -47,19 +47,19 @@ async def serve_stdio(
 ) -> None:
     """Serve the client on standard input and output, until it closes its end, or `stop` returns.
 
-    When the client closes its end, requests that are under way are answered first, for 60 seconds at most, unless
-    nobody reads the answers or `stop` returns.
+    When the client closes its end, requests under way are answered first, for 60 seconds at most, unless nobody reads
+    the answers or `stop` returns.
 
     Args:
         gateway: The gateway.
         server: The one server that the client sees, with its own names; None: all of them.
-        streams: Of `open_client_streams`; default: for this client alone.
-        stop: `async () -> None`, returns when it is to end, whatever the client does.
-        drain: Seconds that requests under way may take then, and the client to read their answers, if it has not
-            closed its end.
+        streams: The streams of `open_client_streams`; default: they are opened here, for this client alone.
+        stop: `async () -> None`: returns when serving is to end, whatever the client does.
+        drain: Seconds for requests under way after `stop` has returned, and for the client to read their answers, if it
+            has not closed its end.
 
     Raises:
-        UnknownServer: No server of that name.
+        UnknownServer: No server has that name.
     """
     view = gateway.view(server)
     with open_client_streams() if streams is None else nullcontext(streams) as taken:
@@ -92,17 +92,17 @@ class _StdioClient:
         self._nursery = nursery
         self._session: ClientSession | None = None
         self._version: str | None = None
-        """Of its session."""
+        """The version of its session."""
         self._modern = False
-        """True if it has opened with the era without sessions."""
+        """True if it has begun in the era without sessions."""
         self._backlog = Backlog(self.endpoint.account)
         """The notifications that wait for its session."""
         self._opening = trio.StrictFIFOLock()
-        """Held by `initialize`: what was written behind it waits for it, in order."""
+        """Held by `initialize`: requests that were written after it wait for it, in order."""
         self._listening = 0
 
     def waits(self) -> bool:
-        """True if an answer is under way that it still gets. A stream of notifications has none."""
+        """True if the client still waits for an answer. A stream of notifications has none."""
         unread = self._carrier.outbox.size or self._carrier.outbox.is_blocked
         return bool(unread or self.endpoint.serving > self._listening)
 
@@ -132,11 +132,11 @@ class _StdioClient:
             self._listening -= method == LISTEN
 
     async def _turn(self, *, opens: bool) -> None:
-        """Wait for what opens the conversation; `opens`: this request does, if there is no session."""
+        """Wait until the conversation is open; `opens`: this request opens it, if there is no session."""
         if opens or self._opening.locked():
             async with self._opening:
                 if opens:
-                    with suppress(NurseryError):  # the request itself will meet it
+                    with suppress(NurseryError):  # the request itself will fail with it
                         await self._view.hello()
 
     async def _answer_modern(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
@@ -150,7 +150,7 @@ class _StdioClient:
         route = classify_inbound_request({"method": method, "params": params | {"_meta": meta}})
         if isinstance(route, InboundLadderRejection):
             raise JsonRpcError(route.code, route.message, route.data)
-        self._modern = self._modern or method != "server/discover"  # whose answer may have come too late for it
+        self._modern = self._modern or method != "server/discover"  # if its answer is late, the client may initialize
         request = self._request(context, method, params, meta)
         request.describe(route.client_capabilities, route.client_info)
         return await self._gateway.answer(request, self._view, route.protocol_version)
@@ -195,14 +195,14 @@ class _StdioClient:
         self._carrier.send([Outgoing(frame)])
 
     async def on_notification(self, context: Inbound, method: str, params: Mapping[str, Any] | None) -> None:
-        """A notification: an `OnNotify`."""
+        """Take a notification: an `OnNotify`."""
         del context, params
         roots = method in ("notifications/initialized", "notifications/roots/list_changed")
         if roots and self._session is not None and "roots" in self._session.capabilities:
             self._nursery.start_soon(self._learn_roots)
 
     async def _learn_roots(self) -> None:
-        """Give servers the roots of the only client, also outside of its calls."""
+        """Give servers the roots of the client, outside of its calls, too: it is the only one."""
         try:
             said = await self.endpoint.send_raw_request("roots/list", None)
             roots = [root["uri"] for root in said["roots"]]

@@ -37,13 +37,13 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 BATCHING: Final = "2025-03-26"
 """The only version of the protocol that has batches."""
 NO_BATCH: Final = codec.error(None, INVALID_REQUEST, f"an empty batch, or one in another version than {BATCHING}")
-"""The answer to a batch that is not taken."""
+"""The answer to a batch that is refused."""
 _HANDSHAKES: Final = frozenset(["initialize", "ping"])
-"""Methods of eras with a handshake alone: a client may ping before it begins."""
+"""Methods that only eras with a handshake have; a client may ping before it begins."""
 
 
 def encode_refusal(line: bytes) -> bytes:
-    """The answer to a line that is no message. It has the id of a request if that can be seen."""
+    """The answer to a line that is no message. It has the id of a request if one can be found."""
     said = members(line)
     request_id = as_request_id(said.get("id")) if "method" in said else None
     code = PARSE_ERROR if request_id is None and _method(line) is None else INVALID_REQUEST
@@ -51,13 +51,13 @@ def encode_refusal(line: bytes) -> bytes:
 
 
 def opens_with_handshake(line: bytes) -> bool | None:
-    """True if the client that writes this first opens with a handshake; None: this line does not show it."""
+    """True if a client whose first line this is opens with a handshake; None: the line does not show it."""
     method = _method(line)
     return method in _HANDSHAKES if isinstance(method, str) else None
 
 
 def capabilities_in(line: bytes) -> Mapping[str, Any] | None:
-    """The capabilities of the client that writes this first; None: this line does not show them."""
+    """The capabilities of a client whose first line this is; None: the line does not show them."""
     message: object = codec.decode(line) if len(line) <= SMALL else None
     params = as_object(as_object(message).get("params"))
     said = params if _method(line) == "initialize" else as_object(params.get("_meta"))
@@ -66,7 +66,7 @@ def capabilities_in(line: bytes) -> Mapping[str, Any] | None:
 
 
 def _method(line: bytes) -> object:
-    """The method of a message; None: it is not JSON; else False: it has none."""
+    """The method of a message; None if it is not JSON, and False if it has no method."""
     if len(line) > SMALL:
         return members(line).get("method")
     try:
@@ -77,11 +77,11 @@ def _method(line: bytes) -> object:
 
 
 MOST_ANSWERS: Final = 512 << 20
-"""Bytes of answers that may wait for a client to read. One that comes then is replaced by an error."""
+"""Bytes of answers that may wait for a client to read; beyond that an answer is replaced by an error."""
 _UNREAD: Final = f"the answer is lost: {size_text(MOST_ANSWERS)} of answers wait to be read"
 LAST_ANSWERS: Final = 60.0
-"""Seconds that requests may take which are under way when the client has closed its end, as a shell's pipe does, and
-still reads what it is sent."""
+"""Seconds for requests that are under way when the client closes its end, as a shell's pipe does, and still reads what
+it is sent."""
 _CLIENT_CLOSED: Final = Loss("closed its end")
 _LOOK_FIRST, _LOOK_MOST = 0.005, 0.1
 """Seconds between two checks whether all is answered, or the client has stopped reading."""
@@ -100,11 +100,11 @@ class ClientStreams(LineStream):
         self.closed: bool = False
         """True if the client has closed its end."""
         self.waits: Callable[[], bool] = bool
-        """A test of whether the client waits for an answer that it still gets."""
+        """A test of whether the client still waits for an answer."""
 
     async def opens_with_handshake(self) -> bool:
-        """Wait for the first message, which is kept, and say whether it is of a handshake. What comes before and is no
-        message is answered."""
+        """Wait for the first message, which is kept for `read`, and return whether it is of a handshake. Lines before
+        it that are no message are refused."""
         while True:
             self._first = self._first or await self._next()
             if not self._first:
@@ -118,7 +118,7 @@ class ClientStreams(LineStream):
                     self.write_nowait([encode_refusal(self._first.pop(0))])
 
     async def read(self) -> list[bytes]:
-        """The next bytes. A last line without a newline is a line: a pipe may end in one."""
+        """The next lines. A last line without a newline counts: a pipe may end in one."""
         first, self._first = self._first, []
         return first or await self._next()
 
@@ -139,11 +139,11 @@ class ClientStreams(LineStream):
         trio.lowlevel.notify_closing(self._reading())
 
     async def taken(self) -> None:
-        """Nobody can tell."""
+        """Return at once: nothing shows what the client has read."""
         await trio.lowlevel.checkpoint()
 
     async def loss(self) -> Loss:
-        """The client has closed its end. Waits until it has all answers."""
+        """The loss of a client that has closed its end. Waits until it has all answers."""
         self.closed = True
         with trio.move_on_after(LAST_ANSWERS):
             await self.answered()
@@ -154,7 +154,7 @@ class ClientStreams(LineStream):
         """Wait until the client has all answers, or has stopped reading."""
         pause = _LOOK_FIRST
         while self.waits() and self._has_reader():
-            await trio.sleep(pause)  # there is no event for a reader that goes
+            await trio.sleep(pause)  # no event announces that a reader has gone
             pause = min(2 * pause, _LOOK_MOST)
 
     def _has_reader(self) -> bool:
@@ -164,7 +164,7 @@ class ClientStreams(LineStream):
 
 
 def _never_waits(fd: int) -> bool:
-    """True if it can always be read, as a file: the system refuses to wait for those."""
+    """True if the descriptor can always be read, like a file: the system refuses to wait for such ones."""
     mode = os.fstat(fd).st_mode
     return stat.S_ISREG(mode) or (stat.S_ISCHR(mode) and not os.isatty(fd))
 
@@ -173,7 +173,7 @@ def _never_waits(fd: int) -> bool:
 def open_client_streams() -> Generator[ClientStreams, None, None]:
     """Standard input and output for a client alone, while the block lasts; afterwards they are as they were.
 
-    Standard input is empty and standard output goes to standard error meanwhile, for whatever else uses them.
+    Meanwhile standard input is empty, and standard output goes to standard error, for anything else that uses them.
     """
     own = [os.dup(fd) for fd in (0, 1)]
     blocking = [os.get_blocking(fd) for fd in own]
@@ -193,10 +193,10 @@ def open_client_streams() -> Generator[ClientStreams, None, None]:
 
 
 class ClientCarrier(StreamCarrier):
-    """Carries the frames of a client, and answers lines that are no message.
+    """The carrier of a client's frames, which answers lines that are no message.
 
-    What waits for a client that does not read is bounded: answers stand in a queue, in the order in which they were
-    ready, and what may be lost is lost.
+    The messages that wait for a client that does not read are bounded: answers stand in a queue, in the order in which
+    they become ready, and notifications that may be lost are lost.
     """
 
     def __init__(self, streams: ClientStreams) -> None:
@@ -207,7 +207,7 @@ class ClientCarrier(StreamCarrier):
         """True if the client may write several messages as one."""
 
     async def _take_in(self, hub: Hub) -> bool:
-        """Read the next messages. A client that has closed its end still gets answers, and can give none."""
+        """Read the next messages. A client that has closed its end still receives answers, and can send none."""
         lines = await self._stream.read()
         if not lines:
             hub.hear_no_more(_CLIENT_CLOSED)
@@ -221,7 +221,7 @@ class ClientCarrier(StreamCarrier):
         return True
 
     async def _messages(self, line: bytes) -> list[bytes]:
-        """The messages of a line, or what is refused for one."""
+        """The messages of a line; none if it is a batch that is refused."""
         if not is_batch(line):
             return [line]
         try:
@@ -235,11 +235,11 @@ class ClientCarrier(StreamCarrier):
 
     @property
     def has_room(self) -> bool:
-        """True if a message that is sent does not wait long, and overtakes nobody who waits for that."""
+        """True if a message can be sent without a long wait, and overtakes no task that waits for room."""
         return self.outbox.has_room and not self._turn.locked()
 
     async def room(self) -> None:
-        """Wait until there is room. Nothing may be waited for between this and what is sent."""
+        """Wait until there is room. The caller sends its message at once, without another wait in between."""
         if not self.has_room:
             async with self._turn:
                 await self.outbox.room()
@@ -259,10 +259,10 @@ class ClientCarrier(StreamCarrier):
         self.respond(frame)
 
     async def heeded(self) -> None:
-        """Heard in any case: it may take back what it asked for, or close its end."""
+        """Return at once: the client is read in any case, since it may cancel requests or close its end."""
 
     def garbled(self, frame: bytes) -> None:
-        """Tell the client, if it still reads."""
+        """Refuse the line, if the client still reads."""
         self._refuse(encode_refusal(frame))
 
     def _refuse(self, frame: bytes) -> None:

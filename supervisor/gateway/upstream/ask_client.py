@@ -1,5 +1,5 @@
-"""The questions to clients: what servers behind a gateway may ask at all, and a call that a rule wants asked about. The
-user of its client is, by a form, where the client can be asked."""
+"""The questions to clients: those that servers behind a gateway may ask, and those about calls that a rule wants asked
+about. The latter are put to the client's user, in a form, if the client takes forms."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mcp_types import ErrorData
 
 Unattended = Literal["allow", "deny"]
-"""The decision about a call that a rule wants asked about, and whose client cannot be asked."""
+"""The decision about a call that a rule wants asked about, if its client cannot be asked."""
 
 MOST_SHOWN: Final = 4_000
 """Characters of arguments that are shown in a question."""
@@ -36,7 +36,7 @@ _FORM: Final[Json] = {
 
 
 class NobodyAsked(Exception):
-    """A user has to be asked, and there was no way to."""
+    """The error of a call whose user has to be asked, and cannot be asked here."""
 
 
 def can_be_asked(request: ClientRequest) -> bool:
@@ -53,13 +53,13 @@ async def approve(
     Args:
         call: The call.
         request: The request of that client.
-        ask: Asks that client; None: it cannot be asked on this way.
+        ask: The function that asks that client; None: it cannot be asked here.
         unattended: The answer for a client that takes no forms.
         within: Seconds that its user may take.
 
     Raises:
-        NobodyAsked: It takes forms, and `ask` is None.
-        NotApproved: Its user refuses, or does not answer.
+        NobodyAsked: The client takes forms, and `ask` is None.
+        NotApproved: Its user refuses or does not answer, or `unattended` denies the call.
     """
     tool = call.tool
     if not can_be_asked(request):
@@ -87,7 +87,7 @@ def _is_approval(said: object) -> bool:
 
 
 def question(call: ApprovalRequest) -> str:
-    """Write the question: four lines without control characters, invisible ones and secrets."""
+    """Write the question: four lines without control characters, invisible characters and secrets."""
     tool = call.tool
     arguments = visible(json.dumps(call.redacted, ensure_ascii=False))
     if len(arguments) > MOST_SHOWN:
@@ -111,7 +111,7 @@ def gateway_callbacks(capabilities: Mapping[str, Any] | None = None) -> Callback
 
     Args:
         capabilities: The capabilities of the only client: servers are offered the same elicitation, sampling and
-            roots, and may ask nothing else. None: there may be several clients. Servers are offered all that a client
+            roots, and may ask nothing else. None: there may be several clients; servers are offered all that a client
             may be asked, and each client decides for itself.
     """
     if capabilities is None:

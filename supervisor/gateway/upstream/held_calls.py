@@ -1,11 +1,12 @@
-"""Calls that wait for a client that cannot be asked: one of 2026-07-28, while its server is of the handshake era.
+"""Calls that wait for a client that cannot be sent questions: one of 2026-07-28, while its server is of the handshake
+era.
 
-The server asks by a request in the middle of the call, and goes on waiting. The client is told `input_required`, and
-comes again with the answers. So such a call is a task of the gateway, which outlives the request that began it.
+The server asks by a request in the middle of the call, and goes on waiting. The client is answered `input_required`,
+and comes back with the answers. So such a call is a task of the gateway, which outlives the request that began it.
 
-A balancer may bring the client to another gateway, which does not hold the call. Where both have a key in common, the
-`requestState` says what can be done there: it is sealed, bound to the client, the request and the server. A call that
-waits for an approval alone was not sent, and is made there, once. One that its server has is not made again.
+A balancer may direct the client to another gateway, which does not hold the call. If both have a key in common, the
+`requestState` shows what can be done there: it is sealed, and bound to the client, the request and the server. A call
+that waits for an approval alone was not sent, and is made there, once. A call that its server has is not made again.
 """
 
 import secrets
@@ -35,17 +36,17 @@ from ..sealing import SessionKeys, bind
 HOLD: Final = 300.0
 """Seconds that a call waits for its client to come back with answers."""
 MOST_HELD: Final = 1_000
-"""Calls that wait for their clients; beyond it a question is refused."""
+"""Calls that wait for their clients; beyond that a question is refused."""
 MOST_HELD_OF_CLIENT: Final = 100
 """The held calls of one client at once, where clients are told apart."""
 _UNATTENDED: Final = 1024
-"""Notifications about such a call that wait for its client."""
+"""Notifications about a held call that wait for its client."""
 TOGETHER: Final = 0.01
-"""Seconds in which questions are asked together."""
+"""Seconds in which questions are collected, to be asked together."""
 MOST_ADOPTED: Final = 65_536
-"""Calls of other gateways that are made here within `HOLD`; beyond it a client has to begin anew."""
+"""Calls of other gateways that are made here within `HOLD`; beyond that a client has to begin anew."""
 MOST_BOUND: Final = 1 << 20
-"""Bytes of a request that its `requestState` can be bound to; a larger one is answered where it is held."""
+"""Bytes of a request that a `requestState` can be bound to; the call of a larger one goes on only where it is held."""
 
 _FORMAT: Final = b"mcp-nursery held call 1"
 
@@ -60,10 +61,10 @@ class _Question:
 
 @define(eq=False)
 class HeldCall:
-    """One call, which may be asked about several times before it has a result."""
+    """One call, about which the client may be asked several times before there is a result."""
 
     request: ClientRequest
-    """The request that attends to it now; the first one began it, and the others repeat that."""
+    """The request that attends to it now: the one that began it, or a repetition of that."""
     server: str = ""
     """The server that it is for."""
     scope: trio.CancelScope = field(factory=trio.CancelScope)
@@ -84,7 +85,7 @@ class HeldCall:
     _changed: trio.Event = field(factory=trio.Event)
 
     async def run(self, make: Callable[["HeldCall"], Awaitable[Json]]) -> None:
-        """Make the call. In a task of the gateway."""
+        """Make the call, in a task of the gateway."""
         try:
             with self.scope:  # once it is cancelled, nobody attends the call
                 self._outcome = await make(self)
@@ -95,7 +96,7 @@ class HeldCall:
     # -- in the task of the call ----------------------------------------------------------------------------------
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Keep a notification of the server about it."""
+        """Keep a notification of the server about the call."""
         self._said.put((method, params), own_weight(params))
         self._changed.set()
 
@@ -108,7 +109,7 @@ class HeldCall:
         self.request.check_can_answer(method)
         if not self.approved and key in self.adopted and _is_answer(method, self.adopted[key]):
             return as_object(self.adopted.pop(key))
-        while key in self._used:  # another incarnation counts anew, and an answer to the one is none to the other
+        while key in self._used:  # another incarnation counts anew, and its question needs an answer of its own
             key = f"{key}-{len(self._used)}"
         self._used.add(key)
         question = self._questions[key] = _Question(method, params)
@@ -121,7 +122,7 @@ class HeldCall:
         return question.answer
 
     async def ask_for_server(self, key: str, method: str, params: Mapping[str, Any] | None) -> Json:
-        """Ask the client for the server. One that brought answers without a state is not asked for those again.
+        """Ask the client for the server. Answers that the client has sent without a state are not asked for again.
 
         Raises:
             JsonRpcError: The client cannot be asked that.
@@ -135,7 +136,7 @@ class HeldCall:
     # -- in the task of the request that attends it ---------------------------------------------------------------
 
     async def attend(self, request: ClientRequest) -> Json | None:
-        """Pass on notifications until there is a result; None: there are questions. Cancelled, it cancels the call."""
+        """Pass on notifications until there is a result; None: there are questions. If cancelled, cancel the call."""
         self.request = request
         try:
             while True:
@@ -148,7 +149,7 @@ class HeldCall:
                     return self._outcome
                 if self._questions:
                     await trio.sleep(TOGETHER)
-                    if self._questions:  # the server has not taken them back
+                    if self._questions:  # the server has not withdrawn them
                         return None
                 else:
                     await self._changed.wait()
@@ -163,17 +164,17 @@ class HeldCall:
 
     @property
     def questions(self) -> Json:
-        """The open questions, as the newer protocol has them."""
+        """The open questions, in the form of the newer protocol."""
         return {
             key: {"method": each.method, **({} if each.params is None else {"params": each.params})}
             for key, each in self._questions.items()
         }
 
     def answer(self, responses: Mapping[str, Any]) -> None:
-        """Take the answers of the client. What it left out is asked again.
+        """Take the answers of the client. Questions that it left out are asked again.
 
         Raises:
-            JsonRpcError: One is no answer to its question. None counts then.
+            JsonRpcError: One of them is no answer to its question. No answer is taken then.
         """
         for key, question in self._questions.items():
             if key in responses and not _is_answer(question.method, responses[key]):
@@ -187,7 +188,7 @@ class HeldCall:
 
 @frozen
 class _State:
-    """The facts about a held call that its `requestState` has sealed."""
+    """The facts about a held call that are sealed in its `requestState`."""
 
     key: str
     """The name of the call at its gateway."""
@@ -200,13 +201,14 @@ class _State:
 
 
 class HeldCalls:
-    """The calls whose clients are to come back, by the `requestState` that these were sent.
+    """The calls whose clients are to come back, by the `requestState` that these clients were sent.
 
     Args:
         nursery: The nursery of the calls.
-        hold: Seconds that one waits for its client.
-        keys: The keys that seal its state; None: no other gateway knows it.
-        reached: How a server is reached: in a chain of gateways with one key each reaches it in another way.
+        hold: Seconds that a call waits for its client.
+        keys: The keys that seal the state of a call; None: no other gateway can read it.
+        reached: The function that returns how a server is reached: in a chain of gateways with the same key, each
+            reaches it in another way.
     """
 
     def __init__(
@@ -222,8 +224,8 @@ class HeldCalls:
         self._reached = reached
         self._held: dict[str, tuple[HeldCall, trio.CancelScope]] = {}
         self._adopted: OrderedDict[str, float] = OrderedDict()
-        """The calls of other gateways that were made here, and the Unix times from which on their states are too old
-        anyway."""
+        """The calls of other gateways that were made here, and the Unix times at which their states are too old in any
+        case."""
 
     def has(self, request: ClientRequest, server: str) -> bool:
         """True if the client comes back to a call that is held here, or that another gateway with our keys has held."""
@@ -241,10 +243,10 @@ class HeldCalls:
     async def resume(
         self, request: ClientRequest, make: Callable[[HeldCall], Awaitable[Json]], server: str = ""
     ) -> Json:
-        """Go on with a call whose client has come back. One of another gateway that no server has is made here.
+        """Go on with a call whose client has come back. A call of another gateway that no server has is made here.
 
         Raises:
-            JsonRpcError: There is none, or it is another client's, request or server's, or another gateway holds it.
+            JsonRpcError: There is no such call of this client, request and server, or another gateway holds it.
         """
         state, answers = request.params["requestState"], as_object(request.params.get("inputResponses"))
         held = self._held.get(state)
@@ -261,7 +263,7 @@ class HeldCalls:
 
     @property
     def status(self) -> tuple[HeldCallStatus, ...]:
-        """The calls that wait for their clients, the longest first."""
+        """The calls that wait for their clients, those that wait longest first."""
         return tuple(
             HeldCallStatus(
                 client=principal_name(call.request.principal),
@@ -337,7 +339,7 @@ class HeldCalls:
         adopted[said.key] = now + self._hold
 
     def _bind(self, request: ClientRequest, server: str) -> bytes | None:
-        """The associated data of the state of a call: its client, request and server. None if it is too large."""
+        """The associated data of a call's state: its client, request and server. None if the request is too large."""
         method, params, principal = _identity(request)
         if not (principal is None or isinstance(principal, Principal)) or own_weight(params) > MOST_BOUND:
             return None

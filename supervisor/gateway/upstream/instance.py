@@ -27,16 +27,16 @@ class LogLevel:
     _supervisor: Supervisor
     _server: str
     _wanted: Callable[[bool], str | None]
-    """The function that returns the least severe level that a client wants, None if none has asked. It is given whether
-    the server has logs."""
+    """The function that returns the least severe level that a client wants, None if no client has asked. Its argument
+    says whether the server has logs."""
     _sent: tuple[int, str] | None = field(default=None, init=False)
     """The last incarnation whose level was set, and that level."""
     _turn: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock, init=False)
     _waits: bool = field(default=False, init=False)
-    """True if a review waits for its turn, which will see all that was wanted until then."""
+    """True if a review waits for its turn; it will find the level that is wanted by then."""
 
     async def send(self) -> None:
-        """Set the level, if the instance is connected and has another.
+        """Set the level, if the instance is connected and has a different one.
 
         Raises:
             NurseryError: The level could not be set, or was refused.
@@ -58,7 +58,7 @@ class LogLevel:
         self._sent = due
 
     def review(self, nursery: trio.Nursery) -> None:
-        """Set the level in this nursery, if it differs. A failure is mended at the next connection."""
+        """Set the level, in a task of this nursery, if it differs. After a failure it is set at the next connection."""
         if not self._waits and self._due() is not None:
             self._waits = True
             nursery.start_soon(self._try)
@@ -84,22 +84,22 @@ class LogLevel:
 
 
 MOST_GIVEN_UP: Final = 2
-"""Principals remembered whose calls were given up at one instance: from two on it serves no other anyway."""
+"""Principals with given-up calls that one instance records: with two, it serves no principal anyway."""
 
 
 class LeaseFailed(Exception):
-    """An instance that was to be leased could not be started, or is ending: its calls go to the one that is always
-    there."""
+    """The error of an instance that was to be leased, and could not be started or is ending: the call goes to the main
+    instance."""
 
 
 @define(eq=False)
 class Instance:
-    """The instance of a server that is always there, and the principals whose calls it works on."""
+    """The main instance of a server, which is always there, and the principals whose calls it works on."""
 
     server: str
     supervisor: Supervisor | None = None
     level: LogLevel | None = None
-    """Once it is there."""
+    """The level of its log messages, once it is open."""
     users: Counter[Hashable] = field(factory=Counter[Hashable], init=False)
     given_up: dict[Hashable, int] = field(factory=dict[Hashable, int], init=False)
     """The principals whose cancelled calls it may still be working on, and the incarnation of those calls."""
@@ -133,18 +133,18 @@ class Instance:
         """The supervisor, once it is open.
 
         Raises:
-            LeaseFailed: It was to be leased, and could not be started, or is ending.
-            NurseryError: It is a session's, and cannot be started.
+            LeaseFailed: The instance was to be leased, and could not be started, or is ending.
+            NurseryError: The instance is a session's, and cannot be started.
         """
         assert self.supervisor is not None  # this one is always there
         return self.supervisor
 
     async def request(self, principal: Hashable, asked: Mapping[str, Any]) -> RelayedResult:
-        """Make a request to it.
+        """Make a request to the instance.
 
         Args:
             principal: The principal of the request.
-            asked: All else that `Supervisor.request` is given.
+            asked: The other arguments of `Supervisor.request`.
 
         Raises:
             LeaseFailed, NurseryError: See `ready` and `Supervisor.request`.
@@ -167,7 +167,7 @@ class Instance:
             self.given_up[principal] = self._incarnation
 
     def forget_given_up(self) -> None:
-        """Another incarnation knows nothing of calls that were given up."""
+        """Forget calls that were given up in an earlier incarnation: the current one does not work on them."""
         current = self._incarnation
         self.given_up = {one: number for one, number in self.given_up.items() if number == current}
 
@@ -185,12 +185,12 @@ class FurtherInstance(Instance):
     spec: ServerSpec = field(kw_only=True)
     idle_after: float = field(kw_only=True)
     owner: Hashable = field(kw_only=True)
-    """The owner for good; None: it is leased."""
+    """The permanent owner; None: it is leased."""
     callbacks: Callbacks | None = field(kw_only=True)
-    """The callbacks of its questions: those that the client of its session can answer; None: those that any client
+    """The callbacks for the questions that the client of its session can answer; None: for those that any client
     can."""
     life: trio.CancelScope = field(factory=trio.CancelScope, init=False)
-    """Ends it; the deadline is that of an idle one."""
+    """The scope that it runs in; its deadline is that of an idle instance."""
     opened: trio.Event = field(factory=trio.Event, init=False)
     failure: NurseryError | None = field(default=None, init=False)
 
@@ -200,7 +200,7 @@ class FurtherInstance(Instance):
         return self.life.cancel_called
 
     def update_deadline(self) -> None:
-        """Adapt its lifetime to its calls. A leased one that may still work on a cancelled call takes no others."""
+        """Adapt its lifetime to its calls. An unused leased instance that may still work on a cancelled call ends."""
         if self.users:
             self.life.deadline = math.inf
         elif self.given_up and self.owner is None:
@@ -209,7 +209,7 @@ class FurtherInstance(Instance):
             self.life.deadline = trio.current_time() + self.idle_after
 
     async def ready(self) -> Supervisor:
-        """The supervisor of the instance, once that is open."""
+        """The supervisor of the instance, once it is open."""
         await self.opened.wait()
         if self.supervisor is not None and not self.is_ending and self.failure is None:
             return self.supervisor
@@ -219,5 +219,5 @@ class FurtherInstance(Instance):
 
 
 def instance_ended(server: str) -> CallError:
-    """The error of a call to an instance of a session that has ended."""
+    """The error of a call to a session's instance that has ended."""
     return CallError("this session's instance of it has ended", server=server, tool=None)

@@ -1,7 +1,7 @@
-"""Further instances of servers: for sessions that have one each, and for servers that ask and do not say for whom.
+"""Further instances of servers: for sessions that have one each, and for servers whose questions do not name a call.
 
 An instance is a supervisor of its own for that one server. An instance of a session belongs to it until the session
-ends. Other instances are leased: one that works on calls of a principal works on no others.
+ends. Other instances are leased: while one works on calls of a principal, it works on no others.
 """
 
 import logging
@@ -41,13 +41,13 @@ from .instance import FurtherInstance, Instance, LeaseFailed, LogLevel, instance
 logger: Final = logging.getLogger(__name__)
 
 SESSION_IDLE: Final = 1_800.0
-"""Seconds after which a session's instance ends that it does not use, if its spec has no idle stop."""
+"""Seconds after which an unused instance of a session ends, if its spec has no idle stop."""
 LEASE_IDLE: Final = 60.0
-"""Seconds after which one ends that was leased and is not used."""
+"""Seconds after which an unused leased instance ends."""
 SHARE: Final = 0.5
-"""Part of a server's `max_instances` that sessions of one client may have, rounded up: others are left the rest."""
+"""Part of a server's `max_instances` that sessions of one client may have, rounded up: the rest is left to others."""
 AGAIN: Final = 60.0
-"""Seconds after which one is started for a lease again, after one could not be."""
+"""Seconds until another instance is started for a lease, after one could not be started."""
 
 ListChanged = ToolsChanged | PromptsChanged | ResourcesChanged
 
@@ -64,7 +64,7 @@ class Audience(Protocol):
         ...
 
     def wanted_level(self, server: str, owner: Hashable, has_log: bool) -> str | None:  # noqa: FBT001
-        """The least severe log messages that are wanted of an instance, None if no client has asked."""
+        """The level of the least severe log messages that are wanted of an instance; None if no client has asked."""
         ...
 
 
@@ -73,18 +73,18 @@ _ANYBODY: Final = "anybody"
 
 
 def owner_of(request: ClientRequest) -> Hashable:
-    """The owner of the instances that the request of a client may use: its session, or all that a client without
-    sessions asks for."""
+    """The owner of the instances that the request of a client may use: its session, or the client itself if it has no
+    sessions."""
     return request.session or request.principal or _ANYBODY
 
 
 def _client_of(user: Hashable) -> Hashable:
-    """The client of a session, or one without a session; None: it is not authenticated."""
+    """The client of a user, which is a session or a client without one; None: it is not authenticated."""
     return user.client if isinstance(user, ClientSession) else user if isinstance(user, Principal) else None
 
 
 def _instances_of(user: Hashable, there: Iterable[FurtherInstance]) -> list[FurtherInstance]:
-    """The instances that the client of this user has, whichever sessions it is with."""
+    """The instances that the client of this user has, with any of its sessions."""
     client = _client_of(user)
     return [each for each in there if client in map(_client_of, {each.owner, *each.users})] if client else []
 
@@ -94,7 +94,7 @@ def _client_share(spec: ServerSpec) -> int:
 
 
 def _seconds_until_free(taken: Iterable[FurtherInstance]) -> float | None:
-    """Seconds until the first idle one of these ends; None: all are in use."""
+    """Seconds until the first idle instance of these ends; None: all are in use."""
     first = min(each.life.deadline for each in taken) - trio.current_time()
     return None if math.isinf(first) else max(first, 0.0)
 
@@ -103,10 +103,10 @@ class InstancePool:
     """The instances of a gateway's servers.
 
     Args:
-        supervisor: Has the one instance of each that is always there.
-        nursery: Where others live.
-        audience: Hears what others say unasked. What a leased one says is for all: its calls may change more than its
-            own.
+        supervisor: The supervisor with the main instance of each server, which is always there.
+        nursery: The nursery of further instances.
+        audience: The recipient of their notifications about no request. Those of a leased instance are for all clients:
+            its calls may change more than that instance.
     """
 
     def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, audience: Audience) -> None:
@@ -114,18 +114,18 @@ class InstancePool:
         self._nursery = nursery
         self._audience = audience
         self._first: dict[str, Instance] = {}
-        """The instances that are always there."""
+        """The main instances."""
         self._more: dict[str, list[FurtherInstance]] = {}
-        """All others, until everything they owned is closed."""
+        """The further instances, until everything that they own is closed."""
         self._asking: set[str] = set()
-        """Servers that ask, and do not say for which call."""
+        """Servers that have asked a question without naming its call."""
         self._again_at: dict[str, float] = {}
 
     # -- requests -------------------------------------------------------------------------------------------------
 
     def record_question(self, server: str, *, of_somebody: bool) -> None:
-        """Record that a server has asked something and did not say for which call: from now on its calls are kept apart
-        by principals. `of_somebody`: the call has a known principal. Without one, the next call of the same client
+        """Record that a server has asked a question without naming its call: from now on calls of different principals
+        are kept apart. `of_somebody`: the call has a known principal. Without one, the next call of the same client
         counts as another's, and an instance is started for it now."""
         self._asking.add(server)
         spec = self._supervisor.spec(server)
@@ -140,7 +140,7 @@ class InstancePool:
         Args:
             server: The server.
             request: The request as its client made it.
-            params, meta: Those that the server is sent.
+            params, meta: The parameters and the `_meta` that the server is sent.
             callbacks: `on_notice` and `on_question` of `Supervisor.request`.
 
         Raises:
@@ -150,7 +150,7 @@ class InstancePool:
         principal = request.principal or object()
         on_unclear = partial(self.record_question, server, of_somebody=request.principal is not None)
         asked: Json = {"method": request.method, "params": params, "meta": meta, "on_unclear": on_unclear, **callbacks}
-        if request.method in LISTED:  # of what there is, not of what one has of it
+        if request.method in LISTED:  # a list says what a server offers, in any instance
             return await self._supervisor.request(server, principal=principal, **asked)
         spec = self._supervisor.spec(server)
         instance = (
@@ -176,10 +176,10 @@ class InstancePool:
         with instance.use(instance.owner):
             yield await instance.ready()
 
-    # -- which of them --------------------------------------------------------------------------------------------
+    # -- the choice of an instance --------------------------------------------------------------------------------
 
     def _session_instance(self, spec: ServerSpec, request: ClientRequest) -> FurtherInstance:
-        """The one of a client's session, or of all that a client without sessions asks for."""
+        """The instance of a client's session, or of a client without sessions. It is started if there is none."""
         owner = owner_of(request)
         if request.session is not None and request.session.ended:
             raise instance_ended(spec.name)
@@ -196,8 +196,8 @@ class InstancePool:
         return self._start(spec, owner, SESSION_IDLE, None if session is None else session.capabilities)
 
     def _lease(self, spec: ServerSpec, principal: Hashable) -> Instance:
-        """The instance for a call of this principal: where calls are kept apart, one that works on no others if
-        there is room for it, else the main one."""
+        """The instance for a call of this principal: where calls are kept apart, one that works on no other principal's
+        calls, if there is room for it; else the main one."""
         name = spec.name
         first = self._main_instance(name)
         if name not in self._asking or spec.instances == "single":
@@ -217,7 +217,7 @@ class InstancePool:
         return first
 
     def _may_start(self, server: str) -> bool:
-        """True if another could perhaps be started for a lease."""
+        """True if another instance may be started for a lease: the last failure is long enough ago."""
         return trio.current_time() >= self._again_at.get(server, 0)
 
     def _main_instance(self, server: str) -> Instance:
@@ -274,8 +274,7 @@ class InstancePool:
                 self._audience.publish_notice(notice, owner)
 
     async def _follow_changes(self, events: EventStream, level: LogLevel, owner: Hashable) -> None:
-        """Follow the changes of an instance's lists. That it has lists at all, once it is connected, is no change of
-        them."""
+        """Publish the changes of an instance's lists. Its first lists, once it is connected, are no change."""
         listed_at = math.inf
         async for event in events:
             match event:
@@ -288,7 +287,7 @@ class InstancePool:
                     pass
 
     def levels(self, server: str, owner: Hashable = None) -> list[LogLevel]:
-        """The log levels of its instances; with `owner`, of the main instance and of that owner's."""
+        """The log levels of a server's instances; with `owner`, of the main instance and of that owner's."""
         more = (each for each in self._more.get(server, []) if owner in (None, each.owner))
         return [each.level for each in (self._main_instance(server), *more) if each.level is not None]
 
@@ -304,8 +303,8 @@ class InstancePool:
         """End the instances of servers that were stopped, removed or configured anew.
 
         Args:
-            begun_again: Those that begin again.
-            removed: Those that were removed: others may have their names by now.
+            begun_again: The servers that begin again.
+            removed: The servers that were removed: others may have their names by now.
         """
         if not self._first and not self._more:
             return

@@ -2,12 +2,12 @@
 
 *The way.* A call of a tool is approved first, by the host's rules or by the client's user. `InstancePool` then chooses
 the instance of the server, and `Supervisor.request` makes the request: it waits for a server that is starting, sends
-the request again only where that is safe, and says of each failure whether the server may have acted. Nothing here
-tries anything a second time.
+the request again only where that is safe, and reports of each failure whether the server may have acted. Nothing here
+makes a second attempt.
 
 *The eras.* Before 2026-07-28 a server asks in the middle of a call, by a request of its own. Since then it answers
-with `input_required`, and the client makes the same request again, with the answers. Where client and server speak one
-era, everything is passed on as it came; otherwise the gateway stands between:
+with `input_required`, and the client makes the same request again, with the answers. If client and server are of the
+same era, everything is passed on as it came; otherwise the gateway translates:
 
 | client, server | questions of the server | what the gateway does |
 |----------------|-------------------------|-----------------------|
@@ -22,22 +22,23 @@ server it is for. Results are translated by `bridge`.
 *Held calls.* Such a call is a task of the gateway, not of the HTTP request or the message that began it. Between two
 requests of its client nobody attends to it; `requestState` is the key by which the client finds it again. It ends with
 its result, when its client has not come back within `hold` seconds, when its client loses its access, or with the
-gateway. A client that comes back with other parameters, or is another, is refused. At another gateway that has a key in
-common a call is made whose approval was all that it waited for; one that a server may have is refused (`HeldCalls`).
+gateway. A repetition with other parameters, or of another client, is refused. Another gateway with a key in common
+makes a call that waited for its approval alone, and refuses one that a server may have (`HeldCalls`).
 
 *Cancelling.* A client cancels by a notification, by closing the HTTP connection of its request, or by ending its
 session. Each cancels the scope of the task that answers the request; `trio.Cancelled` rises through the functions here
 into `Supervisor.request`, which cancels the slot of its call (`ReplySlot.cancel`). The server's actor reads that in
 its mailbox, and has the connection withdraw the request from its queue, or send `notifications/cancelled` if a part of
-it was written. Of a held call `HeldCall.attend` hands the cancellation on. The server may go on working all the same:
-its instance remembers the principal (`Instance.given_up`), so that a late question of that call reaches nobody else.
+it was written. For a held call, `HeldCall.attend` passes the cancellation on. The server may go on working all the
+same: its instance records the principal (`Instance.given_up`), so that a late question of that call reaches nobody
+else.
 
 *Loss.* When a server's connection is lost, its questions that are still open are withdrawn, and the request fails with
-`ConnectionLost` or is sent again. For a call of a tool the gateway makes that a result that a model can read; for all
-else it is an error of JSON-RPC (`client_request.to_client_error`). A client that is lost has cancelled its requests.
+`ConnectionLost` or is sent again. The failure of a call becomes a result that a model can read; any other failure is an
+error of JSON-RPC (`client_request.to_client_error`). A client that is lost has cancelled its requests.
 
-*Whose question.* Over one stream an old server does not say which call a question is about. It goes to the latest call,
-and is refused while calls of several principals are at that instance. From the first such question on
+*Whose question.* Over one stream an old server does not say which call a question is about. The question goes to the
+latest call, and is refused while calls of several principals are at that instance. From the first such question on
 (`record_question`) calls of other principals go to further instances, which are leased to one principal at a time.
 """
 
@@ -115,7 +116,7 @@ class Upstream:
             route: Its server, and its parameters there.
 
         Returns:
-            The result as the client's era has it.
+            The result in the form of the client's era.
 
         Raises:
             JsonRpcError: The error that the client is sent instead.
@@ -147,7 +148,7 @@ class Upstream:
     async def _rounds(
         self, request: ClientRequest, server: str, params: Json, on_notice: NoticeCallback, ask: AskPeer
     ) -> Json:
-        """Make a request, and repeat it with the answers for as long as a newer server asks."""
+        """Make a request, and repeat it with the client's answers for as long as a newer server asks."""
         for _ in range(MAX_ROUNDS):
             modern = is_modern(self._supervisor.protocol_version(server))
             result = await self._request(request, server, params, modern=modern, on_notice=on_notice, on_question=ask)
@@ -164,8 +165,8 @@ class Upstream:
         """Have a call of a tool approved.
 
         Raises:
-            NotApproved: It was not.
-            NobodyAsked: Its client has to be asked, and `ask` is None.
+            NotApproved: The call was not approved.
+            NobodyAsked: The client has to be asked, and `ask` is None.
         """
         if request.method == "tools/call":
             asking = partial(approve, request=request, ask=ask, unattended=self._unattended, within=self._hold)
@@ -173,7 +174,7 @@ class Upstream:
             await self._supervisor.agree(route.server, route.params["name"], arguments, approve=asking)
 
     async def _needs_question(self, request: ClientRequest, route: RequestRoute) -> bool:
-        """True if its client has to be asked before a call."""
+        """True if the client has to be asked before the call is made."""
         try:
             await self._approve(request, route, None)
         except NobodyAsked:
@@ -183,7 +184,7 @@ class Upstream:
     async def _request(
         self, request: ClientRequest, server: str, params: Json, *, modern: bool, **callbacks: Any
     ) -> Json:
-        """One request, and its result as the client's era has it; `modern`: the server has no handshake."""
+        """Make one request. Returns the result as the client's era has it; `modern`: the server has no handshake."""
         if modern:
             meta = build_envelope(request.meta, request.capabilities, request.info, request.wanted_level)
         else:
@@ -192,18 +193,18 @@ class Upstream:
         from_modern = is_modern(relayed.protocol_version)
         if from_modern == request.modern or relayed.result.get("resultType") == "input_required":
             return relayed.result
-        info = server_info_of(self._supervisor.hello(server) or {}) if request.modern else {}  # only these are told
+        info = server_info_of(self._supervisor.hello(server) or {}) if request.modern else {}  # only these get it
         return bridge_result(
             request.method, relayed.result, to_modern=request.modern, from_modern=from_modern, server_info=info
         )
 
 
 async def _ask_in_session(request: ClientRequest, key: str, method: str, params: Mapping[str, Any] | None) -> Json:
-    """A question of an older server to an older client: a request on the stream of its call."""
+    """Ask an older client for an older server: by a request on the stream of the call."""
     del key
-    if method in ASKED:  # what the protocol does not know the client answers for itself
+    if method in ASKED:  # the client itself decides about a method that the protocol does not know
         request.check_can_answer(method)
-    assert request.ask is not None  # or this is not handed on
+    assert request.ask is not None  # otherwise this function is not passed on
     return await request.ask(method, params)
 
 
@@ -211,7 +212,7 @@ async def _collect_answers(ask: AskPeer, questions: Mapping[str, Mapping[str, An
     """The answers of a client to the questions of a newer server, by their keys.
 
     Raises:
-        JsonRpcError: It cannot be asked one of them, or fails to.
+        JsonRpcError: The client cannot be asked one of them, or fails to answer it.
     """
     answers: Json = {}
     failures: list[JsonRpcError] = []

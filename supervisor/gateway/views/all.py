@@ -1,4 +1,4 @@
-"""All servers as one: under names that tell them apart, and lists of what all have."""
+"""The view of all servers as one: with names that tell them apart, and lists of what all have."""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 PAGES: Final = 16
-"""Lists of each kind that are kept, for clients that may use different parts."""
+"""Lists of each kind that are kept, for clients that may use different parts of the servers."""
 MOST_CACHED_BYTES: Final = 16 << 20
-"""Bytes of them; the latest is kept however large it is."""
+"""Bytes of those lists; the latest is kept however large it is."""
 
 
 @define(eq=False)
 class Pages:
-    """The lists of one kind. Kept until what they are made of changes; the same definition is written once."""
+    """The lists of one kind. They are kept until their entries change; each definition is encoded once."""
 
     _source: Sequence[object] | None = field(default=None, init=False)
     """The entries that the lists are made of."""
@@ -46,7 +46,7 @@ class Pages:
     _written: dict[int, tuple["BaseModel", str | None, bytes]] = field(
         factory=dict[int, tuple["BaseModel", str | None, bytes]], init=False
     )
-    """By the identity of their definitions."""
+    """The encoded definitions, by the identity of the definition."""
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
 
     async def page(
@@ -55,12 +55,12 @@ class Pages:
         offered: Callable[[], Sequence[Any]],
         shown: Callable[[Sequence[Any]], Iterable[NamedDefinition]],
     ) -> codec.Encoded:
-        """A list.
+        """A list, encoded.
 
         Args:
-            key: Who sees the same.
-            offered: All that there is now: the same object until it changes.
-            shown: What of it is seen, in order.
+            key: The key that clients which see the same list have in common.
+            offered: Returns all entries: the same object until they change.
+            shown: Selects those that the client sees, in order.
         """
         async with self._turn:
             source = offered()
@@ -95,7 +95,7 @@ class Pages:
 
 
 INSTRUCTIONS: Final = 16_000
-"""Characters of all servers' instructions that a client is told."""
+"""Characters of all servers' instructions that a client is sent."""
 SETTLE: Final = 5.0
 """Seconds that a search waits at most for servers that were never connected."""
 
@@ -111,16 +111,16 @@ _LIST_KINDS: Final = {
     "resourceTemplates": ListKind.TEMPLATES,
 }
 _OF_SERVERS_IN_ORDER: Final = ("resources", "resourceTemplates")
-"""Lists of what the first configured server has, of several that have the same."""
+"""Lists in which an entry that several servers have is that of the first configured one."""
 
 
 class All(View):
     """All servers as one.
 
     Args:
-        supervisor: Has them.
-        access: What the client may use of it.
-        pages: Where lists are kept, by what is listed; None: they are not, and are made of objects.
+        supervisor: The supervisor of the servers.
+        access: The grant of the client.
+        pages: The lists that are kept, by what is listed; None: none are kept, and lists are made of objects.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class All(View):
         self._pages = pages
 
     async def hello(self) -> Json:
-        """At once, with the servers that are connected: later tools are announced as a change."""
+        """The introduction, at once, with the servers that are connected: later tools are announced as a change."""
         changes = {"listChanged": True}
         capabilities: Json = {
             "tools": changes,
@@ -161,7 +161,7 @@ class All(View):
                 return None
 
     async def answer(self, request: ClientRequest) -> Json:
-        """Lists of what all servers have, each sorted."""
+        """The list of what all servers have, sorted."""
         of = LISTED.get(request.method)
         if of is None:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
@@ -180,7 +180,7 @@ class All(View):
     def _lists(
         self,
     ) -> Mapping[str, tuple[Callable[[], Sequence[Any]], Callable[[Sequence[Any]], Iterable[NamedDefinition]]]]:
-        """The lists of each kind: all entries, and those that the client sees."""
+        """The functions, by kind of list, that return all entries and that select those that the client sees."""
         supervisor = self.supervisor
         return {
             "tools": (lambda: supervisor.tools, self._select_tools),
@@ -202,14 +202,14 @@ class All(View):
         return self._first_of_each(templates, attrgetter("uri_template"))
 
     def _first_of_each(self, offered: Iterable[R], uri_of: Callable[[R], str]) -> Iterable[NamedDefinition]:
-        """Of several that are the same the one that is read."""
+        """The definitions by URI; of several with the same URI, the one that is read."""
         first: dict[str, BaseModel] = {}
         for each in self._in_order(offered):
             first.setdefault(uri_of(each), each.declared)
         return ((first[uri], None) for uri in sorted(first))
 
     def known_tool(self, name: object) -> Tool | None:
-        """By the public name."""
+        """The tool of this public name, if it is known."""
         try:
             tool = self.supervisor.tool(str(name))
         except UnknownTool:
@@ -217,7 +217,7 @@ class All(View):
         return tool if self.access.has_tool(tool.server, tool.tool) else None
 
     async def tool(self, name: str) -> Tool:
-        """By its public name."""
+        """The tool of this public name."""
         if self.access.allow is not None and not self._may_call(name):
             await self.supervisor.list_tools()
             if not self._may_call(name):
@@ -251,14 +251,14 @@ class All(View):
         return next((prompt for prompt in self._filter_permitted(self.supervisor.prompts) if prompt.name == name), None)
 
     async def server_of(self, uri: str) -> str:
-        """The first configured server that lists the resource, or else has a template that it may come of."""
+        """The first configured server that lists the resource, or else has a template that matches it."""
         server = await _find_or_wait(partial(self.known_server_of, uri), self.supervisor.list_resources)
         if server is None:
             raise UnknownResource(uri, server=None)
         return server
 
     def known_server_of(self, uri: str) -> str | None:
-        """The first configured server that lists the resource, or else has a template that it may come of."""
+        """The first configured server that lists the resource, or else has a template that matches it."""
         for listed in self._in_order(each for each in self.supervisor.resources if each.uri == uri):
             return listed.server
         for matching in self._in_order(each for each in self.supervisor.resource_templates if each.matches(uri)):
@@ -281,12 +281,12 @@ class All(View):
         return sorted(self._filter_permitted(offered), key=lambda each: places.get(each.server, len(places)))
 
     def _server_order(self) -> dict[str, int]:
-        """The servers, in the order in which they are configured."""
+        """The place of each server in the order in which they are configured."""
         return {status.name: place for place, status in enumerate(self.supervisor.status())}
 
 
 async def _find_or_wait(look: Callable[[], T | None], wait: Callable[[], Awaitable[object]]) -> T | None:
-    """The result of a lookup, now or after a wait for all servers: a known one waits for no other server."""
+    """The result of a lookup, now or, if it finds nothing, after a wait for all servers."""
     found = look()
     if found is None:
         await wait()

@@ -1,4 +1,4 @@
-"""The marks of the library around the words of servers for a model: for clients whose host has none."""
+"""The marks of the library around the words of servers for a model, for clients whose host has no marks of its own."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from ...tools.tool_result import tool_result
 from ..bridge import Json, as_object
 
 SIGNALS_KEY: Final = "mcp-nursery/signals"
-"""In the `_meta` of a result that is marked: names of the injection signals found in it."""
+"""The key, in the `_meta` of a marked result, of the names of the injection signals found in it."""
 
 _HOLDS_TEXT: Final = "text"
 
@@ -26,12 +26,12 @@ def add_preamble(hello: Json, instructions: Mapping[str, str]) -> Json:
 
 
 def mark_result(method: str, result: Json, *, server: str, tool: str, room: int) -> Steps[Json]:
-    """A result as a model may see it. Of prompts nothing is marked: their user has chosen them.
+    """A result as a model may see it. Prompts are not marked: the user has chosen them.
 
     Args:
-        method: What was asked for.
-        result: What came of it.
-        server: Whose words these are.
+        method: The method of the request.
+        result: The result of the request.
+        server: The server that wrote it.
         tool: The server's own name of the tool that was called.
         room: Characters that a model is shown.
     """
@@ -50,8 +50,8 @@ def mark_result(method: str, result: Json, *, server: str, tool: str, room: int)
 
 
 def _mark_call(result: Json, *, server: str, tool: str, room: int) -> Steps[Json]:
-    """All of it as one text, and the images and audio as they came. Structured content is in the text: a host would
-    show it without marks."""
+    """The result of a call as one text, with images and audio as they came. Structured content is put into the text: a
+    host would show it without marks."""
     from mcp_types import CallToolResult  # loaded long since: a server has answered
 
     try:
@@ -69,7 +69,7 @@ def _mark_call(result: Json, *, server: str, tool: str, room: int) -> Steps[Json
 
 
 def _mark_contents(result: Json, *, server: str, room: int) -> Steps[Json]:
-    """Each text between marks of its own."""
+    """The contents of a resource, each text between marks of its own."""
     contents = _objects(result.get("contents"))
     texts = [text for each in contents if isinstance(text := each.get(_HOLDS_TEXT), str)]
     signals = yield from scan_in_pieces("\n".join(texts))
@@ -83,7 +83,7 @@ def _mark_contents(result: Json, *, server: str, room: int) -> Steps[Json]:
 
 
 def _strip_definition(tool: Json) -> Json:
-    """Without a promise of structured content; nothing in it forges a mark."""
+    """The definition of a tool without an output schema, and without anything that forges a mark."""
     return {
         key: value if key == "name" else with_each(value, _make_harmless)
         for key, value in tool.items()

@@ -1,7 +1,7 @@
 """The view of a client that is to have few tools in its context: one that finds tools, and one that calls them.
 
-Prompts, resources and all else are those of the view behind. A call is made as if its client had called the tool that
-it names: what holds for that holds for this.
+Prompts, resources and all else are those of the view behind. A call is made as if the client had called the named tool
+itself: the same rules apply to it.
 """
 
 from collections import OrderedDict
@@ -25,19 +25,19 @@ from ..client_request import ClientRequest
 from .view import RequestRoute, View
 
 COMPILED: Final = 256
-"""Schemas of tools that were called last and are kept compiled."""
+"""Compiled schemas that are kept, of the tools called last."""
 
 _SCHEMAS: Final = {FIND_TOOLS: FIND_SCHEMA, CALL_TOOL_NAME: CALL_SCHEMA}
 
 
 class Schemas:
-    """The schemas of what is called, compiled."""
+    """The compiled schemas of tools that are called."""
 
     def __init__(self) -> None:
         self._compiled: OrderedDict[str, InputSchema] = OrderedDict()
 
     async def check(self, tool: Tool, arguments: object) -> None:
-        """Refuse arguments that a tool does not take. One whose schema cannot be used judges for itself.
+        """Refuse arguments that a tool does not take. A tool whose schema cannot be used checks them itself.
 
         Raises:
             InvalidArguments: They do not fit its schema.
@@ -78,7 +78,7 @@ class Search(View):
         return method != "tools/list" and self._behind.lists(method, server)
 
     async def route(self, request: ClientRequest) -> RequestRoute | None:
-        """The destination of the call that a search tool names, and its arguments."""
+        """The destination of a request; for `call_tool`, that of the tool that it names, with its arguments."""
         params = request.params
         name = params["name"] if request.method == "tools/call" else None
         if request.method == "tools/list" or name == FIND_TOOLS:
@@ -100,7 +100,7 @@ class Search(View):
         await self._behind.wait_settled()
 
     async def answer(self, request: ClientRequest) -> Json:
-        """The two tools, and what is found."""
+        """The two tools, the result of a search, or the answer of the view behind."""
         if request.method == "tools/list":
             result: Json = {"tools": self._tools()}
         elif request.method == "tools/call":
@@ -141,7 +141,7 @@ class Search(View):
         return await self._behind.server_of(uri)
 
     def known_server_of(self, uri: str) -> str | None:
-        """As it stands behind."""
+        """The server that the view behind knows."""
         return self._behind.known_server_of(uri)
 
     def known_tool(self, name: object) -> Tool | None:
@@ -149,7 +149,7 @@ class Search(View):
         return self._behind.known_tool(name)
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
-        """The input schema of one of the two, or of any tool."""
+        """The input schema of one of the two tools, or of any tool of the view behind."""
         return _SCHEMAS.get(str(name)) or self._behind.input_schema(name)
 
     @override

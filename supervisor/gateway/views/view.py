@@ -1,4 +1,4 @@
-"""The views of clients: one server as it is; all of them as one are in `all`."""
+"""The views of clients: here one server as it is, and in `all` all servers as one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 RECONNECT_TIMEOUT: Final = 5.0
 """Seconds that a client of one server waits at most for further attempts, once one has failed: hosts give up after ten
-and more. An attempt under way is waited for, however long."""
+or more. An attempt under way is waited for, however long it takes."""
 
 NamedDefinition = tuple["BaseModel", str | None]
 """A definition as its server declares it, and the name that clients know it by; None: its own."""
@@ -35,7 +35,7 @@ NamedDefinition = tuple["BaseModel", str | None]
 Offered = Tool | Prompt | Resource | ResourceTemplate
 
 _AWAY: Final = frozenset([ServerState.CONNECTING, ServerState.WAITING, ServerState.NEEDS_AUTH, ServerState.FAILED])
-"""States in which a server cannot be asked, and what is known of it is shown if it may come back by itself."""
+"""States in which a server cannot be asked; what is known of it is shown if it may come back by itself."""
 
 
 @frozen
@@ -77,7 +77,7 @@ class View(ABC):
         """The introduction of the server to its client: an answer to `initialize` or `server/discover`.
 
         Raises:
-            ServerDown: Nobody does, and that will not change by itself, or not soon.
+            ServerDown: The server was never connected, and that will not change by itself, or not soon.
         """
 
     @abstractmethod
@@ -85,39 +85,39 @@ class View(ABC):
         """The destination of a request; None if it is answered here.
 
         Raises:
-            JsonRpcError: Nobody has what it wants.
+            JsonRpcError: No server has what it asks for.
         """
 
     @abstractmethod
     async def answer(self, request: ClientRequest) -> Json:
-        """The answer to what goes to no server.
+        """The answer to a request that goes to no server.
 
         Raises:
-            JsonRpcError: There is none.
+            JsonRpcError: There is no answer.
         """
 
     @abstractmethod
     async def tool(self, name: str) -> Tool:
-        """The tool that the client calls so.
+        """The tool that the client calls by this name.
 
         Raises:
-            NurseryError: There is none, or it cannot be used now.
+            NurseryError: There is no such tool, or it cannot be used now.
         """
 
     @abstractmethod
     async def wait_settled(self) -> None:
-        """Wait until what there is to be listed is known, within bounds.
+        """Wait, within bounds, until the tools to be listed are known.
 
         Raises:
-            NurseryError: There is nothing, and why.
+            NurseryError: There are none: the error gives the reason.
         """
 
     @abstractmethod
     def known_tool(self, name: object) -> Tool | None:
-        """The tool that the client calls so, if it is known by now: nothing is started or waited for."""
+        """The tool that the client calls by this name, if it is known by now: nothing is started or waited for."""
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
-        """The input schema of the tool that the client calls so, if it is known."""
+        """The input schema of the tool that the client calls by this name, if it is known."""
         tool = self.known_tool(name)
         return None if tool is None else tool.input_schema
 
@@ -126,7 +126,7 @@ class View(ABC):
         """The server whose resource a client means.
 
         Raises:
-            UnknownResource: None that it may use.
+            UnknownResource: No server that the client may use has it.
         """
 
     @abstractmethod
@@ -151,8 +151,8 @@ class One(View):
         return await introduction_of(self.supervisor, self._name)
 
     async def route(self, request: ClientRequest) -> RequestRoute | None:
-        """The server itself, for any request. A client that may not use all of it cannot make requests of unknown
-        meaning."""
+        """The server itself, for any request. A client that may not use all of it cannot make requests that the
+        protocol does not know."""
         if not self.access.has_all_of(self._name):
             if request.method not in CLIENT_METHODS:
                 raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
@@ -160,13 +160,13 @@ class One(View):
                 raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {request.params['name']}")
         if request.method in LISTED and self._answers_from_cache(request):
             return None
-        if request.method == "tools/list":  # by what is known then it is filtered, and changed definitions are noticed
+        if request.method == "tools/list":  # for filters, which use what is known, and to notice changed definitions
             await self.supervisor.refresh_old(ListKind.TOOLS, server=self._name, since=request.asked_at)
         return RequestRoute(self._name, request.params)
 
     def _answers_from_cache(self, request: ClientRequest) -> bool:
-        """True if a list is answered without the server: it is not there now, or does not answer calls, and the known
-        list holds until clients are notified."""
+        """True if a list is answered without the server, which is away or does not answer calls: the known list is
+        valid until clients are notified of a change."""
         if "cursor" in request.params:
             return False
         status = status_of(self.supervisor, self._name)
@@ -181,7 +181,7 @@ class One(View):
         return offered.server == self._name
 
     async def tool(self, name: str) -> Tool:
-        """By the server's own name."""
+        """The tool, by the server's own name of it."""
         if self.access.has_all_of(self._name):
             return await self.supervisor.find_tool(name, server=self._name)
         if self.access.has_tool(self._name, name):
@@ -204,14 +204,14 @@ class One(View):
         return self._name
 
     def known_tool(self, name: object) -> Tool | None:
-        """By the server's own name."""
+        """The tool, by the server's own name of it, if it is known."""
         if isinstance(name, str) and self.access.has_tool(self._name, name):
             with suppress(UnknownTool, UnknownServer):
                 return self.supervisor.tool(name, server=self._name)
         return None
 
     async def answer(self, request: ClientRequest) -> Json:
-        """A list of what is known."""
+        """The list, as far as it is known."""
         of, supervisor = LISTED[request.method], self.supervisor
         offered: Mapping[str, Sequence[Offered]] = {
             "tools": [each for each in supervisor.tools if self.access.has_tool(each.server, each.tool)],
@@ -226,7 +226,7 @@ class One(View):
         )
 
     def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
-        """Without the tools that filters and pins hold back, or that the client may not use."""
+        """The result without the tools that filters and pins hold back, or that the client may not use."""
         tools: object = result.get("tools")
         if request.method != "tools/list" or not isinstance(tools, list):
             return result
@@ -241,11 +241,11 @@ class One(View):
 
 
 async def introduction_of(supervisor: Supervisor, server: str) -> Json:
-    """The introduction of a server, once it was connected.
+    """The introduction of a server, once it has been connected.
 
     Raises:
-        UnknownServer: No server of that name.
-        ServerDown: It never was, and that will not change by itself, or not soon.
+        UnknownServer: No server has that name.
+        ServerDown: The server was never connected, and that will not change by itself, or not soon.
     """
     await protocol_of(supervisor, server)
     hello = supervisor.hello(server)
@@ -254,11 +254,11 @@ async def introduction_of(supervisor: Supervisor, server: str) -> Json:
 
 
 async def protocol_of(supervisor: Supervisor, server: str) -> str:
-    """The version of the protocol that a server speaks, once it was connected.
+    """The version of the protocol that a server speaks, once it has been connected.
 
     Raises:
-        UnknownServer: No server of that name.
-        ServerDown: It never was, and that will not change by itself, or not soon.
+        UnknownServer: No server has that name.
+        ServerDown: The server was never connected, and that will not change by itself, or not soon.
     """
     version = supervisor.protocol_version(server)
     if version is None:
@@ -269,7 +269,7 @@ async def protocol_of(supervisor: Supervisor, server: str) -> str:
 
 
 def status_of(supervisor: Supervisor, server: str) -> ServerStatus | None:
-    """The status of a server; None if there is none of that name, or none any more."""
+    """The status of a server; None if no server has that name, or the supervisor is closed."""
     try:
         return supervisor.status_of(server)
     except (UnknownServer, SupervisorClosed):
@@ -282,7 +282,7 @@ def _name_of(tool: object) -> str:
 
 
 def dump_definitions(entries: Iterable[NamedDefinition]) -> Steps[list[Json]]:
-    """The definitions as servers declare them, in turns."""
+    """The definitions as servers declare them, in steps."""
     listed: list[Json] = []
     for entry in entries:
         listed.append(dump_definition(*entry))
