@@ -1,8 +1,8 @@
-"""The account of the memory that is kept for slow parties: for one party, and with all others for the whole. Pure.
+"""The account of the memory that is kept for slow parties: for each party, and for all of them together. Pure.
 
-Whatever waits for a server or a client is charged to it, by its kind and by what it really keeps. Where there is no
-room there is one way of saying no for each kind: its sender is not read, waits for room, or is told so;
-of what may be lost, the oldest goes.
+Whatever waits for a server or a client is charged to its account, by kind and by the memory really kept. Where there is
+no room, each kind has its refusal: the sender is not read, waits for room, or gets an error; of items that may be lost,
+the oldest go.
 """
 
 import math
@@ -17,14 +17,14 @@ KEPT_FOR_SERVERS: Final = 512 << 20
 ANSWERS: Final = "answers"
 """Answers to a server or a client, and messages to it, that it has not read."""
 NEWS: Final = "news"
-"""Notifications for a client that it has not asked for, and has not read."""
+"""Notifications for a client, unrequested and unread."""
 NOTICES: Final = "notices"
 """Notifications of a server that nobody has taken."""
 PROGRESS_KIND: Final = "progress"
 """Progress of calls that their callers have not taken."""
 QUESTIONS: Final = "questions"
-"""Requests of a server, or of a client on standard streams, that are not answered; and what a client over HTTP was
-asked, and has not read."""
+"""Requests of a server, or of a client on standard streams, that are not answered; and questions to a client over HTTP
+that it has not read."""
 REQUESTS: Final = "requests"
 """Requests of clients over HTTP that are not answered."""
 
@@ -35,7 +35,7 @@ _LIGHT: Final = 1 << 10
 
 
 def weight(parsed: object, size: int) -> int:
-    """Bytes that a JSON value keeps which came in a message of so many."""
+    """Bytes that a JSON value from a message of `size` bytes keeps."""
     return size if size <= _LIGHT else size + VALUE * size_of(parsed)[1]
 
 
@@ -49,7 +49,7 @@ class Account:
 
     Args:
         most: Bytes that may be kept, of all kinds.
-        whole: The account that everything counts in as well.
+        whole: The account in which everything counts as well.
     """
 
     def __init__(self, most: float = math.inf, whole: "Account | None" = None) -> None:
@@ -61,7 +61,7 @@ class Account:
 
     @property
     def kept(self) -> Mapping[str, int]:
-        """Bytes by kind; a kind of which nothing is kept is not there."""
+        """Bytes by kind; a kind of which nothing is kept is left out."""
         return dict(self._kept)
 
     def of(self, *kinds: str) -> int:
@@ -69,20 +69,20 @@ class Account:
         return sum(self._kept.get(kind, 0) for kind in kinds)
 
     def fits(self, count: int) -> bool:
-        """True if there is room for so many bytes, here and in the whole. One party's first always fits into its own:
-        how large it may be is bounded elsewhere."""
+        """True if there is room for `count` bytes, here and in the whole. A party's first item always fits into its
+        own: its size is bounded elsewhere."""
         own = not self.total or self.total + count <= self._most
         return own and (self._whole is None or self._whole.fits(count))
 
     def take(self, kind: str, count: int, most: float = math.inf) -> bool:
-        """Charge so many bytes, of which this party may have `most` of this kind; False if there is no room."""
+        """Charge `count` bytes of a kind, of which this party may keep `most`; False if there is no room."""
         has_room = self.of(kind) + count <= most and self.fits(count)
         if has_room:
             self.charge(kind, count)
         return has_room
 
     def charge(self, kind: str, count: int) -> None:
-        """Charge so many bytes, whether there is room or not; a negative number gives them back."""
+        """Charge `count` bytes, whether there is room or not; a negative number gives them back."""
         left = self._kept.get(kind, 0) + count
         if left:
             self._kept[kind] = left
@@ -93,11 +93,11 @@ class Account:
             self._whole.charge(kind, count)
 
     def give_back(self, kind: str, count: int) -> None:
-        """So many bytes are kept no more."""
+        """Give back `count` bytes."""
         self.charge(kind, -count)
 
     def close(self) -> None:
-        """The party is gone: what is given back later counts for nobody."""
+        """Close it: the party is gone, and bytes given back later count nowhere."""
         if self._whole is not None:
             for kind, count in self._kept.items():
                 self._whole.give_back(kind, count)

@@ -13,7 +13,7 @@ from attrs import Attribute
 from .errors import ConfigError
 
 Check = Callable[[object], str | None]
-"""Says what is wanted instead of a value; None if the value is valid."""
+"""Returns what is wanted instead of a value; None if it is valid."""
 
 
 def one_of(choices: Any, *, optional: bool = False) -> Check:
@@ -50,7 +50,7 @@ def at_least_one(value: object) -> str | None:
 
 
 def number(value: object) -> bool:
-    """True if it is a whole number of 1 or more."""
+    """True if the value is a whole number of 1 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
@@ -72,7 +72,7 @@ def mapping_or_none(value: object) -> str | None:
 
 
 def check_argument(argument: str, value: object, check: Check) -> None:
-    """Refuse an argument of a call or a function.
+    """Check an argument of a call or a function.
 
     Raises:
         ValueError: The value is not allowed.
@@ -82,7 +82,7 @@ def check_argument(argument: str, value: object, check: Check) -> None:
 
 
 def check_setting(argument: str, value: object, check: Check, *, server: str | None = None) -> None:
-    """Refuse a setting.
+    """Check a setting.
 
     Raises:
         ConfigError: The value is not allowed.
@@ -107,7 +107,7 @@ def several(texts: Iterable[str]) -> tuple[str, ...]:
     """The texts as a tuple: later changes of the given list do not count.
 
     Raises:
-        ConfigError: It is a single text: each letter would be taken for an entry, and `*` matches every name.
+        ConfigError: The value is a single text: each letter would be taken for an entry, and `*` matches every name.
     """
     if isinstance(texts, str):
         raise ConfigError("a list of texts is needed, not one text: put it in brackets")

@@ -44,16 +44,16 @@ class ServerMessage(Generic[Params]):
 
 
 Elicit = Callable[["ServerMessage[ElicitRequestParams]"], Awaitable["ElicitResult | ErrorData"]]
-"""Ask a person."""
+"""Asks a person."""
 
 Sample = Callable[
     ["ServerMessage[CreateMessageRequestParams]"],
     Awaitable["CreateMessageResult | CreateMessageResultWithTools | ErrorData"],
 ]
-"""Ask a model."""
+"""Asks a model."""
 
 Log = Callable[["ServerMessage[LoggingMessageNotificationParams]"], Awaitable[Any]]
-"""Take a log message."""
+"""Takes a log message."""
 
 Roots = Sequence[Folder] | Callable[["ServerMessage[None]"], Awaitable["Sequence[Folder] | ErrorData"]]
 """Folders to work in, or a function that returns them for the server that asks."""
@@ -61,7 +61,7 @@ Roots = Sequence[Folder] | Callable[["ServerMessage[None]"], Awaitable["Sequence
 
 @frozen
 class AuthorizationRequest:
-    """A server needs its user's consent on a page of its issuer."""
+    """A request for a user's consent, on a page of the server's issuer."""
 
     server: str
     """The server's name."""
@@ -72,17 +72,17 @@ class AuthorizationRequest:
 
 
 Authorize = Callable[[AuthorizationRequest], Awaitable[str | None]]
-"""Show a page to a person."""
+"""Shows a page to a person."""
 
 
 @frozen
 class Callbacks:
-    """The host's answers to servers. What is left out is not advertised, and refused if a server asks for it.
+    """The host's answers to servers. A callback left out is not advertised, and its requests are refused.
 
-    Each is an async function of one `ServerMessage`; `roots` may also be fixed. It runs in a task of the connection
-    that asks, and delays no call but the one that asks. It is cancelled when the call is cancelled, the server cancels
-    its request, or the connection ends. If it raises or returns a wrong type, that is logged, and the server gets an
-    error.
+    Each is an async function of one `ServerMessage` (`authorize`: of an `AuthorizationRequest`); `roots` may also be
+    fixed. It runs in a task of the connection that asks, and delays no call but the one that asks. It is cancelled when
+    the call is cancelled, the server cancels its request, or the connection ends. If it raises or returns a wrong type,
+    that is logged, and the server gets an error.
 
     Raises:
         ValueError: A callback is not a function, `roots` is neither a function nor folders, or `log_level` is no level.
@@ -111,13 +111,13 @@ class Callbacks:
     `mcp-nursery login`."""
     capabilities: Mapping[str, Any] | None = field(default=None, validator=choice(mapping_or_none))
     """The capabilities that `elicit`, `sample` and `roots` are declared with: the protocol's `elicitation`, `sampling`
-    and `roots` with what belongs to each, such as `{"elicitation": {"form": {}}}`, where a host answers for a client
-    that can do less. What is left out is declared as all that the protocol has of it; of what has no callback nothing
-    is declared."""
+    and `roots` with the members of each, such as `{"elicitation": {"form": {}}}`, where a host answers for a client
+    that can do less. One left out is declared with all that the protocol has of it; one without a callback is not
+    declared."""
 
 
 def _settled(roots: Roots | None) -> Roots | None:
-    """A copy that later changes of the given list, or of the working directory, do not change."""
+    """A copy that later changes of the given list, or of the working directory, do not affect."""
     return roots if roots is None or callable(roots) else root_uris(roots)
 
 
@@ -126,7 +126,7 @@ class CurrentRoots:
     """The roots of a host, which may change them: a callback for all its servers, which get the latest."""
 
     given: Roots | None = field(default=None, converter=_settled)
-    """None: there is nothing to tell, and servers that connect are not offered to ask."""
+    """None: there are none, and servers that connect are not offered any."""
 
     async def __call__(self, message: "ServerMessage[None]") -> "Sequence[Folder] | ErrorData":
         """The current roots for this server."""
@@ -135,16 +135,16 @@ class CurrentRoots:
 
 
 Overhear = Callable[[str, Mapping[str, Any], Hashable], None]
-"""Hears a notification as it came: `(method, params, principal)`, with the one for whom all calls were made that it may
+"""Called with a notification as it came: `(method, params, principal)`, with the one principal of all calls that it may
 be about; None: it is about none. Never waits."""
 
 
 class Logger(typing.Protocol):
-    """Takes a server's log messages if the host has no callback for them."""
+    """The receiver of a server's log messages if the host has no callback for them."""
 
     @property
     def level(self) -> "LoggingLevel | None":
-        """The least severe level that it wants now; None for no messages."""
+        """The least severe level that is wanted now; None for no messages."""
         ...
 
     async def take(self, params: "LoggingMessageNotificationParams") -> None:
@@ -166,13 +166,13 @@ class Host:
     logger: Logger | None = field(default=None, repr=False)
     """Takes its log messages if the host has no callback for them."""
     overhear: "Overhear | None" = field(default=None, repr=False)
-    """Hears what it says that is about no request; None: nobody does."""
+    """Called with its notifications about no request, if set."""
     account: Account = field(factory=Account, repr=False)
-    """The account that messages to it and from it are charged to while they wait."""
+    """The account to which messages to it and from it are charged while they wait."""
 
 
 NO_CALLBACKS = Callbacks()
-"""Offers nothing."""
+"""Callbacks that offer nothing."""
 
 NO_HOST = Host("", NO_CALLBACKS)
 """The host of a connection whose server may ask nothing."""

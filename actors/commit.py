@@ -1,5 +1,5 @@
-"""The commit that this package was built from, or that the checkout of it is at. Run by `setup.py` too, which has
-nothing of this package: imports are Python's own.
+"""The commit that this package was built from, or that its checkout is at. Run by `setup.py` too, which has nothing of
+this package: it imports the standard library only.
 """
 
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 UNKNOWN: Final = "unknown"
-"""The word where nothing tells it."""
+"""The word for an unknown commit."""
 COMMIT_FILE: Final = "commit.txt"
-"""The name of the file beside this one that a distribution has it in."""
+"""The file beside this one in which a distribution has its commit."""
 GIT_TIMEOUT: Final = 5.0
 """Seconds for git."""
 
@@ -30,7 +30,7 @@ def commit_of(package: Path) -> str:
 
 
 def _of_checkout(tree: Path) -> str:
-    if not (tree / ".git").exists():  # git would look for one in the folders above, which is another project's
+    if not (tree / ".git").exists():  # git would look in the folders above for one, which is another project's
         return UNKNOWN
     ours = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     describe = ("describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")

@@ -10,9 +10,9 @@ class ServerState(StrEnum):
     DISABLED = "disabled"
     """Switched off in its configuration."""
     BLOCKED = "blocked"
-    """The state of a server whose configuration is not trusted."""
+    """Not started, because its configuration is not trusted."""
     IDLE = "idle"
-    """Not running, not yet or because nobody used it; started by the next call or list."""
+    """Not running, not yet or because nobody used it; the next call or list starts it."""
     CONNECTING = "connecting"
     """An incarnation is being opened."""
     CONNECTED = "connected"
@@ -31,7 +31,7 @@ class Delivery(StrEnum):
     """The delivery of a call: whether a server may have acted on it."""
 
     NOT_SENT = "not_sent"
-    """No byte of the call left this process, or its server has said that it refused it before it acted."""
+    """No byte of the call left this process, or its server has reported that it refused it before acting."""
     UNKNOWN = "unknown"
     """The write of the call began, and no answer came."""
     ANSWERED = "answered"
@@ -50,18 +50,18 @@ class Era(StrEnum):
 Protocol = Literal[
     "auto", "handshake", "handshake-first", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
 ]
-"""The protocol to speak with a server: any (`auto`), any that `initialize` negotiates (`handshake`), that and any other
-only if the server refuses it (`handshake-first`), or one version."""
+"""The protocol to speak with a server: any (`auto`); any that `initialize` negotiates (`handshake`); these, and any
+other only if the server refuses them (`handshake-first`); or one version."""
 
 ANY_PROTOCOL: Final = frozenset(["auto", "handshake-first"])
-"""The protocols with which no server is out of reach."""
+"""The settings with which no server is out of reach."""
 
 
 class ExitKind(StrEnum):
-    """The reason of an incarnation's end."""
+    """The kinds of an incarnation's end."""
 
     LOST = "lost"
-    """The connection was lost after it had been connected."""
+    """The connection was lost after the server had been `connected`."""
     CONNECT_FAILED = "connect_failed"
     """The connection never reached `connected`."""
     PROBE_REFUSED = "probe_refused"
@@ -71,9 +71,9 @@ class ExitKind(StrEnum):
     NEEDS_AUTH = "needs_auth"
     """Authorisation is missing: only a person can help."""
     REFUSED = "refused"
-    """The end before the start: it was not permitted."""
+    """Ended before the start, which was not permitted."""
     STOPPED = "stopped"
-    """Asked to end."""
+    """Ended on request."""
 
 
 class ListKind(StrEnum):

@@ -55,11 +55,11 @@ class ConfigError(NurseryError):
         self.problem = problem
         """The fault, without the place."""
         self.file = file
-        """The file's path, if it was in one."""
+        """The file's path, if it is in one."""
         self.server = server
         """The server's name, if it is about one."""
         self.field = field
-        """The field or key, if it is about one."""
+        """The field or key, if it is in one."""
         where = [file, server and f"server {server!r}", field and f"field {field!r}"]
         super().__init__(one_line(": ".join([*(part for part in where if part), problem]), 1000))
 
@@ -249,12 +249,12 @@ class ServerBusy(CallError):
 
 
 class InstancesTaken(CallError):
-    """Each session has an instance of the server of its own, and there are as many as there may be, or as one client's
-    sessions may have."""
+    """Each session has a server instance of its own, and there are as many as allowed, in all or for one client's
+    sessions."""
 
     def __init__(self, *, server: str, most: int, retry_in: float | None, own: bool = False) -> None:
         self.retry_in = retry_in
-        """Seconds until one ends that nobody uses, if nobody does until then; None: all are in use."""
+        """Seconds until an unused one ends, if it stays unused; None: all are in use."""
         when = "when a session has ended" if retry_in is None else f"in {retry_in:.0f} s"
         problem = f"all {most} instances that it may have are other sessions': try again {when}"
         if own:
@@ -319,7 +319,7 @@ class CallTimeout(CallError):
 
 @frozen
 class RawError:
-    """The words of a JSON-RPC error as they came."""
+    """The message and data of a JSON-RPC error, as they came."""
 
     message: str = field(repr=False)
     data: Any = field(repr=False)
@@ -349,8 +349,9 @@ class ServerError(CallError):
         self.data = data
         """The error's `data`."""
         self.raw = raw
-        """Both as they came, secrets that the server quotes included: for the client on whose behalf it was asked
-        (`Supervisor.request`), and for nobody else. None of a host's own call, and of what the server did not say."""
+        """Both as they came, including secrets that the server quotes: for the client on whose behalf it was asked
+        (`Supervisor.request`), and for nobody else. None for a host's own call, and for an error not sent by the
+        server."""
         acted = "the server may have acted" if delivery is Delivery.UNKNOWN else ""
         problem = "; ".join(filter(None, (f"error {code}: {message}", acted, way_out)))
         super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)
@@ -370,7 +371,7 @@ class StartFailed(NurseryError):
         self.retriable = retriable
         """True if another try may succeed."""
         self.needs_auth = needs_auth
-        """Authorisation is missing; then `retriable` does not matter."""
+        """True if authorisation is missing; then `retriable` does not matter."""
         super().__init__(one_line(problem))
 
 
@@ -381,5 +382,5 @@ def _nobody_has(what: str, name: str, server: str | None, near: Sequence[str], d
 
 
 def did_you_mean(near: Sequence[str]) -> str:
-    """The end of a message that names what may have been meant; empty if nothing may."""
+    """The end of a message that names what may have been meant; empty if there is nothing to name."""
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""

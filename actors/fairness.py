@@ -16,14 +16,14 @@ _MESSAGES: Final = 16
 
 
 _SLICES: Final = trio.lowlevel.RunVar[trio.Lock]("_SLICES")
-"""Held by the task whose slice is next."""
+"""The lock of the task whose slice is next."""
 
 
 async def by_turns(work: Steps[T]) -> T:
-    """Do the work; all other tasks get their turn between its pieces, small ones together. Cancellable there.
+    """Do the work; all other tasks get their turn between its pieces, small ones together. Cancellable in between.
 
-    What is small is done at once, in a quarter of a slice. After that a turn of the loop has one slice, however many
-    tasks have long work: their slices would add up otherwise, and others wait for all of them.
+    Small work is done at once, in a quarter of a slice. After that a turn of the loop has one slice, however many tasks
+    have long work: their slices would add up otherwise, and others wait for all of them.
     """
     try:
         until = time.perf_counter() + _SLICE_SECONDS / 4
@@ -53,14 +53,14 @@ def _slices() -> trio.Lock:
 
 
 class Pace:
-    """Says when a task that takes message after message should let others run: by their number and their bytes."""
+    """The pace of a task that takes message after message: when it should let others run, by their number and bytes."""
 
     def __init__(self) -> None:
         self._messages = 0
         self._bytes = 0
 
     def spent(self, size: int) -> bool:
-        """Count a message of `size` bytes; whether the turn is over."""
+        """Count a message of `size` bytes; True if the turn is over."""
         self._messages += 1
         self._bytes += size
         if self._messages < _MESSAGES and self._bytes < SMALL:

@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
 MAX_NESTING: Final = 200
-"""Levels. Reading takes a thousand, but writing fails at about 250 (orjson, pydantic) or ends in a `RecursionError`: a
-value that was let in could then neither be hashed, shown nor passed on, wherever that is tried."""
+"""Levels. Readers take a thousand, but writing fails at about 250 (orjson, pydantic) or ends in a `RecursionError`: a
+value that was let in could then be neither hashed nor shown nor passed on."""
 
 _ARRAY: Final = frozenset([list])
 _CONTAINERS: Final = frozenset([dict, list])
 
 TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels"
-"""The error for a value that is."""
+"""The error for a value too deep."""
 
 
 def may_be_nested_too_deep(text: bytes) -> bool:
-    """True if a JSON text has enough brackets for that. As fast as a copy of the text."""
+    """True if a JSON text has enough brackets to be nested too deep. As fast as a copy of the text."""
     return len(text) > MAX_NESTING * 2 and text.count(b"[") + text.count(b"{") > MAX_NESTING
 
 
@@ -35,7 +35,7 @@ def nested_too_deep(value: object) -> bool:
 
 
 def levels_of(value: object) -> Iterator[list[Any]]:
-    """The values in a JSON value, level by level; first the whole of it."""
+    """The values in a JSON value, level by level; the first is the whole."""
     level: list[Any] = [value]
     while level:
         yield level
@@ -43,7 +43,7 @@ def levels_of(value: object) -> Iterator[list[Any]]:
 
 
 def more_values_than(value: object, most: int) -> bool:
-    """True if there are more values in a JSON value than this."""
+    """True if there are more than `most` values in a JSON value."""
     for level in levels_of(value):
         most -= len(level)
         if most < 0:

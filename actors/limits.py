@@ -5,26 +5,26 @@ from typing import Final
 from attrs import frozen
 
 MOST_VALUES: Final = 250_000
-"""Commas, colons and opening brackets outside the texts of one message: a little more than it has values and names. In
-one with long numbers every 19 digits of a number count as one more. Reading so many takes about 30 ms, in which nothing
+"""Commas, colons and opening brackets outside the texts of one message: a little more than its values and names. Where
+it has long numbers, every 19 digits of a number count as one more. Reading so many takes about 30 ms, in which nothing
 else runs: the parser holds the interpreter's lock."""
 
 MOST_UNASKED: Final = 10_000
-"""The same, of a message that is no answer to a request that waits: a server may send any number of those. Twice as
-many as the values that a session validates in one go."""
+"""The same, for a message that answers no request that waits: a server may send any number of those. Twice as many as
+the values that a session validates in one go."""
 
 MOST_KEPT: Final = 16 << 20
 """Bytes that a server may make its host keep."""
 
 
 MOST_DEFINITIONS: Final = 5_000
-"""Tools, resources, resource templates and prompts of one server, together. To name them and compare them with what
-they were takes 25 to 35 ms for so many, in which nothing else runs."""
+"""Tools, resources, resource templates and prompts of one server, together. Naming so many and comparing them with the
+earlier ones takes 25 to 35 ms, in which nothing else runs."""
 
 
 @frozen
 class Limits:
-    """Bounds for one server. What goes beyond is refused, and an error names the size and the limit."""
+    """Bounds for one server. Whatever goes beyond is refused, with an error that names the size and the limit."""
 
     values: int = MOST_VALUES
     """JSON values that one message may have: see `MOST_VALUES`."""
@@ -34,7 +34,7 @@ class Limits:
     """Bytes of its definitions, of its notifications that wait, and of its requests without an answer: the limit
     holds for each of the three."""
     unasked: int = MOST_UNASKED
-    """JSON values of a message that is no answer to a request that waits: see `MOST_UNASKED`."""
+    """JSON values of a message that answers no request that waits: see `MOST_UNASKED`."""
 
 
 USUAL: Final = Limits()

@@ -1,4 +1,4 @@
-"""The lists of a connection, fetched again: when that is asked for, and when the server says that they changed."""
+"""The lists of a connection, fetched again: on request, and when the server reports that they changed."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -22,26 +22,25 @@ it is the first again."""
 _UNHINDERED = 5
 
 ASKED_EVERY = 1.0
-"""Seconds between two fetches of a list that may have changed although its server announces nothing, however many ask
-for it."""
+"""Seconds between two fetches of a list that may have changed silently, however many ask for it."""
 
 AWAITED_FOR = 5.0
-"""Seconds that somebody who asks for a list waits at most for it to be fetched again: then what is known has to do."""
+"""Seconds that a request waits at most for a list to be fetched again: then the known one has to do."""
 
 _ALL: Final = frozenset(ListKind)
 OTHER_LISTS: Final = _ALL - {ListKind.TOOLS}
-"""Lists that a server is connected without."""
+"""Lists that a server can be connected without."""
 
 
 @define(eq=False)
 class ListRefresh:
-    """Fetches lists again, one refresh at a time. Requests that come before a refresh begins are answered by it, and
-    those for what nobody announces also by one that is under way, if no call was made since."""
+    """The refreshes of lists, one at a time. Requests that come before a refresh begins are answered by it, and those
+    for lists with unannounced changes also by one under way, if no call was made since."""
 
     _incarnation: int
     """The connection's number, for the reports."""
     _timeout: float
-    """Seconds for the tools, and for all others; `inf` for no limit."""
+    """Seconds for the tools, and as many for all others; `inf` for no limit."""
     _report: Callable[[Refreshed], None]
     """Called with each outcome."""
     _start: Callable[[], None] | None = field(default=None, init=False)
@@ -51,13 +50,13 @@ class ListRefresh:
     _wanted: frozenset[ListKind] = field(default=frozenset(), init=False)
     """Lists to fetch whose refresh has not begun."""
     _asked: list[object] = field(factory=list[object], init=False)
-    """The requests that wait for these."""
+    """The requests that wait for these lists."""
     _due: float = field(default=math.inf, init=False)
-    """The time at which this refresh is to begin at the latest, on Trio's clock."""
+    """The time at which their refresh is to begin at the latest, on Trio's clock."""
     _listing: frozenset[ListKind] = field(default=frozenset(), init=False)
     """Lists that are being fetched."""
     _since: float = field(default=-math.inf, init=False)
-    """The time at which that began."""
+    """The time at which their fetch began."""
     _answers: list[object] = field(factory=list[object], init=False)
     """The requests that this refresh answers."""
     _called: frozenset[ListKind] = field(default=frozenset(), init=False)
@@ -67,11 +66,11 @@ class ListRefresh:
     _in_a_row: int = field(default=0, init=False)
     """Refreshes that the server has caused, in quick succession."""
     _settled_at: float = field(default=-math.inf, init=False)
-    """The time at which the last refresh ended that the server had caused."""
+    """The time at which the last refresh that the server had caused ended."""
     _anew: bool = field(default=False, init=False)
-    """True if this refresh is no mere look whether something has changed."""
+    """True if the refresh is more than a look whether something has changed."""
     _changed: bool = field(default=False, init=False)
-    """The refresh is due only because the server said that lists changed."""
+    """True if the refresh is due only because the server reported a change."""
 
     def open(self, connection: "Connection", nursery: trio.Nursery) -> None:
         """Begin to list, first what was asked for before. The task runs in this nursery, only while it is needed."""
@@ -91,12 +90,12 @@ class ListRefresh:
         will do, unless a call may have changed it since.
 
         Args:
-            request: Who asks.
-            kinds: For which lists.
-            since: When they began to ask, on Trio's clock: a list that was fetched from then on will do, too.
+            request: The request to answer.
+            kinds: The lists that it is for.
+            since: When it was made, on Trio's clock: a list fetched from then on will do, too.
 
         Returns:
-            Whether the request will be answered; if not, what is known has to do.
+            True if the request will be answered; else the known lists have to do.
         """
         now = trio.current_time()
         if self._connection is None or (self._listing and now >= self._since + AWAITED_FOR):
@@ -115,7 +114,7 @@ class ListRefresh:
         return True
 
     def note_calls(self, requests: Sequence[Request]) -> None:
-        """The server gets these: it may do something that changes its lists."""
+        """Record requests to the server: they may change its lists."""
         if self._called is not _ALL and any(request.method not in LISTED for request in requests):
             self._called = _ALL
 
@@ -133,7 +132,7 @@ class ListRefresh:
             self._start()
 
     def want_expired(self) -> None:
-        """Request the lists that are too old."""
+        """Fetch the lists that are too old."""
         if self._connection is not None and (kinds := self._connection.expired_lists()):
             self.want(kinds)
 
@@ -144,7 +143,7 @@ class ListRefresh:
         self._want(kinds, due=math.inf)
 
     def look(self, kinds: Collection[ListKind]) -> None:
-        """Fetch these lists now, which may have changed without a word. A list that is as it was stays as it is."""
+        """Fetch these lists now, which may have changed silently. An unchanged list stays as it is."""
         self._changed = False
         self._want(kinds, due=-math.inf)
 
@@ -166,7 +165,7 @@ class ListRefresh:
             self._running = False
 
     def _settled(self) -> float:
-        """The end of the time that a server gets after a change; later if it has just caused a list."""
+        """The end of the delay after a change; later if the server has just caused refreshes."""
         now = trio.current_time()
         self._in_a_row = 0 if now - self._settled_at >= _SETTLING_AT_MOST else min(self._in_a_row + 1, 100)
         doubled: int = 2 ** max(0, self._in_a_row - _UNHINDERED)
@@ -178,7 +177,7 @@ class ListRefresh:
                 await trio.sleep_forever()
 
     def _begin(self, connection: "Connection") -> frozenset[ListKind]:
-        """The lists that are fetched now, and the waiters that they answer."""
+        """Begin a refresh: take over its requests; return its lists."""
         kinds, self._wanted, self._due = self._wanted, frozenset(), math.inf
         self._changed = self._anew = False
         self._answers, self._asked = self._asked, []
@@ -188,7 +187,7 @@ class ListRefresh:
         return kinds
 
     async def _list(self, connection: "Connection", kinds: frozenset[ListKind], *, anew: bool) -> Refreshed:
-        """The outcome of one refresh, which is shown as a unit.
+        """Do one refresh; return its outcome, which is shown as a unit.
 
         Raises:
             HandshakeFailed: The connection was lost.
@@ -206,7 +205,7 @@ class ListRefresh:
         return Refreshed(self._incarnation, None if failed else connection.definitions, error, timed_out=late)
 
     async def _list_tools(self, connection: "Connection", *, anew: bool) -> tuple[str | None, bool]:
-        """The reason why the tools could not be listed, and whether their time was over; None if they were listed."""
+        """The reason why the tools could not be listed, else None; and whether their time was over."""
         with trio.move_on_after(self._timeout):
             try:
                 await connection.list_tools(anew=anew)

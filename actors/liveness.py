@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from .session.connection import Connection
 
 CLOCK_INTERVAL = 5.0
-"""Seconds between looks at the clocks. While a machine sleeps Trio's clock stands still, so that no timer
-notices it: the clocks have to be compared. A hundred watched servers cost 20 wake-ups a second."""
+"""Seconds between looks at the clocks. While a machine sleeps, Trio's clock stands still, so that no timer notices the
+sleep: the clocks have to be compared. A hundred watched servers cost 20 wake-ups a second."""
 
 _MISSES_IN_FLIGHT = 3
 """Silent probes in a row that are a loss while calls are in flight: a server that computes may answer late."""
@@ -31,12 +31,12 @@ def _check_seconds(_liveness: object, _field: object, seconds: float) -> None:
 class Liveness:
     """The probes by which a silent connection is found to be dead.
 
-    A probe is due when nothing was heard for `interval`, or when the machine has slept for longer than that. It is
-    missed if nothing at all was heard within `timeout` of it. One miss is a loss when no call is in flight, three in a
-    row when some are; they are an interval apart.
+    A probe is due when no message came for `interval`, or when the machine has slept for longer than that. It is missed
+    if no message at all came within `timeout` of it. One miss is a loss when no call is in flight, three in a row when
+    some are; probes are an interval apart.
 
     Raises:
-        ValueError: A time that is not finite and positive.
+        ValueError: A time is not finite and positive.
     """
 
     interval: float = field(default=30.0, converter=float, validator=_check_seconds)
@@ -51,8 +51,8 @@ def until_probe(liveness: Liveness, *, now: float, heard_at: float, asked_at: fl
     Args:
         liveness: The server's.
         now: Trio's clock, like the next two.
-        heard_at: When the server was last heard of.
-        asked_at: When it was last probed.
+        heard_at: The time of the server's last message.
+        asked_at: The time of the last probe.
         slept: Seconds that Trio's clock stood still since the last look.
     """
     if slept > liveness.interval:
@@ -85,7 +85,7 @@ async def keep_watch(connection: "Connection", liveness: Liveness, *, wall: Call
 
 
 async def _ask(connection: "Connection", timeout: float) -> Loss:
-    """Probe, and wait for any message; the loss to report if none comes."""
+    """Probe, and wait for the answer; return the loss to report if nothing comes."""
     with trio.move_on_after(timeout):
         try:
             await connection.probe()

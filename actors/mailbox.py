@@ -1,4 +1,4 @@
-"""The mailbox by which tasks talk: bounded, over a Trio memory channel."""
+"""The mailbox through which tasks communicate: bounded, over a Trio memory channel."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from attrs import frozen
 T = TypeVar("T")
 
 MessageHandler = Callable[[Sequence[T]], bool]
-"""Takes messages without waiting; False, and nothing has happened, if it cannot take them now."""
+"""Takes messages without waiting; False, having done nothing, if it cannot take them now."""
 
 
 @frozen
@@ -29,22 +29,22 @@ class MailboxStatistics:
 class Mailbox(Generic[T]):
     """A queue with one reader. The reader takes whole batches, so that one wake-up serves all that waits.
 
-    A reader at rest, which waits for a message and has left none, need not be woken: a writer can hand messages over to
-    its handler, which then runs at once, in the context of the reader. Since nothing waits, no order changes by that. A
-    call, which passes two mailboxes, takes a fifth less CPU.
+    A reader at rest, which waits and has left no message untaken, need not be woken: a writer can hand messages over to
+    its handler, which runs at once, in the reader's context. Since no message waits, none is overtaken. A call, which
+    passes two mailboxes, so takes a fifth less CPU.
     """
 
     def __init__(self, capacity: float) -> None:
         self._send, self._receive = trio.open_memory_channel[T](capacity)
         self._at_rest: tuple[Context, MessageHandler[T]] | None = None
-        """The handler of a reader that waits."""
+        """The context and handler of a reader at rest."""
         self._crash: Exception | None = None
-        """The exception of the handler, which is its reader's."""
+        """The handler's exception, to raise in the reader."""
         self._untaken = 0
-        """No fewer than the messages that can be taken: to look for one more in the channel costs an exception."""
+        """An upper bound of the messages in the channel: looking for one more costs an exception."""
 
     def put_nowait(self, message: T) -> None:
-        """Leave a message.
+        """Put a message.
 
         Raises:
             trio.WouldBlock: The mailbox is full.
@@ -68,7 +68,7 @@ class Mailbox(Generic[T]):
         return taken
 
     async def put(self, message: T) -> None:
-        """Leave a message, waiting for a place.
+        """Put a message, waiting for a place.
 
         Raises:
             trio.BrokenResourceError: The reader is gone.
@@ -90,9 +90,9 @@ class Mailbox(Generic[T]):
         """Wait for a message, then take all that are there.
 
         Args:
-            limit: Messages that are taken at most.
-            room: Says the same when there is a message.
-            handler: Takes what is handed over while this waits. What it raises is raised here.
+            limit: The most messages to take.
+            room: Returns the limit once there is a message.
+            handler: Takes messages handed over during the wait. Its exceptions are raised here.
         """
         if handler is not None:
             self._at_rest = trio.lowlevel.current_task().context, handler
@@ -107,12 +107,12 @@ class Mailbox(Generic[T]):
             try:
                 batch.append(self._receive.receive_nowait())
             except (trio.WouldBlock, trio.ClosedResourceError):
-                break  # whoever left it is being cancelled; or closed by `close`, which returned what was still there
+                break  # its writer is being cancelled; or `close` has returned the rest
         self._untaken -= len(batch)
         return batch
 
     def close(self) -> list[T]:
-        """Refuse from now on; what nobody took is returned."""
+        """Refuse messages from now on; return those that were not taken."""
         self._at_rest = None
         left: list[T] = []
         try:

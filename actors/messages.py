@@ -1,4 +1,4 @@
-"""The values that cross a mailbox: reports of an incarnation, calls on their way to it. Values only, no I/O."""
+"""The values that cross a mailbox: reports of an incarnation, and calls on their way to it. Values only, no I/O."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -39,19 +39,20 @@ class ExitReason:
 
 @frozen
 class Handshake:
-    """The words of a server about itself when the connection was opened."""
+    """The server's description of itself when the connection was opened."""
 
     era: Era
     protocol_version: str
     server_info: dict[str, Any] | None
     """JSON, as far as the protocol knows it."""
     capabilities: dict[str, Any] | None
-    """The same."""
+    """JSON, likewise."""
     instructions: str | None
     era_answered: bool = True
-    """True if the server's answer to the probe proves its era: False if it was silent for long, or was not probed."""
+    """True if the server's answer to the probe proves its era: False if the server was silent for long, or was not
+    probed."""
     hello: dict[str, Any] | None = field(default=None, repr=False)
-    """All that it said of itself, as it came."""
+    """The whole description, as it came."""
 
 
 @frozen
@@ -63,12 +64,13 @@ class Definitions:
     templates: "tuple[ResourceTemplate, ...]" = ()
     prompts: "tuple[Prompt, ...]" = ()
     fresh_until: float = field(default=math.inf, eq=False)
-    """The time at which the first of them is too old to be shown without a check, on Trio's clock."""
+    """The time at which the first list is too old to be shown without a check, on Trio's clock."""
     old_from: float = field(default=math.inf, eq=False)
-    """From when on the first of them may be old although nobody says so, on Trio's clock; `inf`: the server says so."""
+    """The time from which the first list may be old without a notification, on Trio's clock; `inf`: the server
+    notifies."""
 
     def __bool__(self) -> bool:
-        """True if it declares anything."""
+        """True if the server declares anything."""
         return bool(self.tools or self.resources or self.templates or self.prompts)
 
 
@@ -82,10 +84,10 @@ class Owner:
 
     incarnation: int
     mailbox: "Mailbox[Request]" = field(repr=False)
-    """For requests; refuses when full."""
+    """The mailbox for requests; refuses when full."""
     control: "Mailbox[ReplySlot | FollowUp]" = field(repr=False)
-    """For slots whose caller gave up, and for the next step of calls that the server answered with a request for input;
-    never refuses."""
+    """The mailbox for slots whose caller gave up, and for the next step of calls that the server answered with a
+    request for input; never refuses."""
 
 
 @frozen
@@ -109,7 +111,7 @@ class Opened:
 
 @frozen
 class Refreshed:
-    """Report of an incarnation to its keeper: some of its lists were fetched again, or that failed."""
+    """Report of an incarnation to its keeper: some of its lists were fetched again, or could not be."""
 
     incarnation: int
     definitions: Definitions | None = field(default=None, repr=False)
@@ -149,13 +151,13 @@ LISTED: Final[Mapping[str, str]] = {
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
-"""List methods, and the field of their results that has the entries."""
+"""List methods, and the field of their results that holds the entries."""
 
 
 @define(eq=False)
 class Request:
-    """One request of a caller, a tool call or any other: the one object that travels, from the caller through the
-    router and its owner to the carrier. The answer goes to `slot`, which has its id once it is numbered."""
+    """A caller's request, a tool call or any other: the object that travels from the caller through router and owner to
+    the carrier. The answer goes to `slot`, which has the request's id once it is numbered."""
 
     bounded: ClassVar[bool] = True
     """True if it may be refused when too much waits."""
@@ -163,7 +165,7 @@ class Request:
     server: str
     method: str
     name: str
-    """The tool, prompt or URI that it is about, as the server calls it; empty for what is about none of these."""
+    """The tool, prompt or URI that it is about, as the server calls it; empty if it is about none of these."""
     params: bytes = field(repr=False)
     """A JSON object without `_meta`, encoded in the caller's task."""
     meta: dict[str, Any] = field(repr=False)
@@ -171,7 +173,7 @@ class Request:
     contextvars."""
     slot: "ReplySlot"
     limited: bool = False
-    """The caller set a time limit: it replaces the transport's own."""
+    """True if the caller set a time limit, in place of the transport's own."""
     codec: "Codec | None" = field(default=None, repr=False)
     """The codec that writes it and reads its result. Written by its connection."""
     frame: bytes = field(default=b"", init=False, repr=False)
@@ -184,7 +186,7 @@ class Request:
 
 @frozen(eq=False)
 class Question:
-    """A server needs input for a call: one of the host's callbacks answers.
+    """A server's request for input, answered by one of the host's callbacks.
 
     The callback's result comes to `slot` as `Answered`, its refusal as `Rejected`.
     """
@@ -204,7 +206,7 @@ class Round:
     """A call to send again, with the input that its server asked for."""
 
     call: Request
-    """With a new slot."""
+    """The call, with a new slot."""
     responses: dict[str, Any] | None = field(default=None, repr=False)
     """The answers, by the keys of the questions; None if there were no questions."""
     state: str | None = field(default=None, repr=False)

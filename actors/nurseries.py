@@ -8,7 +8,7 @@ import trio
 
 
 class _BareNursery(AbstractAsyncContextManager[trio.Nursery]):
-    """See `open_bare_nursery`. No generator, which takes 600 bytes more: each server has two of these blocks open."""
+    """See `open_bare_nursery`. No generator, which takes 600 bytes more: each server has two such blocks open."""
 
     def __init__(self) -> None:
         self._manager = trio.open_nursery()
@@ -44,7 +44,7 @@ def open_bare_nursery() -> AbstractAsyncContextManager[trio.Nursery]:
 
 
 class _Alongside(_BareNursery):
-    """See `run_alongside`."""
+    """The block of `run_alongside`."""
 
     def __init__(self, tasks: Sequence[Callable[[], Awaitable[object]]]) -> None:
         super().__init__()
@@ -74,10 +74,10 @@ def run_alongside(*tasks: Callable[[], Awaitable[object]]) -> AbstractAsyncConte
 
 @asynccontextmanager
 async def open_service_nursery() -> AsyncGenerator[trio.Nursery, None]:
-    """A nursery whose tasks outlast its block: what cancels it from outside reaches the block first, and the tasks when
-    the block has been left. So the block can use them while it cleans up. A task that crashes ends all.
+    """A nursery whose tasks outlast its block: a cancellation from outside reaches the block first, and the tasks once
+    it is left. So the block can use them while it cleans up. A task that crashes ends all.
 
-    As of any nursery, leaving the block waits for the tasks: cancel its scope to end them.
+    As with any nursery, leaving the block waits for the tasks: cancel its scope to end them.
     """
     opened: list[trio.Nursery] = []
     is_open, left = trio.Event(), trio.Event()

@@ -8,17 +8,17 @@ from attrs import field, frozen
 
 @frozen
 class Challenge:
-    """The words of a server that refused a request as unauthorised. Its own words: treat them as data."""
+    """The challenge of a server that refused a request as unauthorised. Its own words: treat them as data."""
 
     error: str | None = None
     """A code of RFC 6750, such as `invalid_token` or `insufficient_scope`."""
     scope: str | None = None
-    """The scopes that it wants, with spaces between."""
+    """The scopes that the server wants, separated by spaces."""
     resource_metadata: str | None = None
     """The URL of the metadata that names the issuer (RFC 9728)."""
 
     def redacted(self, redact: Callable[[str], str]) -> "Challenge":
-        """The same without secrets."""
+        """The challenge without secrets."""
         said = (self.error, self.scope, self.resource_metadata)
         return Challenge(*(None if text is None else redact(text) for text in said))
 
@@ -34,17 +34,17 @@ class Loss:
     stderr_tail: str = field(default="", repr=False)
     """The last lines the process wrote to stderr."""
     stderr_age: float = field(default=0.0, eq=False)
-    """Seconds before the end in which it wrote nothing more there; 0 where that is not known."""
+    """Seconds from the last write to stderr to the end; 0 if unknown."""
     unheard: bool = False
-    """True if it ended before it read the first frame: nothing that was sent caused it."""
+    """True if the server ended before it read the first frame: nothing that was sent caused the end."""
     pending: int = 0
     """Calls that were in flight."""
     needs_auth: bool = False
-    """The server refuses requests as unauthorised, and no stored token helps."""
+    """True if the server refuses requests as unauthorised, and no stored token helps."""
     unusable: bool = False
-    """Trying again cannot help."""
+    """True if trying again cannot help."""
     challenge: Challenge | None = None
-    """With `needs_auth`: what the server says is missing."""
+    """The server's challenge, with `needs_auth`."""
 
 
 @frozen
@@ -54,7 +54,7 @@ class Answered:
     result: dict[str, Any] = field(repr=False)
     """The raw result, this caller's own."""
     size: int = field(default=0, eq=False)
-    """Bytes of the message that brought it, at most; 0 for what came over no wire of ours."""
+    """Bytes of the message that brought it, at most; 0 if it came over no wire of ours."""
 
 
 @frozen
@@ -65,7 +65,7 @@ class Rejected:
     message: str = field(repr=False)
     data: Any = field(default=None, repr=False)
     size: int = field(default=0, eq=False)
-    """Bytes of the message that brought it, at most; 0 for what came over no wire of ours."""
+    """Bytes of the message that brought it, at most; 0 if it came over no wire of ours."""
     status: int | None = field(default=None, kw_only=True)
     """The HTTP status that came instead of an answer; None if the error is the server's answer."""
 
@@ -79,7 +79,7 @@ class Dropped:
     status: int | None = None
     """The HTTP status that came instead of an answer."""
     again: bool = True
-    """True if the call may be sent again if its tool may run twice: not after a time limit."""
+    """True if the call may be sent again where its tool may run twice: not after a time limit."""
 
 
 @frozen
@@ -103,7 +103,7 @@ class Busy:
 
 @frozen
 class Expired:
-    """The call's time was over before an answer came. Its owner was told."""
+    """The call's time was over before an answer came. Its owner was notified."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""The decorator of methods that their base class documents. Only checkers load `typing_extensions`: it takes 5 ms."""
+"""The decorator for methods that a base class documents. Only checkers load `typing_extensions`: it takes 5 ms."""
 
 from typing import TYPE_CHECKING, TypeVar
 

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""Work in pieces. What it returns is its outcome."""
+"""Work in pieces, which returns its outcome."""
 
 SMALL: Final = 64 << 10
 """Bytes or characters that are processed in one go, in a few milliseconds at most."""

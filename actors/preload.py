@@ -1,5 +1,5 @@
-"""The imports of connections, made in a thread: the SDK takes longer than everything else together, and no loop is to
-stand still for it. A connection to a process needs it only for what is not plain: see `session.session`.
+"""The imports of connections, made in a thread: the SDK takes longer than everything else together, and the loop must
+not stand still for it. A connection to a process needs it only for what is not plain: see `session.session`.
 """
 
 import atexit
@@ -13,15 +13,15 @@ from typing import Final
 import trio
 
 LOADING: Final = threading.Lock()
-"""Held by the thread that loads: two that import what imports each other may see half of it."""
+"""The lock of the loading thread: two that import modules which import each other may see half of them."""
 _LAST_WAIT: Final = 10.0
-"""Seconds that an interpreter which ends waits for that thread."""
+"""Seconds that an ending interpreter waits for that thread."""
 
 
 @atexit.register
 def _finish() -> None:
-    """Let the thread come to an end with what it loads: an interpreter that ends stops other threads wherever they are,
-    and where that is in a module written in Rust, the whole process aborts."""
+    """Wait until the thread has finished loading: an ending interpreter stops other threads wherever they are, and
+    where that is in a module written in Rust, the whole process aborts."""
     LOADING.acquire(timeout=_LAST_WAIT)
 
 
@@ -37,18 +37,18 @@ class Stage:
         self._load = load
         self._after = after
         self.is_loaded: bool = False
-        """True if they are loaded to their end: `sys.modules` has those of a thread that is still at it."""
+        """True if they are fully loaded: `sys.modules` also has those that a thread is still loading."""
         self._turn: Final = trio.lowlevel.RunVar[trio.StrictFIFOLock | None]("_turn", None)
-        """Held by the task that waits for the thread that loads: many may want it, there are not as many threads, and
-        they would go on in any order: requests of one client would overtake each other."""
+        """The lock of the task that waits for the loading thread: tasks may outnumber threads, and would go on in any
+        order: requests of one client would overtake each other."""
 
     def load(self) -> None:
-        """Load them now, unless they are loaded. For a thread, or before there is a loop."""
+        """Load them now, unless they are loaded. Called in a thread, or before there is a loop."""
         with LOADING:
             self.load_in_order()
 
     def load_in_order(self) -> None:
-        """Load the stages before this one, then this one. For who holds `LOADING`."""
+        """Load the stages before this one, then this one. The caller holds `LOADING`."""
         for stage in self._after:
             stage.load_in_order()
         if not self.is_loaded:
@@ -56,8 +56,8 @@ class Stage:
             self.is_loaded = True
 
     async def ensure_loaded(self) -> None:
-        """Have them loaded in a thread. Those who wait go on in the order in which they came, and those who come later
-        overtake none of them."""
+        """Have them loaded in a thread. Tasks that wait go on in the order in which they came; later ones overtake
+        none."""
         turn = self._turn.get()
         if turn is None:
             turn = trio.StrictFIFOLock()
@@ -69,8 +69,8 @@ class Stage:
 
 
 async def run_aside(load: Callable[[], object]) -> None:
-    """Load something in a thread; under a clock that jumps when every task waits in the loop: it would not wait for a
-    thread, and what a program tests would be late. A caller that is cancelled leaves it to the thread."""
+    """Load something in a thread, which goes on if the caller is cancelled; in the loop under a clock that jumps when
+    every task waits: it would not wait for a thread, and what a program tests would be late."""
     mock_clock = getattr(sys.modules.get("trio.testing"), "MockClock", None)  # a module may be half imported
     if mock_clock is not None and isinstance(trio.lowlevel.current_clock(), mock_clock):
         load()
@@ -103,7 +103,7 @@ def _load_sdk() -> None:
         "httpcore2",  # by httpx2, when its first client is made
     )
     with suppress(ModuleNotFoundError):
-        # By anyio, when its first task group is made: its own affair, which it may call otherwise.
+        # Loaded by anyio when its first task group is made: a private module, which it may rename.
         import_module("anyio._backends._trio")
 
 

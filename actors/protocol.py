@@ -47,7 +47,7 @@ MODERN_PROTOCOL_VERSIONS: Final[tuple[str, ...]] = ("2026-07-28",)
 LATEST_HANDSHAKE_VERSION: Final = "2025-11-25"
 
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""Of log messages, the least severe first."""
+"""Levels of log messages, the least severe first."""
 
 CLIENT_METHODS: Final = frozenset(
     {
@@ -86,7 +86,7 @@ class JsonRpcError(Exception):
 
 
 def as_request_id(value: object) -> RequestId | None:
-    """The id of a request, if it can be one: True is no other way to write 1."""
+    """The value, if it can be the id of a request: True is no other way to write 1."""
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None
 
 
@@ -101,6 +101,6 @@ def coerce_request_id(request_id: RequestId) -> RequestId:
 
 
 def progress_token_from_params(params: Mapping[str, Any] | None) -> RequestId | None:
-    """The token by which the peer wants to hear of progress; None if it does not."""
+    """The token with which the peer asks for progress; None if it does not."""
     meta: object = (params or {}).get("_meta")
     return as_request_id(meta.get("progressToken")) if isinstance(meta, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]

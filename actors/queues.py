@@ -1,9 +1,9 @@
-"""The queue between those that must not wait and a reader that takes its time: bounded, and true about what it lost.
+"""The queue between writers that must not wait and a slow reader: bounded, and exact about what it lost.
 
-To put an item never waits, so that a flood holds up nobody but its reader. Items that wait are bounded in number and in
-bytes, and can be charged to an account. Beyond the bound the newest or the oldest are lost, and counted; a reader can
-be given an item in their place. Items keep their order. An item under a key that waits already is not put again: a list
-that has changed twice is to be read once. A reader that is cancelled has taken nothing.
+Putting never waits, so that a flood holds up only the reader. Items that wait are bounded in number and in bytes, and
+can be charged to an account. Beyond the bound the newest or the oldest are lost, and counted; the reader can be given
+an item in their place. Items keep their order. An item is not put while one with the same key waits: a list that has
+changed twice is to be read once. A reader that is cancelled has taken nothing.
 """
 
 import math
@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 
 class WhenFull(Enum):
-    """The consequence of an item for which there is no room."""
+    """The treatment of an item for which there is no room."""
 
     LOSE_NEWEST = auto()
     """The new item is lost."""
     LOSE_OLDEST = auto()
-    """The oldest are lost until there is room. An item that alone is too large is lost itself."""
+    """The oldest are lost until there is room. An item that is too large by itself is lost instead."""
     EXCEED = auto()
-    """The item waits, and takes no place of the others: only the bound in bytes holds for it."""
+    """The item waits, and does not count as one: only the bound in bytes holds for it."""
 
 
 class BoundedQueue(Generic[T]):
@@ -35,11 +35,11 @@ class BoundedQueue(Generic[T]):
 
     Args:
         items: Items that may wait.
-        size: Bytes of them, or characters: in the unit of `put`.
+        size: Bytes that may wait, or characters: the unit of `put`.
         when_full: The rule for items that are put without one.
-        gap: Called with a number of items that were lost, gives the item that is read in their place. Where the newest
-            are lost, all that comes before that item is read is lost with them.
-        account: Where the bytes that wait are charged, as far as it has no more than `size` of the kind; None: nowhere.
+        gap: Called with the number of items that were lost, returns the item that is read in their place. Where the
+            newest are lost, all items that come before that one is read are lost too.
+        account: The account that waiting bytes are charged to, up to `size` bytes of the kind; None: none.
         kind: The kind under which they are charged there.
     """
 
@@ -60,22 +60,22 @@ class BoundedQueue(Generic[T]):
         self._account = account or Account()
         self._kind = kind
         self._waiting: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-        """Items with their sizes, by their keys or unique ones: the oldest of those that can be lost is not always the
+        """Items with their sizes, by their keys or unique ones: the oldest item that can be lost is not always the
         first."""
         self._bounded: OrderedDict[Hashable, None] = OrderedDict()
-        """Keys of those that count as items. Empty it takes a third of the memory of a deque, and most are empty."""
+        """Keys of the items that count. Empty, it takes a third of the memory of a deque, and most are empty."""
         self._size = 0
         self._readers = trio.lowlevel.ParkingLot()
         self._finished = False
         self._closed = False
         self.lost: int = 0
-        """Items that were lost, and not read of as a gap."""
+        """Items that were lost, and not reported as a gap."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, item: T, size: int = 0, *, key: Hashable = None, when_full: WhenFull | None = None) -> bool:
-        """Have an item wait. Never waits. False if it was lost, or nobody reads any more."""
+        """Put an item. Never waits. False if it was lost, or the queue is closed."""
         if self._closed:
             return False
         if key in self._waiting:
@@ -110,29 +110,29 @@ class BoundedQueue(Generic[T]):
         return not size or self._account.take(self._kind, size, self._most_size)
 
     def _give_back(self, item: T, size: int) -> None:
-        """The item waits no more."""
+        """Give back the charge of an item."""
         del item
         self._account.give_back(self._kind, size)
 
     def lose(self, count: int = 1) -> None:
-        """So many items are lost."""
+        """Count items as lost."""
         self.lost += count
         self._readers.unpark_all()
 
     def finish(self) -> None:
-        """Nothing more comes: the reader reads what waits, and then the end."""
+        """End the queue: the reader gets what waits, then `trio.EndOfChannel`."""
         self._finished = True
         self._readers.unpark_all()
 
     def close(self) -> None:
-        """Nobody reads any more: nothing waits from now on."""
+        """Drop what waits, and refuse later items."""
         self._closed = True
         while self._waiting:
             self._remove(next(iter(self._waiting)))
         self._readers.unpark_all()
 
     def receive_nowait(self) -> T:
-        """The next item, if there is one.
+        """The next item, if any.
 
         Raises:
             trio.WouldBlock: There is none now.
@@ -174,7 +174,7 @@ class BoundedQueue(Generic[T]):
 
 
 class QueueReader(trio.abc.ReceiveChannel[T]):
-    """The end of a queue that is given away: it only reads."""
+    """The read end of a queue, to give away."""
 
     def __init__(self, queue: BoundedQueue[T]) -> None:
         self._queue = queue

@@ -19,9 +19,9 @@ worst fault there is. So `delivery` is derived from these steps and from nothing
     UNKNOWN     the write has begun: the server may have read it, all of it, before it was lost
     ANSWERED    the outcome came from the server
 
-It is true at every moment because each field has one method that writes it, and no method waits: between two
-checkpoints of Trio nobody sees half a step. An outbox that drops a frame before its write leaves the slot as
-NOT_SENT; over HTTP a server may refuse a request unread, and `mark_refused` takes the step back.
+It is right at every moment: only the slot's own methods write its fields, and none waits between two writes. An outbox
+that drops a frame before its write leaves the slot as NOT_SENT; over HTTP a server may refuse a request unread, and
+`mark_refused` takes the step back.
 
 Giving up is synchronous too. A caller that is cancelled puts its slot into the owner's mailbox for cancelled slots,
 which never refuses, and is gone; the owner withdraws the frame if its write has not begun, and has the server
@@ -31,8 +31,8 @@ actor.
 An outcome that comes after the decision changes nothing: `resolve` and `cancel` look at `decided` first. The race
 between the answer and the deadline is decided by the order in which the two run, and both sides see the same winner.
 
-Progress and notifications wait in the slot ahead of the outcome, charged to the connection's account, and beyond
-their bounds the oldest are lost. They run in the caller's task, so a slow callback delays its own call alone.
+Progress and notifications wait in the slot ahead of the outcome, charged to the connection's account, and beyond their
+bounds the oldest are lost. Their callbacks run in the caller's task, so a slow one delays its own call alone.
 """
 
 import logging
@@ -66,11 +66,11 @@ _PROGRESS_BACKLOG = 1024
 """Progress reports that may wait for a slow callback; beyond that, or where they take too many bytes, the oldest are
 dropped."""
 _PROGRESS_OVERHEAD: Final = 256
-"""Bytes that one takes besides what is said in it."""
+"""Bytes that one report takes besides its message."""
 
 
 class IdleLimit:
-    """Cancels a block after `seconds` without progress. What counts is the arrival, however busy the caller is."""
+    """A limit that cancels a block after `seconds` without progress, counted by arrival, however busy the caller is."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -78,11 +78,11 @@ class IdleLimit:
         self.restart()
 
     def restart(self) -> None:
-        """Progress has come."""
+        """Start again: progress has come."""
         self.scope.deadline = trio.current_time() + self.seconds
 
     def stop(self) -> None:
-        """The outcome has come."""
+        """Lift the limit: the outcome has come."""
         self.scope.deadline = math.inf
 
 
@@ -92,7 +92,7 @@ class Codec(Protocol):
     def frame(
         self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False
     ) -> bytes:
-        """The whole request, with `_meta` as the caller and the protocol have it."""
+        """The whole request, with the `_meta` of the caller and of the protocol."""
         ...
 
     def headers(self, params: bytes) -> Mapping[str, str]:
@@ -107,91 +107,92 @@ class Codec(Protocol):
 
 
 AskPeer = Callable[[str, str, Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]]
-"""Answers a question of the server's: `(key, method, params)`, where the key names the question. What it raises as
-`MCPError` is the server's answer."""
+"""Answers a question of the server: `(key, method, params)`, where the key names the question. A raised `MCPError` is
+the answer, too."""
 
 
 @frozen(eq=False)
 class Relay:
-    """For whom a request is made."""
+    """The party for whom a request is made."""
 
     principal: Hashable
-    """The principal of the request: messages to one principal are never another's."""
+    """The principal of the request: messages for one principal never go to another."""
     ask: AskPeer | None = None
-    """Answers what the server asks; None: it is refused."""
+    """Answers the server's questions; None: they are refused."""
     on_unclear: Callable[[], None] | None = None
-    """Called when the server asks and does not say for which request."""
+    """Called when the server asks a question that names no request."""
 
 
 @define(eq=False, repr=False, kw_only=True)
 class ReplySlot:
-    """The slot in which one caller waits. Decided once: by the outcome, by its time being over, or by the caller giving
-    up. The head of this module says by whom, and why.
+    """The slot in which one caller waits. Decided once: by the outcome, the time limit, or the caller giving up; see
+    the head of this module.
 
-    A caller with many calls waits in none of its slots: each calls its `listener` when it is decided.
+    A caller with many calls waits in none of its slots: each slot calls its `listener` when it is decided.
     """
 
     wants_progress: bool = False
     """True if the caller listens for progress."""
     relay: Relay | None = None
-    """For whom it is, if it is made for somebody else: then all that is said of it is kept as it came."""
+    """The party for whom it is relayed, if any: then all messages about it are kept as they came."""
     _idle: IdleLimit | None = field(default=None, alias="idle")
     _listener: Callable[[], None] | None = field(default=None, alias="listener")
     decided: bool = field(default=False, init=False)
-    """There is an outcome, or nobody waits for one any more. Written by `resolve` and `cancel`."""
+    """True if there is an outcome, or nobody waits for one any more. Written by `resolve` and `cancel`."""
     outcome: Outcome | None = field(default=None, init=False)
-    """Written by `resolve` and `expire`."""
+    """The outcome, once decided. Written by `resolve` and `expire`."""
     cancelled: bool = field(default=False, init=False)
-    """Nobody waits any more. Written by `cancel`."""
+    """True if nobody waits any more. Written by `cancel`."""
     reason: str | None = field(default=None, init=False)
-    """The reason why somebody else has given it up: that of a `CancelScope.cancel`. Written by `wait`."""
+    """The reason given to `CancelScope.cancel` when a relayed request was given up. Written by `wait`."""
     sent: bool = field(default=False, init=False)
     """True once its frame's write has begun, unless the server has refused it since. Written by `mark_sent` and
     `mark_refused`."""
     waits_since: float | None = field(default=None, init=False)
-    """Of a call with a time limit: when it was handed on, and since its frame's write began, when that was. On Trio's
-    clock. Written by `limit` and `mark_sent`."""
+    """The time since which a call with a time limit waits, on Trio's clock: when handed on, then when the write of its
+    frame began. Written by `limit` and `mark_sent`."""
     heard: bool = field(default=False, init=False)
-    """The server has said something of it before its outcome. Written by `report` and `note`."""
+    """True if the server has sent a message about it before its outcome. Written by `report` and `note`."""
     incarnation: int | None = field(default=None, init=False)
-    """Of the server that it was routed to. Written by `route` and `follow`."""
+    """The incarnation that it was routed to. Written by `route` and `follow`."""
     request_id: int | str | None = field(default=None, init=False)
-    """Written by `begin`."""
+    """The request's id, once numbered. Written by `begin`."""
     codec: Codec | None = field(default=None, init=False)
     """The codec that reads the result. Written by `begin` and `follow`."""
     owner: Mailbox[Any] | None = field(default=None, init=False)
     """The owner's mailbox for cancelled slots, which `ServerActor` in `server_actor.py` reads. Written by `route`."""
     _said: deque[tuple[int, tuple[Any, ...]]] | None = field(default=None, init=False)
-    """The messages of the server about it that wait for its caller: the bytes that each keeps, and the arguments of
-    `wait`'s callback."""
+    """The server's messages that wait for the caller: the bytes that each keeps, and the arguments of `wait`'s
+    callback."""
     _account: Account | None = field(default=None, init=False)
     """The account that they are charged to. Written by `begin`."""
     _task: trio.lowlevel.Task | None = field(default=None, init=False)
 
     def route(self, incarnation: int, owner: Mailbox[Any]) -> None:
-        """Assign the call to this incarnation, which is told through its mailbox `owner` if the caller gives up."""
+        """Assign the call to this incarnation, which is notified through its mailbox `owner` if the caller gives up."""
         self.incarnation, self.owner = incarnation, owner
 
     def follow(self, earlier: "ReplySlot") -> None:
-        """Wait for what the same incarnation says next, after its answer in the earlier slot."""
+        """Wait for the next answer of the same incarnation, after that in the earlier slot."""
         self.incarnation, self.codec = earlier.incarnation, earlier.codec
 
     def begin(self, request_id: int | str, codec: Codec | None, account: Account | None = None) -> None:
-        """The request has this id, and this codec if it is a caller's; what is said of it is charged to the account."""
+        """Record the request's id, its codec if it is a caller's, and the account that messages about it are charged
+        to."""
         self.request_id, self.codec, self._account = request_id, codec, account
 
     def mark_sent(self) -> None:
-        """The frame's write begins: from now on the server may have acted."""
+        """Record that the frame's write begins: from now on the server may have acted."""
         self.sent = True
         if self.waits_since is not None:
             self.waits_since = trio.current_time()
 
     def mark_refused(self) -> None:
-        """The server has refused the frame before it acted on it: it counts as not sent, until it is sent again."""
+        """Record that the server refused the frame before acting: it counts as not sent, until sent again."""
         self.sent = False
 
     def limit(self, now: float) -> None:
-        """The call is being handed on, and has a time limit: how long it waits may count."""
+        """Record when a call with a time limit is handed on: its wait may count."""
         self.waits_since = now
 
     @property
@@ -202,7 +203,7 @@ class ReplySlot:
         return Delivery.UNKNOWN if self.sent else Delivery.NOT_SENT
 
     def resolve(self, outcome: Outcome) -> None:
-        """Decide the slot, unless it is decided."""
+        """Decide the slot, unless it is decided already."""
         if not self.decided:
             self.decided, self.outcome = True, outcome
             if self._idle is not None:
@@ -210,8 +211,8 @@ class ReplySlot:
             self._wake()
 
     def expire(self) -> None:
-        """The call's time is over, also if its caller has given up for that: tell its owner as `cancel` does, and
-        decide the slot as `Expired`."""
+        """Decide the slot as `Expired`, even if the caller has just given up because its time is over; notify the owner
+        as `cancel` does."""
         if self.outcome is None:
             self.cancel()
             self.outcome = Expired()
@@ -227,7 +228,7 @@ class ReplySlot:
             self._restart()
 
     def note(self, method: str, params: Mapping[str, Any], size: int = 0) -> None:
-        """Queue a notification about a relayed request that keeps so many bytes, ahead of any later outcome."""
+        """Queue a notification about a relayed request, which keeps `size` bytes, ahead of any later outcome."""
         if self.relay is not None:
             self._tell(size, method, params)
             if method == PROGRESS:
@@ -250,7 +251,7 @@ class ReplySlot:
         self._wake()
 
     def _take_said(self) -> tuple[Any, ...]:
-        assert self._said  # who asks for it has looked
+        assert self._said  # the caller has checked
         size, said = self._said.popleft()
         if self._account is not None:
             self._account.give_back(PROGRESS_KEPT, size)
@@ -261,11 +262,10 @@ class ReplySlot:
             self._idle.restart()
 
     async def wait(self, on_said: ProgressCallback | NoticeCallback | None = None) -> Outcome:
-        """Run the callback for all that is said, in order, then return the outcome. The caller's deadline is the
-        call's.
+        """Run the callback for each message, in order, then return the outcome. The caller's deadline is the call's.
 
-        However it is left without an outcome, the owner is told: before the frame's write begins the call is taken
-        back, afterwards the server gets `notifications/cancelled`.
+        However the wait ends without an outcome, the owner is notified: before the frame's write begins the call is
+        withdrawn, afterwards the server gets `notifications/cancelled`.
         """
         try:
             while True:
@@ -278,7 +278,7 @@ class ReplySlot:
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._abort)
         except trio.Cancelled as cancelled:
-            if self.relay is not None and cancelled.source == "explicit":  # others are Trio's words, or our host's
+            if self.relay is not None and cancelled.source == "explicit":  # other reasons are Trio's or our host's
                 self.reason = cancelled.reason
             raise
         finally:
@@ -287,7 +287,7 @@ class ReplySlot:
                 self._take_said()
 
     def cancel(self) -> None:
-        """Nobody waits any more: withdraw the call, or have the server told that it is cancelled. Never waits."""
+        """Give up the call: have it withdrawn, or the server notified that it is cancelled. Never waits."""
         if self.decided:
             return
         self.decided = self.cancelled = True

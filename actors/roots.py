@@ -10,7 +10,7 @@ Folder = str | os.PathLike[str]
 """A path, relative to the working directory, or a `file://` URI."""
 
 CWD: Final = "cwd"
-"""In the place of a list of folders: the working directory alone."""
+"""The working directory alone, in place of a list of folders."""
 
 _URI: Final = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 
@@ -47,18 +47,18 @@ def roots_or_none(value: object) -> str | None:
 
 
 def are_roots(value: object) -> str | None:
-    """An async function, or folders. A path is none where the working directory that it is taken from was removed."""
+    """An async function, or folders. A relative path is not a folder if the working directory was removed."""
     if callable(value):
         return None
     try:
-        root_uris(value)  # type: ignore[arg-type]  # what it is not, it says
+        root_uris(value)  # type: ignore[arg-type]  # it raises for anything else
     except (TypeError, ValueError, FileNotFoundError):
         return 'an async function, a list of paths and file:// URIs, or "cwd"'
     return None
 
 
 def fixed_roots(folders: Iterable[Folder] | None) -> tuple[str, ...] | None:
-    """The folders as URIs, whatever becomes of the list that was given; None stays. What they are not is left for
+    """The folders as URIs, whatever becomes of the list that was given; None stays. A value of another kind is left for
     `folders_or_none` to refuse."""
     try:
         return None if folders is None else root_uris(folders)

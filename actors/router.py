@@ -16,10 +16,11 @@ _CAPACITY = 256
 """Calls in the router's mailbox; callers wait for a place."""
 
 _ROOM_FOR_CALLS = 200
-"""Calls within calls that a hand-over may need; it needs 30."""
+"""Stack frames left for a hand-over, which needs 30."""
 
 _PASS = 128
-"""Calls handed on in one pass: half a server's mailbox, as the router may pass twice before a woken server runs."""
+"""Calls handed on in one pass: half a server's mailbox, since the router may do two passes before a woken server
+runs."""
 
 
 class Route(Protocol):
@@ -27,7 +28,7 @@ class Route(Protocol):
 
     @property
     def owner(self) -> Owner | None:
-        """The live incarnation of a server."""
+        """The live incarnation of the server, if any."""
         ...
 
     @property
@@ -38,15 +39,15 @@ class Route(Protocol):
 
 @define(eq=False)
 class RouterActor:
-    """Hands each call to its owner. Callers wait for a place here; only the owner's mailbox refuses."""
+    """The actor that hands each call to its owner. Callers wait for a place here; only the owner's mailbox refuses."""
 
     _mailbox: Mailbox[Sequence[Request]] = field(factory=lambda: Mailbox(_CAPACITY), init=False)
     _routes: Mapping[str, Route] = field(factory=dict[str, Route], init=False)
     _calls: deque[Request] = field(factory=deque[Request], init=False)
-    """Taken from the mailbox and not handed on yet."""
+    """Calls taken and not handed on yet."""
 
     def swap(self, routes: Mapping[str, Route]) -> None:
-        """Replace the routes, by server name; calls that already wait are routed by them too. The mapping must not
+        """Replace the routes, by server name; calls that already wait are routed by the new ones. The mapping must not
         change afterwards."""
         self._routes = routes
 
@@ -56,7 +57,7 @@ class RouterActor:
         Raises:
             trio.BrokenResourceError: The router has ended.
         """
-        # No checkpoint: the one that follows is the wait for the outcome.
+        # No checkpoint here: the caller's wait for the outcome is one.
         if not _is_deep() and self._mailbox.hand_over([calls]):
             return
         try:
@@ -65,7 +66,7 @@ class RouterActor:
             await self._mailbox.put(calls)
 
     async def run(self) -> None:
-        """Route until cancelled. Calls that wait then come back unrouted."""
+        """Route until cancelled. Calls that wait then end as `Unrouted`."""
         try:
             while True:
                 self._hand_on(await self._mailbox.take(_PASS, handler=self._handle))
@@ -78,11 +79,12 @@ class RouterActor:
                     call.slot.resolve(Unrouted())
 
     def statistics(self) -> MailboxStatistics:
-        """The fill of the router's mailbox."""
+        """The statistics of the router's mailbox."""
         return self._mailbox.statistics()
 
     def _handle(self, messages: Sequence[Sequence[Request]]) -> bool:
-        """Hand calls over without a pass. Others wait for one, before which their woken owners run."""
+        """Hand calls over to owners at rest; False if too many. The rest wait for a pass, before which their woken
+        owners run."""
         calls = [call for message in messages for call in message]
         if len(calls) > _PASS:
             return False
@@ -92,7 +94,7 @@ class RouterActor:
         return True
 
     def _hand_on(self, messages: Sequence[Sequence[Request]]) -> None:
-        """One pass."""
+        """Do one pass."""
         for calls in messages:
             self._calls.extend(calls)
         taken = [self._calls.popleft() for _ in range(min(_PASS, len(self._calls)))]
@@ -106,7 +108,7 @@ class RouterActor:
                     call.slot.resolve(Unrouted())
 
     def _hand_over(self, calls: Sequence[Request]) -> list[tuple[Mailbox[Request], list[Request]]]:
-        """Hand calls over to owners at rest, with one write each. Those of other owners are returned, in order."""
+        """Hand calls over to owners at rest, in one write each. Calls of other owners are returned, in order."""
         batches: dict[Mailbox[Request], list[Request]] = {}
         for call in calls:
             slot, route = call.slot, self._routes.get(call.server)
@@ -114,7 +116,7 @@ class RouterActor:
                 continue
             owner = None if route is None else route.owner
             is_listed = route is not None and call.name in route.own
-            # Only tools have to be listed, and not those of a relayed call: its server judges them.
+            # Only tools have to be listed, and not even they in a relayed call: its server judges it.
             if owner is None or not (is_listed or call.method != CALL_TOOL or slot.relay is not None):
                 slot.resolve(Unrouted())
                 continue
@@ -124,8 +126,8 @@ class RouterActor:
 
 
 def _is_deep() -> bool:
-    """True if the caller has little room left for calls within calls: a `RecursionError` is to be its own, and not that
-    of the router or of a server's actor, which would be handed over to on top of it."""
+    """True if the caller's stack is almost full: a `RecursionError` is to be raised in the caller's code, not in that
+    of the router or of a server's actor, which a hand-over runs on top of it."""
     try:
         sys._getframe(sys.getrecursionlimit() - _ROOM_FOR_CALLS)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     except ValueError:

@@ -16,7 +16,7 @@ def shown_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
-        _ = "${" in host or parts.port  # a port that is none raises too; of one to be expanded nothing is known
+        _ = "${" in host or parts.port  # an invalid port raises too; one that is to be expanded is not known
     except ValueError:
         return "<malformed>"
     return urlunsplit((parts.scheme, host, parts.path, "", "")) if host else "<malformed>"
@@ -27,11 +27,11 @@ def _unchanged(text: str) -> str:
 
 
 def _ignore(_values: Iterable[str]) -> None:
-    """Forget them."""
+    """Ignore the values."""
 
 
 TELL_SECRETS: ContextVar[Callable[[Iterable[str]], None]] = ContextVar("mcp_nursery_secrets", default=_ignore)
 """Called before each connect with the secret values that it uses. Never waits."""
 
 HIDE_SECRETS: ContextVar[Callable[[str], str]] = ContextVar("mcp_nursery_hide_secrets", default=_unchanged)
-"""Removes secrets from a server's text: all of it that this package logs goes through this."""
+"""Removes secrets from a server's text: all such text that this package logs goes through it."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 _OTHER_LISTS_TIMEOUT = 5.0
-"""Seconds that lists other than that of tools may take before their server is connected without them."""
+"""Seconds that all lists but that of tools may take before their server is connected without them."""
 _CONTROL_AT_ONCE = 256
 """Abandoned calls and requests for input that are processed in one turn of the loop."""
 
@@ -48,7 +48,7 @@ _CLOSED = Loss("the connection was closed")
 _NO_TRACE: Final = nullcontext()
 
 Permit = Callable[[], Awaitable[str | None]]
-"""The permit of a server to start: None, or the reason against it, in one line."""
+"""Permits a server to start: returns None, or the reason against it, in one line."""
 
 
 class Connector(Protocol):
@@ -57,33 +57,33 @@ class Connector(Protocol):
     def connect(self, host: Host) -> "AbstractAsyncContextManager[Connection]":
         """Open one connection; leaving the block closes all of it, within a bound, whatever the server does.
 
-        The server may ask what `host` offers.
+        The server may use what `host` offers.
 
         Raises:
-            StartFailed: On entering, when it cannot be opened.
+            StartFailed: On entering, when none can be opened.
         """
         ...
 
 
 class ServerActor:
-    """Owns a transport, a mailbox and the calls in flight. Runs once; the next incarnation is another actor.
+    """The actor of one incarnation: owns transport, mailbox and calls in flight. Runs once: the next is another actor.
 
     Args:
         connector: How to reach the server.
         incarnation: Its number, from 1.
         connect_timeout: Seconds from the start to `connected`; `inf` for no limit.
-        era: What an earlier incarnation found.
+        era: The era that an earlier incarnation found, if any.
         mailbox_size: Calls that may wait.
         max_in_flight: Calls that may be with the server at once.
-        permit: Asked first, in time that does not count towards `connect_timeout`: None, or why it may not start.
-        limiter: Where the start waits for a place, in time that does not count either; the place is free again when
-            the server has answered, or has ended.
-        turn: How it stands in line there.
+        permit: Awaited first, in time that does not count towards `connect_timeout`. None: none is needed.
+        limiter: Where the start waits for a place, in time that does not count either; the place is free again when the
+            server has answered or ended.
+        turn: The start's turn in the limiter's line.
         host: What the server may ask of the host.
         liveness: How a silent connection is found to be dead; None: it is not probed.
         report: Called with each step, synchronously.
-        updated: Called with news of resources: see `Connection.keep_subscribed`.
-        trace: Entered from the handshake to `connected`: the trace that the server is told of.
+        updated: Called when resources change: see `Connection.keep_subscribed`.
+        trace: Entered from the handshake to `connected`: sets the trace that the server gets.
     """
 
     def __init__(
@@ -121,20 +121,20 @@ class ServerActor:
         self._refresh = ListRefresh(incarnation, connect_timeout, report)
         self._owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
         self._questions: dict[ReplySlot, trio.CancelScope] = {}
-        """Callbacks of the host that run, by the slots in which callers wait for their answers."""
+        """The host's callbacks that are running, by the slots that wait for their answers."""
         self._life = trio.CancelScope()
-        """The whole life; its deadline is the connect timeout."""
+        """The whole life; until `connected` its deadline is the connect timeout."""
         self._working = trio.CancelScope()
-        """The task that starts calls."""
+        """The scope of the task that starts calls."""
         self._stopping = False
         self._serving = False
-        """True while it is connected: a stop then drains before it ends the life."""
+        """True once the server is connected: a stop then drains before it ends the life."""
         self._wind_down: Callable[[float], None] | None = None
-        """Starts the task that ends the serving within a number of seconds; None while nothing is served."""
+        """Starts the task that stops serving after some seconds of drain; None while nothing is served."""
         self._announce_roots: Callable[[], None] | None = None
-        """Starts the task that tells the server of changed roots; None while nothing is served."""
+        """Starts the task that notifies the server of changed roots; None while nothing is served."""
         self._roots_changed = False
-        """The roots changed after the connection was opened, and the server was not told."""
+        """True if the roots changed and the server has not been notified."""
         self._updated = updated
         self._subscribe: Callable[[frozenset[str]], None] | None = None
         """Subscribes to resources; None while nothing is served."""
@@ -143,7 +143,7 @@ class ServerActor:
         """The outcome of calls that are no longer started."""
 
     def stop(self, drain: float = 0.0) -> None:
-        """End it: calls that were not sent fail at once, sent ones get `drain` seconds. Returns at once."""
+        """End the incarnation: unsent calls fail at once, sent ones get `drain` seconds. Returns at once."""
         first, self._stopping = not self._stopping, True
         if not self._serving:
             self._life.cancel()
@@ -151,38 +151,38 @@ class ServerActor:
             self._wind_down(drain)
 
     def put_first(self, awaited: float) -> None:
-        """Somebody waits for it: see `StartLimiter.put_first`."""
+        """Start before those that nobody waits for: see `StartLimiter.put_first`."""
         self._limiter.put_first(self._turn, awaited)
 
     def refresh(self, request: object) -> None:
-        """Fetch all lists again and report them. Requests that come while one waits are answered together."""
+        """Fetch all lists again and report them. Requests that come before a refresh begins are answered together."""
         if self._wind_down is not None or not self._serving:
             self._refresh.ask(request)
 
     def refresh_old(self, request: object, kinds: Collection[ListKind], since: float) -> bool:
-        """Fetch those of these lists again that may be old, and report them: see `ListRefresh.ask_old`."""
+        """Fetch again those of these lists that may be old, and report them: see `ListRefresh.ask_old`."""
         return self._wind_down is not None and self._refresh.ask_old(request, kinds, since)
 
     def refresh_expired(self) -> None:
-        """Fetch those lists again that are too old, and report them."""
+        """Fetch again the lists that are too old, and report them."""
         if self._wind_down is not None:
             self._refresh.want_expired()
 
     def subscribe(self, uris: frozenset[str]) -> None:
-        """Subscribe to these resources, and to no others, as long as it is connected."""
+        """Subscribe to these resources, and to no others, while the server is connected."""
         if self._subscribe is not None:
             self._subscribe(uris)
 
     def announce_roots(self) -> None:
-        """Tell the server that the host's roots changed, as soon as it is connected."""
+        """Notify the server that the host's roots changed, as soon as it is connected."""
         if self._announce_roots is None:
             self._roots_changed = True
         else:
             self._announce_roots()
 
     async def run(self) -> None:
-        """Run until the end. The exit reason is reported when the end is noticed, `Ended` when everything it owned is
-        closed.
+        """Run until the end. The exit reason is reported when the end is noticed, `Ended` when everything that the
+        actor owned is closed.
 
         A crash counts as an end: a server may have caused it, and other servers must not be affected.
         """
@@ -205,7 +205,7 @@ class ServerActor:
     async def _live(self) -> None:
         """Wait for permission and for a place, then hold a connection open until it ends.
 
-        The time to connect counts from when there is a place.
+        The connect timeout counts from when there is a place.
         """
         refusal = None if self._permit is None else await self._permit()
         if refusal is not None:
@@ -222,7 +222,7 @@ class ServerActor:
                 self._end(kind, Loss(str(failure), needs_auth=failure.needs_auth))
 
     async def _use(self, connection: "Connection", callbacks: trio.Nursery, place: StartPermit) -> None:
-        """Do the handshake, then serve calls. The reason is reported before the connection is closed."""
+        """Do the handshake, then serve calls. The exit reason is reported before the connection is closed."""
         self._report(Opened(self.incarnation, connection.pid))
         try:
             with self._trace:
@@ -238,7 +238,7 @@ class ServerActor:
                 self._end_cancelled(connection.stderr_tail)  # the close that follows may take its time
 
     def _end(self, kind: ExitKind, loss: Loss, at: float | None = None) -> None:
-        """Report why it ends; `at` is when that was noticed, on Trio's clock, if it was not now."""
+        """Report the exit reason; `at` is when the end was noticed, on Trio's clock; None: now."""
         if loss.needs_auth or loss.unusable:
             kind = ExitKind.NEEDS_AUTH if loss.needs_auth else ExitKind.UNUSABLE
         at = trio.current_time() if at is None else at
@@ -248,7 +248,7 @@ class ServerActor:
         self._report(Ending(self.incarnation, self._reason))
 
     def _end_cancelled(self, said: str = "") -> None:
-        """End without a reason of its own: it was stopped, or the time to connect was over."""
+        """Report the end of a cancelled life: it was stopped, or the connect timeout elapsed."""
         if self._stopping:
             self._end(ExitKind.STOPPED, _STOPPED)
         else:
@@ -256,7 +256,7 @@ class ServerActor:
             self._end(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline)
 
     async def _introduce(self, connection: "Connection", place: StartPermit) -> None:
-        """Handshake and lists, up to `connected`. What the server says is reported to the keeper, and not kept here.
+        """Do the handshake and fetch the lists, up to `connected`. The keeper gets the results; none is kept here.
 
         Raises:
             HandshakeFailed: It did not become connected.
@@ -267,13 +267,13 @@ class ServerActor:
         if _has_tools(handshake):
             await connection.list_tools()
         await self._list_others(connection)
-        await trio.lowlevel.checkpoint_if_cancelled()  # if its time is over in this step, it has not connected
+        await trio.lowlevel.checkpoint_if_cancelled()  # if the time ran out in this step, it is not connected
         self._life.deadline = math.inf
         self._serving = True
         self._report(Connected(self._owner, handshake, connection.definitions, connection.stderr_tail))
 
     async def _list_others(self, connection: "Connection") -> None:
-        """Fetch the lists that a server is connected without. Slow ones are fetched again while it serves.
+        """Fetch the lists that a server can be connected without. Slow ones are fetched again while it serves.
 
         Raises:
             HandshakeFailed: The connection was lost.
@@ -287,7 +287,7 @@ class ServerActor:
             self._refresh.want(OTHER_LISTS)
 
     async def _serve(self, connection: "Connection", callbacks: trio.Nursery) -> None:
-        """Do all that a connected server does, each in a task of its own, until it is lost or ended."""
+        """Serve the connection, each job in a task of its own, until it is lost or ended."""
         async with trio.open_nursery() as nursery:
             self._refresh.open(connection, nursery)
             nursery.start_soon(self._work, connection)
@@ -306,7 +306,7 @@ class ServerActor:
             finally:
                 # Also when a task has crashed: nothing can start here any more.
                 self._wind_down = self._announce_roots = self._subscribe = None
-            nursery.cancel_scope.cancel()  # before anything is closed that its tasks read from
+            nursery.cancel_scope.cancel()  # before what its tasks read from is closed
             self._end(ExitKind.LOST, loss)
             return
         self._end(ExitKind.STOPPED, _STOPPED)
@@ -324,14 +324,14 @@ class ServerActor:
         with self._working:
             while True:
                 await connection.room(self._max_in_flight)
-                # Nothing of a call, which may be large, is kept here until the next one comes.
+                # No variable here keeps a call, which may be large, until the next.
                 self._start(connection, await self._mailbox.take(room=room, handler=handler))
 
     def _room(self, connection: "Connection") -> int:
         return self._max_in_flight - connection.in_flight
 
     def _start_at_rest(self, connection: "Connection", calls: Sequence[Request]) -> bool:
-        """Start calls that are handed over, if there is room: one place is left for a call that wakes `_work`."""
+        """Start calls handed over; False without room. One place is left for a call that wakes `_work`."""
         if self._stopping or len(calls) >= self._room(connection):
             return False
         self._start(connection, calls)
@@ -345,7 +345,7 @@ class ServerActor:
         try:
             connection.submit([call for call in calls if not call.slot.decided])
         except Exception:
-            self._refuse(calls)  # those that the connection does not know by now
+            self._refuse(calls)  # those that the connection has not taken
             raise
 
     async def _follow_control(self, connection: "Connection", callbacks: trio.Nursery) -> None:
@@ -379,7 +379,7 @@ class ServerActor:
         connection.cancel(*(slot for slot in slots if slot not in self._questions))
 
     async def _ask_host(self, question: Question, connection: "Connection") -> None:
-        """Have the host answer one request for input, as long as somebody waits for the call."""
+        """Have the host answer one request for input, while somebody waits for the call."""
         slot = question.slot
         try:
             with self._questions[slot]:

@@ -15,14 +15,14 @@ PLACE_TIMEOUT = 2.0
 
 @define(eq=False)
 class Turn:
-    """One start, where it waits in line."""
+    """The turn of one start in the line."""
 
     number: float = math.inf
-    """The place among those for whom nobody waits; of several that have the same, the first to come goes first."""
+    """The place among starts that nobody waits for; of several with the same place, the first to come goes first."""
     awaited: float = math.inf
-    """The place among those for whom somebody waits, who go before all others; `inf`: nobody does."""
+    """The place among starts that somebody waits for, which go before all others; `inf`: nobody waits."""
     changed: trio.Event | None = field(default=None, init=False)
-    """Set when it may be its turn; None while it does not sleep until then."""
+    """Set when it may be its turn; None while the start does not sleep until then."""
 
     @property
     def place(self) -> tuple[float, float]:
@@ -41,8 +41,8 @@ class StartLimiter:
     """The starts that wait for a place, in order. Only the next has a timer: thousands would wake at once."""
 
     async def enter(self, turn: Turn | None = None) -> "StartPermit":
-        """Wait for a place; `turn`: by what `put_first` knows this start. Of those who come in one turn of the loop,
-        which have no order there, the least number goes first."""
+        """Wait for a place; `turn`: its handle for `put_first`. Of starts that come in one turn of the loop, without an
+        order, the least number goes first."""
         await self._wait_in_line(turn or Turn())
         place = StartPermit(self, trio.current_time() + PLACE_TIMEOUT)
         self._places[place] = None
@@ -63,12 +63,12 @@ class StartLimiter:
             self._wake_next()
 
     def put_first(self, turn: Turn, awaited: float) -> None:
-        """Somebody waits for what this start brings: where it waits for a place, or comes to, it goes before those for
-        whom nobody does. Never waits, and takes no place from anybody.
+        """Move a start that somebody waits for ahead of those that nobody waits for, in line already or when it comes.
+        Never waits, and takes no place from anybody.
 
         Args:
-            turn: Of the start.
-            awaited: Its place among those for whom somebody waits; if it has one already, that stays.
+            turn: The turn of the start.
+            awaited: Its place among starts that somebody waits for; if it has one already, that stays.
         """
         if turn.awaited < math.inf:
             return
@@ -81,7 +81,7 @@ class StartLimiter:
             self._wake_next()
 
     def leave(self, place: "StartPermit") -> None:
-        """Free the place, unless it is free."""
+        """Free it, unless it is free already."""
         if place in self._places:
             del self._places[place]
             self._wake_next()
@@ -106,7 +106,7 @@ class StartPermit:
     """The time at which it is free again at the latest, on Trio's clock."""
 
     def leave(self) -> None:
-        """Free it, unless it is free."""
+        """Free it, unless it is free already."""
         self._limiter.leave(self)
 
     def __enter__(self) -> Self:

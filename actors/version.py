@@ -1,5 +1,4 @@
-"""The version of this package: the only place that has it. Read here: to look through what is installed takes longer
-than most starts."""
+"""The version of this package, set only here: searching the installed packages takes longer than most starts."""
 
 from typing import Final
 

@@ -15,7 +15,7 @@ from .failures import Evidence, Fault
 _NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
-"""Errors that say nothing of the server: this machine has no room for a connection at the moment."""
+"""Errors that say nothing about the server: this machine has no room for a connection at the moment."""
 
 
 class _Unshown(httpx2.URL):
@@ -30,20 +30,20 @@ class _Unshown(httpx2.URL):
 
 @frozen
 class Address:
-    """An endpoint."""
+    """The address of an endpoint."""
 
     bare: str
     """The URL without user, password and query, for the SDK and logs."""
     _whole: httpx2.URL = field(repr=False)
     auth: httpx2.Auth | None = field(repr=False)
-    """Authorises requests: by default with the user and password in the URL."""
+    """The authorisation: by default the user and password in the URL."""
 
     @classmethod
     def of(cls, url: str, auth: httpx2.Auth | None = None) -> "Address":
         """Parse a URL; `auth` takes precedence over its user and password.
 
         Raises:
-            StartFailed: It is not valid.
+            StartFailed: The URL is not valid.
         """
         try:
             whole = httpx2.URL(url)
@@ -74,7 +74,7 @@ class Address:
 
 
 def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
-    """The evidence in a failed request. The errors' own texts may hold a URL."""
+    """The evidence in a failed request. The error's own text may hold a URL."""
     host = address.host
     for cause in _causes(error):
         match cause:
@@ -86,7 +86,7 @@ def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
             case socket.gaierror():
                 return Evidence(f"{host} cannot be resolved: {cause.strerror}", Fault.UNREACHED)
             case OSError(errno=int(number)) if number and not isinstance(cause, ssl.SSLError):
-                return Evidence(*_describe(error, host, os.strerror(number), number))  # Trio says the address, too
+                return Evidence(*_describe(error, host, os.strerror(number), number))  # Trio's has the address, too
             case OSError(strerror=str(words)) if words:
                 return Evidence(*_describe(error, host, words))
             case _:
@@ -118,7 +118,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _bare(url: httpx2.URL) -> str:
-    """Built by hand: a copy of an `_Unshown` would be asked for its text again."""
+    """The URL without secrets. Built by hand: the text of a copied `_Unshown` would come from here again."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     port = "" if url.port is None else f":{url.port}"
     return f"{url.scheme}://{host}{port}{url.raw_path.partition(b'?')[0].decode('ascii')}"

@@ -28,7 +28,7 @@ INSUFFICIENT_SCOPE = "insufficient_scope"
 
 
 def is_refused(response: httpx2.Response) -> bool:
-    """True if the server refuses the request for its authorisation: it has not acted on it, and a token may help."""
+    """True if the server refuses the request for its authorisation: it has not acted, and a token may help."""
     challenge = challenge_of(response)
     lacks_scope = challenge is not None and challenge.error == INSUFFICIENT_SCOPE
     return response.status_code == HTTPStatus.UNAUTHORIZED or lacks_scope
@@ -71,12 +71,13 @@ class AuthUnavailable(Exception):
 
 
 def unavailable(error: AuthUnavailable) -> Evidence:
-    """The evidence: the request was refused, and this may pass."""
+    """The evidence: the request was refused, which may pass."""
     return Evidence(str(error), Fault.UNREACHED, status=401)
 
 
 class Layers(httpx2.Auth):
-    """Adds headers to a request; later ones replace earlier ones: the client's own, those of authorisation, the user's.
+    """Authorisation by headers, of which later ones replace earlier ones: the client's own, those of authorisation, the
+    user's.
 
     The protocol's own headers stay. Nothing is sent to another origin.
     """
@@ -89,8 +90,8 @@ class Layers(httpx2.Auth):
         self.requires_response_body: bool = self._inner.requires_response_body
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Yield the requests to send. The request may be refused and wait here, for minutes, to be sent
-        again: its sender learns of it by the extension `ON_REFUSED`, since nothing of it is with the server meanwhile.
+        """Yield the requests to send. A refused one may wait here, for minutes, to be sent again: its sender is
+        notified by the extension `ON_REFUSED`, since the server has nothing of it meanwhile.
 
         Raises:
             AuthFailed: The authorisation failed.
@@ -120,7 +121,7 @@ class Layers(httpx2.Auth):
 
 
 class _DiscardedBody(httpx2.AsyncByteStream):
-    """A body that nobody reads, up to its limit: only one that ends within it leaves its connection to others."""
+    """A body that is read up to its limit and dropped: only if it ends within can its connection be used again."""
 
     def __init__(self, body: httpx2.AsyncByteStream) -> None:
         self._body = body
@@ -143,8 +144,8 @@ class _DiscardedBody(httpx2.AsyncByteStream):
 
 
 def _discard(response: httpx2.Response) -> None:
-    """Have the client read a body within bounds of which it makes nothing."""
-    assert isinstance(response.stream, httpx2.AsyncByteStream)  # of a client that is one
+    """Have the client read and drop a body, within bounds."""
+    assert isinstance(response.stream, httpx2.AsyncByteStream)  # the client is asynchronous
     response.headers.pop("content-encoding", None)  # a few bytes may decode to terabytes
     response.stream = _DiscardedBody(response.stream)
 
@@ -158,7 +159,7 @@ async def _next(
     except StopAsyncIteration:
         return None
     except (httpx2.RequestError, AuthUnavailable):
-        raise  # the former of what it has sent itself
+        raise  # a RequestError is about a request of the flow's own
     except Exception as error:
         raise AuthFailed from error
 

@@ -22,8 +22,8 @@ from .auth import ON_REFUSED, Layers
 from .responses import check_head
 
 _LOADING = threading.Lock()
-"""Held while the certificate authorities are loaded: once for the process, in a thread, since that takes tens of
-milliseconds in which no other call would make progress."""
+"""The lock held while the certificate authorities are loaded: once for the process, in a thread, since that takes tens
+of milliseconds in which no other call would make progress."""
 
 
 async def authorities() -> ssl.SSLContext:
@@ -32,7 +32,7 @@ async def authorities() -> ssl.SSLContext:
 
 
 async def context_for(url: httpx2.URL) -> ssl.SSLContext:
-    """The context for requests to this server; without TLS one that trusts nobody, and costs nothing."""
+    """The context for requests to this server; without TLS, one that trusts nobody and costs nothing."""
     return await authorities() if url.scheme == "https" or _has_proxy_with_tls() else _nobody()
 
 
@@ -57,20 +57,20 @@ def _has_proxy_with_tls() -> bool:
 
 _USER_AGENT = f"mcp-nursery/{VERSION}"
 _POOL_SIZE: Final = 16
-"""Requests of one pool of the library. For each request it looks twice at all of its connections, and asks the system
-about each idle one, so that 128 requests at once take 1.8 times as long with a single pool."""
+"""Requests of one pool of httpx2. For each request it looks twice at all of its connections, and asks the system about
+each idle one, so that 128 requests at once take 1.8 times as long with a single pool."""
 _BECOME_GET = (302, 303)
-"""Redirects that make a GET of a POST. 301 does so by old custom alone: a POST goes along it as along 308."""
+"""Redirects that turn a POST into a GET. 301 does so by old custom alone: a POST follows it like 308."""
 
 
 @frozen
 class Redirection:
-    """A redirect to where the server says that the resource is."""
+    """The redirect of a server to another URL."""
 
     problem: str
-    """In one line for people."""
+    """One line for people."""
     target: httpx2.URL | None = None
-    """None if it is not to be followed."""
+    """The URL; None if it is not to be followed."""
 
 
 class _Pool:
@@ -83,13 +83,13 @@ class _Pool:
         """The time at which its idle connections are to be closed; infinite while there are none."""
 
     def count_end(self) -> None:
-        """A request is over, and its connection perhaps idle."""
+        """Count a request as over: its connection may be idle."""
         self.under_way -= 1
         self.idle_until = trio.current_time() + limits.CONNECTION_IDLE_LIMIT
 
 
 class _PoolStream(httpx2.AsyncByteStream):
-    """The body of an answer, until whose end its request counts in its pool."""
+    """The body of an answer, which counts in its pool until closed."""
 
     def __init__(self, body: httpx2.AsyncByteStream, pool: _Pool) -> None:
         self._body = body
@@ -108,21 +108,21 @@ class _PoolStream(httpx2.AsyncByteStream):
 
 
 class HttpClient:
-    """Sends requests to one origin, and never along a redirect by itself.
+    """The client for requests to one origin. Follows no redirect by itself.
 
     Args:
-        make: Makes what has the connections, with so many kept on which nothing is under way. The library closes those
-            that have been idle for too long at the next request only: `close_idle` does so in time. The streams that
-            last have connections of their own.
-        address: Where the server is.
+        make: Makes the httpx2 client of a pool, which keeps that many idle connections. It closes those idle for too
+            long only at the next request: `close_idle` does so in time. Streams that last have connections of their
+            own.
+        address: The address of the server.
     """
 
     def __init__(self, make: Callable[[int], httpx2.AsyncClient], address: Address) -> None:
         self._make = make
         self._pools: list[_Pool] = []
-        """One, and more while more requests are under way than it takes."""
+        """The pools: several while more requests are under way than one takes."""
         self._lasting: _Pool | None = None
-        """Has the streams that last."""
+        """The pool of the streams that last."""
         self.address = address
         """The address of the server."""
 
@@ -146,8 +146,8 @@ class HttpClient:
                 await self._close_idle_in(pool)
 
     async def _close_idle_in(self, pool: _Pool) -> None:
-        """Close idle connections of a pool beside those in use. The library does so when there is one more request:
-        this one is cancelled before it has a connection."""
+        """Close idle connections of a pool with others in use. httpx2 does so at the next request: this one is
+        cancelled before it has a connection."""
         with trio.CancelScope() as scope:
             scope.cancel()
             await pool.client.send(pool.client.build_request("GET", self.address.complete(self.address.url)), auth=None)
@@ -182,8 +182,8 @@ class HttpClient:
         on_refused: Callable[[], None] | None = None,
     ) -> httpx2.Response:
         """Send a request and return the head of its answer, which the caller closes. `lasting`: the answer is a stream
-        that is held open. `on_refused` is called each time when the server refuses it for its authorisation, before it
-        waits for another token.
+        that is held open. `on_refused` is called each time the server refuses the request for its authorisation, before
+        the wait for another token.
 
         Raises:
             httpx2.RequestError: There is no answer.
@@ -211,7 +211,8 @@ class HttpClient:
         return response
 
     def redirection(self, response: httpx2.Response) -> Redirection | None:
-        """The redirect in an answer, to be followed within the origin and with the same method; None if it is none."""
+        """The redirect in an answer, to be followed within the origin and with the same method; None if there is
+        none."""
         follow = response.next_request
         if follow is None:
             return None
@@ -238,11 +239,11 @@ def origin_of(url: httpx2.URL) -> str:
 
 @asynccontextmanager
 async def open_client(address: Address, headers: Mapping[str, str]) -> AsyncGenerator[HttpClient, None]:
-    """A client for the block; leaving it closes the connections."""
+    """Open a client; leaving the block closes its connections."""
     make = partial(
         httpx2.AsyncClient,
         auth=Layers(address, headers),
-        cookies=CookieJar(),  # the same for all: by one, a balancer may find the session again
+        cookies=CookieJar(),  # the same for all pools: a balancer may find the session by a cookie
         headers={"user-agent": _USER_AGENT},
         timeout=None,
         verify=await context_for(address.url),

@@ -1,4 +1,4 @@
-"""The meaning of a failure over HTTP: start again, ask a person, or tell one caller. Pure: values in, values out."""
+"""The meaning of a failure over HTTP: start again, ask a person, or fail one call. Pure: values in, values out."""
 
 from enum import StrEnum
 from http import HTTPStatus
@@ -60,20 +60,20 @@ class Evidence:
     code: int | None = None
     """The JSON-RPC error code in the answer, if there was one."""
     in_session: bool = False
-    """The request carried our session id."""
+    """True if the request carried our session id."""
     challenge: Challenge | None = None
-    """The server's words about missing authorisation."""
+    """The server's challenge about missing authorisation."""
     moved: bool = False
-    """The server redirects within its origin: later frames go there."""
+    """True if the server redirects within its origin: later frames go there."""
 
     @property
     def wants_scope(self) -> bool:
-        """The token is valid, but lacks a scope."""
+        """True if the token is valid, but lacks a scope."""
         return self.status == 403 and self.challenge is not None and self.challenge.error == "insufficient_scope"  # noqa: PLR2004
 
     @property
     def unsent(self) -> bool:
-        """Certainly nothing was sent."""
+        """True if certainly nothing was sent."""
         return self.fault in (Fault.UNREACHED, Fault.UNTRUSTED)
 
 
@@ -100,9 +100,9 @@ class Failure:
 
     reason: Reason
     ends: bool = False
-    """The connection is over, not only the request."""
+    """True if the connection is over, not only the request."""
     again: bool = False
-    """A request that may be carried out twice may be sent again."""
+    """True if a request that may be carried out twice may be sent again."""
 
 
 _CONNECTION_GONE = Failure(Reason.RETRIABLE, ends=True, again=True)
@@ -119,8 +119,8 @@ def classify(phase: Phase, evidence: Evidence) -> Failure:
     """The meaning of a failure.
 
     Args:
-        phase: What was under way.
-        evidence: What was seen.
+        phase: That of the exchange.
+        evidence: The facts.
     """
     if evidence.unsent:
         hopeless = evidence.fault is Fault.UNTRUSTED and phase is Phase.OPENING
@@ -145,7 +145,8 @@ def loss_of(failure: Failure, problem: str, challenge: Challenge | None = None) 
 
 
 def _classify_opening(evidence: Evidence) -> Failure:
-    """The connection goes on: a server may refuse the probe of its era and accept `initialize`."""
+    """Classify a failed opening. The connection goes on: a server may refuse the era's probe and accept
+    `initialize`."""
     status = evidence.status
     if status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING_STATUSES:
         return _RETRIABLE
@@ -168,12 +169,12 @@ def _classify_call(evidence: Evidence) -> Failure:
 
 
 def _is_expiry(evidence: Evidence) -> bool:
-    """Only a request with our session id can be told that it expired."""
+    """True if the session expired: only requests with our session id can show that."""
     if not evidence.in_session:
         return False
     if evidence.status == HTTPStatus.NOT_FOUND:
         return True
     refused = evidence.status in (None, 200, 400) and evidence.code in _SESSION_CODES
-    # The second is how the TypeScript SDK says it.
+    # The second form is that of the TypeScript SDK.
     refused = refused or (evidence.status == HTTPStatus.BAD_REQUEST and evidence.code == _CONNECTION_CLOSED_CODE)
     return refused and "session" in evidence.problem.lower()

@@ -5,22 +5,22 @@ POST_LIMIT = 60.0
 replaces it."""
 
 READ_LIMIT = 5.0
-"""Seconds until a server that answers nothing counts as one that has read what it was sent; a third of the time that
-is left, if that is less."""
+"""Seconds until a server that answers nothing counts as having read what it was sent; a third of the time left, if that
+is less."""
 
 STREAM_LIMIT = 2.0
-"""Seconds until the stream for the server's own messages is open or refused: what it says before is lost. Some servers
-open it with the first thing that they say."""
+"""Seconds until the stream for the server's own messages is open or refused: messages sent before are lost. Some
+servers open it only with their first message."""
 
 REFUSAL_LIMIT = 64 << 10
 """Bytes read of an error page."""
 
 CONNECTION_IDLE_LIMIT = 4.0
-"""Seconds until a connection is closed on which nothing is under way. Servers of Python and of Node.js close it after
-5 s: what is sent at that moment is lost, and nobody knows whether the server has read it."""
+"""Seconds until an idle connection is closed. Servers of Python and Node.js close it after 5 s: a request sent at that
+moment is lost, and nobody knows whether it was read."""
 
 MOST_HEADERS = 1000
 """Headers of an answer: 30,000 fit into the largest head that is read, and every layer copies each of them."""
 
 MOST_REDIRECTS = 5
-"""Redirects in a row that a request is sent along; a call is sent along none."""
+"""Redirects in a row that a request follows; a call follows none."""

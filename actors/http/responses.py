@@ -1,4 +1,4 @@
-"""Answers over HTTP, read whole within bounds; and what a refusal shows."""
+"""Answers over HTTP, read whole within bounds; and the evidence in refusals."""
 
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -29,7 +29,7 @@ class TooLarge(Exception):
 
     @property
     def evidence(self) -> Evidence:
-        """The evidence in it."""
+        """The evidence of such an answer."""
         return Evidence(str(self), Fault.OVERSIZED)
 
 
@@ -41,10 +41,10 @@ class TooManyHeaders(TooLarge):
 
 
 async def check_head(event: str, info: Mapping[str, Any]) -> None:
-    """For httpcore, as the `trace` of a request: refuse a head before more than its lines are parsed.
+    """Refuse a head before more than its lines are parsed: the `trace` of a request for httpcore.
 
     Raises:
-        TooManyHeaders: It has more than 1,000.
+        TooManyHeaders: It has more than 1,000 headers.
     """
     if event == "http11.receive_response_headers.complete":
         *_, headers = info["return_value"]
@@ -77,7 +77,7 @@ async def parts_of(response: httpx2.Response, hear: Callable[[], None]) -> Async
 
 
 async def read_body(response: httpx2.Response, limit: trio.CancelScope, at_most: int) -> bytes:
-    """The body. It may take any time as long as parts keep coming.
+    """The whole body. It may take any time as long as parts keep coming.
 
     Raises:
         TooLarge: It is longer than `at_most` bytes.

@@ -1,7 +1,7 @@
 """The carriers of an endpoint's frames, both ways: a stream of frames, or exchanges of HTTP.
 
-The endpoint numbers, frames and correlates; a carrier knows when bytes leave, where an answer may come, and what a
-failure on the way means. The one on a stream has a `FrameStream`, which a transport opens: whole frames in and out,
+The endpoint numbers, frames and correlates; a carrier knows when bytes leave, where an answer may come from, and what a
+failure on the way means. The carrier on a stream has a `FrameStream`, which a transport opens: whole frames in and out,
 and a report of how it ended.
 """
 
@@ -26,8 +26,8 @@ def no_headers() -> Mapping[str, str]:
 
 @frozen(eq=False)
 class Outgoing:
-    """One frame of the session on its way to the peer, and what a carrier may need to know of it. A call travels as its
-    `Request`."""
+    """One frame of the session on its way to the peer, and what a carrier may need to know about it. A call travels as
+    its `Request`."""
 
     bounded: ClassVar[bool] = False
     """Frames of the session are few, and must not be lost."""
@@ -40,7 +40,7 @@ class Outgoing:
     headers: Callable[[], Mapping[str, str]] = no_headers
     """The headers, where frames have headers."""
     limited: bool = False
-    """The caller has set a time limit: it replaces the carrier's own."""
+    """True if the caller has set a time limit, which replaces the carrier's own."""
 
 
 Frame = Request | Outgoing
@@ -48,29 +48,29 @@ Frame = Request | Outgoing
 
 
 class Origin:
-    """The place a frame came from. This base class fits a source of nothing but notifications."""
+    """The place that a frame came from. This base class is for a source that sends only notifications."""
 
     @property
     def slot(self) -> ReplySlot | None:
-        """The slot of the request that all that comes here is about; None if nobody can tell."""
+        """The slot of the request that everything from here is about; None if unknown."""
         return None
 
     def may_answer(self, slot: ReplySlot) -> bool:
-        """True if the answer to this request may come here."""
+        """True if the answer to this request may come from here."""
         del slot
         return False
 
     def stray(self, message: Mapping[str, Any]) -> None:
-        """Take an answer that nobody waits for here."""
+        """Handle an answer that nobody waits for here."""
 
     def garbled(self, frame: bytes) -> None:
-        """Take note of a frame that is not JSON-RPC, or of one with such a message in it."""
+        """Handle a frame that is not JSON-RPC, or has such a message in it."""
 
     def unread(self, problem: str) -> None:
-        """A message was refused unread, for this reason: it may have been an answer, to any request."""
+        """Handle a message refused unread, for this reason: it may have answered any request."""
 
     def judge(self, outcome: Outcome, slot: ReplySlot) -> Outcome:
-        """The meaning of the answer to a request."""
+        """The outcome that an answer means for its request."""
         del slot
         return outcome
 
@@ -82,11 +82,11 @@ class Origin:
         self.respond(frame)
 
     async def heeded(self) -> None:
-        """Wait until who sends here has read enough of what it was sent for more to be taken in."""
+        """Wait until the peer has read enough of what it was sent for more to be taken in."""
 
 
 class SharedOrigin(Origin):
-    """The one stream that brings everything the peer says: the answer to any request may come on it."""
+    """The one stream that brings everything the peer sends: the answer to any request may come on it."""
 
     _hub: "Hub | None" = None
 
@@ -96,7 +96,7 @@ class SharedOrigin(Origin):
         return True
 
     def unread(self, problem: str) -> None:
-        """The connection counts as lost: a caller without a limit may wait for this answer, and would wait for ever."""
+        """Count the connection as lost: a caller without a limit may wait for this answer, for ever."""
         if self._hub is not None:
             self._hub.lose(Loss(f"sent {problem}; its beginning and end do not say which request it answers"))
 
@@ -115,7 +115,7 @@ class Hub(Protocol):
         ...
 
     def hear(self) -> None:
-        """The peer sent something."""
+        """Record that the peer sent something."""
         ...
 
     async def take_in(self, batch: list[bytes], origin: Origin) -> None:
@@ -131,17 +131,17 @@ class Hub(Protocol):
         ...
 
     def hear_no_more(self, loss: Loss) -> None:
-        """The peer says nothing more, though it may still read: every request is decided."""
+        """Decide every request: the peer sends nothing more, though it may still read."""
         ...
 
     def lose(self, loss: Loss) -> None:
-        """The connection is lost: every request is decided."""
+        """Decide every request: the connection is lost."""
         ...
 
 
 class Carrier(Protocol):
-    """Carries the frames of one connection: on streams `stream_carrier.py`, over HTTP `transports/http/streamable.py`
-    and `sse.py`. Run once, by its endpoint."""
+    """The carrier of the frames of one connection: on streams `stream_carrier.py`, over HTTP
+    `transports/http/streamable.py` and `sse.py`. Run once, by its endpoint."""
 
     only_era: Era | None
     """The only era that it supports; None if it supports both."""
@@ -150,11 +150,11 @@ class Carrier(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """The process behind it; None if there is none."""
+        """The process behind it, if any."""
         return None
 
     def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
-        """Take frames, and write at once what can be written. Never waits. Returns bounded ones that find no room."""
+        """Take frames, and write at once what can be written. Never waits. Returns bounded ones without room."""
         ...
 
     async def notify(self, outgoing: Outgoing) -> None:
@@ -162,20 +162,20 @@ class Carrier(Protocol):
         ...
 
     async def taken(self) -> None:
-        """Wait until something was sent and the peer has read all of it, or has had time to where that is unknown."""
+        """Wait until something was sent and the peer has read all of it or, where that is unknown, has had time to."""
         ...
 
     def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Nobody waits for these requests any more: withdraw what was not sent of them.
+        """Give up requests that nobody waits for: withdraw those not sent.
 
         Args:
             slots: Their slots.
-            reason: What the peer is told about requests that it may have read; None: it is told nothing.
+            reason: The reason that the peer gets for those that it may have read; None: none is sent.
         """
         ...
 
     def opened(self) -> None:
-        """The handshake succeeded: later failures are failures of an open connection."""
+        """Record that the handshake succeeded: later failures are failures of an open connection."""
         ...
 
     def explain(self, error: Exception, problem: str) -> Loss:
@@ -188,16 +188,17 @@ class Carrier(Protocol):
 
 
 FRAME_LIMIT = 64 << 20
-"""Bytes of one frame before the connection counts as lost: a server that never ends a line must not eat the memory."""
+"""Bytes of one frame before the connection counts as lost: a server that never ends a line must not exhaust the
+memory."""
 
 
 class FrameStream(Protocol):
     """One connection that carries whole frames, as `transports/stdio.py` and `transports/websocket/` open it. Used by
-    one reader and one writer task; closed by who opened it."""
+    one reader and one writer task; closed by its opener."""
 
     @property
     def pid(self) -> int | None:
-        """The process behind it; None if there is none."""
+        """The process behind it, if any."""
         return None
 
     @property
@@ -206,10 +207,9 @@ class FrameStream(Protocol):
         ...
 
     def write_nowait(self, frames: Sequence[bytes]) -> int:
-        """Take as many frames as the peer takes now and say how many were begun. Never waits.
+        """Write as many frames as the peer takes now, and return how many were begun. Never waits.
 
-        A frame that was begun is whole for the caller: its rest is written by `writable()`. The frames not counted
-        were not touched.
+        A frame that was begun counts as written: `writable()` writes its rest. The frames not counted were not touched.
 
         Raises:
             trio.BrokenResourceError: The peer reads no more. No frame of this call was begun.
@@ -229,7 +229,7 @@ class FrameStream(Protocol):
         ...
 
     async def read(self) -> list[bytes]:
-        """The next whole frames, in order, never none; an empty list once the peer is gone, and from then on.
+        """Wait for the next whole frames, in order. The list is empty once the peer is gone, and only then.
 
         The peer's loss is an end, not an error: the process's exit and the end of its output count alike, and what
         was written before either is still delivered.
@@ -237,5 +237,5 @@ class FrameStream(Protocol):
         ...
 
     async def loss(self) -> Loss:
-        """The reason of its end. Waits at most 0.05 s for evidence that is still under way, such as an exit code."""
+        """The reason for its end. Waits at most 0.05 s for evidence that is still under way, such as an exit code."""
         ...

@@ -22,11 +22,12 @@ DIGITS = bytes(ord("0") if ord("0") <= byte <= ord("9") else 0 for byte in range
 """Every digit as a zero, for `bytes.translate`."""
 _TWO = rb"[0-9a-fA-F]{2}"
 ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]%b\\u[dD][c-fC-F]%b|(u[dD][89a-fA-F]%b)|.)" % (_TWO, _TWO, _TWO), re.DOTALL)
-"""An escape in a JSON text; in the group if it is half of a surrogate pair without the other."""
+"""An escape in a JSON text; in the group if it is half of a surrogate pair without the other half."""
 NO_CHARACTER = rb"\ufffd"
-"""Replaces such a half, and bytes that are not UTF-8: a text with such a half cannot be encoded."""
+"""The replacement for such a half, with which a text cannot be encoded, and for bytes that are not UTF-8."""
 LONG_INTEGER = b"0" * 19
-"""The digits of 2**63: an integer with fewer fits into 64 bits. Found at the speed of memory, unlike a pattern."""
+"""As many digits as 2**63 has: an integer with fewer fits into 64 bits. Found at the speed of memory, unlike a
+pattern."""
 _OBJECT: Final = frozenset([dict])
 _MOST_CANDIDATES = 100
 """Candidates that are checked one by one before a full search is faster."""
@@ -96,7 +97,7 @@ def result(request_id: int | str, value: Mapping[str, Any]) -> bytes:
 
 
 def error(request_id: int | str | None, code: int, message: str, data: Any = None) -> bytes:
-    """An error response, without an id to a message that shows none; `data` is left out when None."""
+    """An error response, whose id is null for a message that shows none; `data` is left out when None."""
     described: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         described["data"] = data
@@ -132,7 +133,7 @@ def _whole_character(escape: re.Match[bytes]) -> bytes:
 
 
 def _integer(digits: str) -> int | float:
-    """Python refuses more than 4300 digits, because it takes time quadratic in them."""
+    """The number; a float beyond 4300 digits, which Python refuses: they take quadratic time."""
     try:
         return int(digits)
     except ValueError:
@@ -140,9 +141,10 @@ def _integer(digits: str) -> int | float:
 
 
 def may_hold_a_long_integer(frame: bytes) -> bool:
-    """True if 19 digits stand in a row. Of every fourth byte such a row holds four, and few other places do."""
+    """True if 19 digits stand in a row. Of every fourth byte, four in a row are then digits, which is rare
+    otherwise."""
     fourths = frame[::4].translate(DIGITS)
-    at = fourths.find(b"0000")  # `in` is slow for bytes: it takes them for a number first
+    at = fourths.find(b"0000")  # `in` is slow for bytes: it tries them as a number first
     looks = 0
     while at >= 0 and looks < _MOST_CANDIDATES:
         if LONG_INTEGER in frame[max(0, 4 * at - 6) : 4 * at + 19].translate(DIGITS):
@@ -171,16 +173,16 @@ def decode(frame: bytes) -> Any:
 
 
 def inject_trace(meta: dict[str, Any], context: "Context | None" = None) -> None:
-    """Add the trace of this context, or of this task, if there is one.
+    """Add the trace of this context, or of the current task, if any.
 
-    Where a trace was begun, OpenTelemetry's API is loaded; elsewhere it is not loaded here either, since it looks
-    through all packages that are installed.
+    Where a trace was begun, OpenTelemetry's API is loaded; elsewhere it is not loaded here either, since it searches
+    all installed packages.
     """
     if context is None:
         # A module that a thread has begun to import is in `sys.modules` without its functions: no trace was begun yet.
         get_current = getattr(sys.modules.get("opentelemetry.context"), "get_current", None)
         context = None if get_current is None else get_current()
-    if context:  # an empty context has nothing to inject, and finding that out takes the propagators longer
+    if context:  # an empty context has nothing to inject, and the propagators take longer to find that out
         from opentelemetry.propagate import inject
 
         inject(meta, context)

@@ -5,28 +5,26 @@ Theory of operation
 
 Two kinds of requests share one table, because a connection has one space of ids:
 
-- Calls. They come in batches by `post`, are framed by the codec of their tool, and leave in one write. Their answers
-  come to their slots, in which callers wait. No task is spawned for a call.
+- Calls. They come in batches through `post`, are framed by the codec of their tool, and leave in one write. Their
+  answers go to their slots, in which callers wait. No task is spawned for a call.
 - Requests of the session: the handshake, lists, pings. `send_raw_request` sends one and waits for the raw result.
 
 The way out never waits. A carrier writes at once what the peer takes, and queues the rest; each slot learns when the
 write of its frame begins. So an actor that cancels, or that ends, is never stuck behind a peer that does not read.
 
-The way in is `take_in`: frames of the peer, in order, with their origin. A message of some length is looked through
-before it is parsed, since only an answer that somebody waits for may hold many values, and what is parsed costs by
-its values. A turn of the loop is bounded by messages and bytes, whatever they are. Then each message is one of four
-things:
+The way in is `take_in`: frames of the peer, in order, with their origin. A longer message is scanned before it is
+parsed: parsing costs by the values, and only an answer that somebody waits for may hold many. A turn of the loop is
+bounded by messages and bytes, whatever they are. Then each message is one of four things:
 
     an answer            decides the slot of its id, unless its origin may not answer that request
     a request            is served in a task of its own: by the session, or by the maker of the call that it is about
     a notification       about a request goes to its slot; any other waits for the session, within bounds
     none of these        is counted, and dropped
 
-What one broken message does is bounded too: it hides no other message of its batch, and no later frame.
+The effect of one broken message is bounded too: it hides no other message of its batch, and no later frame.
 
 The end comes once. `lose` decides all slots with the same loss, whatever has caused it; `hear_no_more` decides them
-while what was queued may still be written. An answer that comes for a slot that is gone is told to the origin as a
-stray one.
+while what was queued may still be written. An answer for a slot that is gone is reported to its origin as a stray one.
 """
 
 import logging
@@ -71,17 +69,17 @@ logger: Final = logging.getLogger(__name__)
 _STAMP_PREFIX = "io.modelcontextprotocol/"
 
 _FEW: Final = 1 << 10
-"""Bytes of a message whose values are not counted: they are few."""
+"""Bytes of a message up to which its values are not counted: they are few."""
 _GIVEN_UP: Final = "the caller gave up"
 _OPENING_METHODS: Final = frozenset(["initialize", "server/discover"])
 
 
 class ConnectionClosed(JsonRpcError):
-    """For the session: the connection ended before the reply."""
+    """The session's error: the connection ended before the reply."""
 
 
 class PeerError(JsonRpcError):
-    """For the session: the peer answered with an error."""
+    """The session's error: the peer answered with an error."""
 
     def __init__(self, refusal: Rejected) -> None:
         super().__init__(refusal.code, refusal.message, refusal.data)
@@ -89,16 +87,16 @@ class PeerError(JsonRpcError):
 
 
 class RequestTimedOut(JsonRpcError):
-    """For the session: the request's own timeout elapsed, its write included."""
+    """The session's error: the request's own timeout elapsed, its write included."""
 
 
 class Endpoint:
-    """Reads the peer's messages, and sends the session's own requests beside the calls.
+    """The endpoint: reads the peer's messages, and sends calls and the session's own requests.
 
-    Calls come by `post` and are answered in their slots; everything else is the session's, which runs this.
-    The log calls the peer by the name of its `server`. `offer` is the version of the protocol that
-    `initialize` offers, in place of the session's own; `overhear` is told of notifications about no request;
-    `capabilities` are what those are told as that the session has; what waits is charged to the `account`.
+    Calls come through `post` and are answered in their slots; the rest is the session's, which runs this. The log names
+    the peer by `server`. `offer` is the protocol version for `initialize`, in place of the session's own; `overhear`
+    receives notifications about no request; `capabilities` replace the session's of those names towards the peer; what
+    waits is charged to `account`.
     """
 
     def __init__(
@@ -114,11 +112,11 @@ class Endpoint:
     ) -> None:
         self._carrier = carrier
         self.account: Account = account or Account()
-        """Of what waits for the peer, or of what it says."""
+        """The account of what waits for the peer, or came from it."""
         self.lost: trio.Event = trio.Event()
         """Set once the connection is gone and every waiting slot is decided."""
         self.loss: Loss = CLOSED_BY_US
-        """The reason of its loss."""
+        """The loss, once lost or mute."""
         self.is_mute: bool = False
         """True if the peer sends nothing more."""
         self._table = CallTable(self.account)
@@ -129,28 +127,28 @@ class Endpoint:
         self._capabilities = capabilities or {}
         self._overhear = overhear
         self.stamp: dict[str, Any] = {}
-        """The members that the session puts into every request's `_meta`, learnt from its last list."""
+        """The members that the session puts into every request's `_meta`, taken from its last request for a list."""
         self.logs: bool = True
-        """True if the peer is asked for its log, as the session would in every request."""
+        """True if requests ask the peer for its log, as the session has them do."""
         self._server = server
         self.noise: int = 0
-        """Frames that were no JSON-RPC message."""
+        """Frames that were not JSON-RPC."""
         self.refused: int = 0
-        """Frames that were not read."""
+        """Frames that were refused unread."""
         self.heard_at: float = -math.inf
         """The time of the peer's last message, on Trio's clock."""
         self.pages: dict[str, Page] = {}
-        """By method of `LISTED`: where its result leaves its entries, unparsed. The session gets the rest: it would
-        validate all entries in one go."""
+        """By method of `LISTED`: the entries of its result, not validated. The session gets the rest: it would validate
+        all entries in one go."""
         self.hello: dict[str, Any] | None = None
         """The last answer that opened the conversation, as it came."""
         self._limits = limits
         self._pace = Pace()
         self._notices: Notices | None = None
-        """Made for the first one: many servers never send any."""
+        """Notifications that wait; made for the first: many servers send none."""
         self._requests = PeerRequests(self, self.account, limits.kept)
         self._session: _Session | None = None
-        """The session that runs it; None before."""
+        """The session that runs the endpoint; None before."""
 
     @property
     def serving(self) -> int:
@@ -169,8 +167,8 @@ class Endpoint:
         await self._table.settled()
 
     def post(self, batch: Sequence[Request]) -> None:
-        """Number, frame and write calls, with one write. A slot whose frame finds no room is `Busy`; one that has no
-        codec is `Unlisted`."""
+        """Number, frame and send calls, in one write. A call whose frame finds no room is resolved as `Busy`; one
+        without a codec as `Unlisted`."""
         if self.lost.is_set():
             for call in batch:
                 call.slot.resolve(self.loss)
@@ -181,7 +179,7 @@ class Endpoint:
             self.conclude(refused.slot, Busy())
 
     def _frame(self, call: Request) -> bool:
-        """Number a call and write its frame; False if it cannot be written."""
+        """Number a call and encode its frame; False, with its slot resolved, if that fails."""
         slot, codec = call.slot, call.codec
         if codec is None:
             slot.resolve(Unlisted())
@@ -195,11 +193,11 @@ class Endpoint:
         return True
 
     def cancel(self, slots: Sequence[ReplySlot], reason: str | None = _GIVEN_UP) -> None:
-        """Nobody waits for these requests any more: withdraw what was not sent of them.
+        """Give up requests that nobody waits for: withdraw those not sent.
 
         Args:
             slots: Their slots.
-            reason: What the peer is told about requests that it may have read; None: it is told nothing.
+            reason: The reason that the peer gets for those that it may have read; None: none is sent.
         """
         for slot in slots:
             if slot in self.calls:
@@ -220,12 +218,12 @@ class Endpoint:
         slot.resolve(outcome)
 
     def hear_no_more(self, loss: Loss) -> None:
-        """The peer says nothing more, though it may still read: every waiting slot is decided."""
+        """Decide every waiting slot: the peer sends nothing more, though it may still read."""
         self.is_mute, self.loss = True, loss
         self._table.fail_all(loss)
 
     def lose(self, loss: Loss) -> None:
-        """The connection is lost, even if the peer has not ended it: every waiting slot is decided, once."""
+        """Decide every waiting slot, once: the connection is lost, even if the peer has not ended it."""
         if self.lost.is_set():
             return
         self.loss = evolve(loss, pending=len(self.calls))
@@ -283,7 +281,7 @@ class Endpoint:
         return prepared | {"_meta": meta} if meta else prepared
 
     def _told(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """The session's own capabilities, each as the peer is told of it."""
+        """The session's own capabilities, as they are declared to the peer."""
         return {name: self._capabilities.get(name, value) for name, value in own.items()}
 
     async def _reply(self, slot: ReplySlot, method: str, opts: "CallOptions") -> dict[str, Any]:
@@ -311,7 +309,7 @@ class Endpoint:
         return raw | {LISTED[method]: []}
 
     def _raw(self, outcome: Outcome) -> dict[str, Any]:
-        """The raw result, or a fresh error for each waiter: tracebacks are per raise."""
+        """The raw result. Errors are made anew for each waiter: a traceback is per raise."""
         match outcome:
             case Answered(result=result):
                 return result
@@ -337,7 +335,7 @@ class Endpoint:
         *,
         task_status: Any = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Run the endpoint until the peer is gone. Runs once; a lost connection is a return, not an error."""
+        """Run the endpoint until the peer is gone. Runs once; a lost connection ends it without an error."""
         async with trio.open_nursery() as nursery:
             self._session = _Session(nursery, on_request, on_notify, on_notify_intercept)
             task_status.started()
@@ -350,13 +348,13 @@ class Endpoint:
             nursery.cancel_scope.cancel()
 
     def hear(self) -> None:
-        """The peer sent something."""
+        """Record that the peer sent something."""
         self.heard_at = trio.current_time()
 
     async def take_in(self, batch: list[bytes], origin: Origin) -> None:
         """Process frames of the peer, in order; `origin`: where they came from."""
         session = self._session
-        assert session is not None  # who runs it
+        assert session is not None  # it runs the endpoint
         for frame in batch:
             size = len(frame)
             try:
@@ -370,16 +368,16 @@ class Endpoint:
             except ValueError:
                 self._count_noise(frame)
                 origin.garbled(frame)
-            if self._pace.spent(size):  # whatever it was
+            if self._pace.spent(size):  # whatever the frame was
                 await self._take_turns(origin)
 
     async def _accept(self, frame: bytes, origin: Origin, session: "_Session") -> int:
-        """Process a frame; returns the bytes that it counts for, which with many values are more."""
+        """Process a frame; returns the bytes that it counts as: more with many values."""
         size = len(frame)
         if size <= _FEW or (size <= SMALL and not large_messages.is_crowded(frame)):
             self._dispatch(codec.message(frame), size, origin, session)
             return size
-        problem: str | None = None  # and not the error, whose frames hold the message
+        problem: str | None = None  # not the error, whose traceback holds the message
         with large_messages.Uncollected() as pause:
             message = await by_turns(large_messages.read(frame, most=self._most_values(frame, origin), pause=pause))
             try:
@@ -392,13 +390,13 @@ class Endpoint:
         return max(size, SMALL)
 
     def _most_values(self, frame: bytes, origin: Origin) -> int:
-        """The values that a message may have: only an answer that somebody waits for may have many."""
+        """The most values that a message may have: only an answer that somebody waits for may have many."""
         members = large_messages.members(frame)
         is_answer = "method" not in members and (slot := self._table.find(members)) and origin.may_answer(slot)
         return self._limits.values if is_answer else min(self._limits.unasked, self._limits.values)
 
     async def _take_turns(self, origin: Origin) -> None:
-        """Let others run, and the peer read."""
+        """Let other tasks run, and the peer read."""
         await trio.lowlevel.checkpoint()
         await self._requests.begun()
         await origin.heeded()
@@ -432,8 +430,8 @@ class Endpoint:
         self.conclude(slot, origin.judge(outcome_of(message, size), slot))
 
     def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
-        """Refuse a frame. If its ends name a request, the peer that sent that, or the caller that waits, is told; of a
-        list that has changed only what was said of it is lost."""
+        """Refuse a frame unread. If its ends name a request, the peer that sent it, or the caller that waits, gets an
+        error; a notification of a change loses only its parameters."""
         self.refused += 1
         if math.log10(self.refused).is_integer():  # see `_count_noise`
             logger.warning("refused %s", problem)
@@ -478,7 +476,8 @@ class Endpoint:
         self._notices.add(method, params, size)
 
     async def _deliver(self, notices: Notices, on_notify: OnNotify) -> None:
-        """Hand notifications to the session one at a time, in the order of the wire, as many in a turn as are read."""
+        """Hand notifications to the session one at a time, in the order of the wire, as many in a turn as are read in
+        one."""
         pace = Pace()
         while True:
             takes_turn = pace.spent(0) or not len(notices)
@@ -494,8 +493,8 @@ class Endpoint:
         return len(self.calls) > len(self._table.relays)
 
     def _let_hear(self, method: str, params: Mapping[str, Any]) -> None:
-        """Hand on what can be about nobody's call, or about calls of one principal alone for which nobody waits:
-        servers need not answer those that were cancelled."""
+        """Hand on what can be about no call, or only about abandoned calls of one principal: servers need not answer
+        cancelled calls."""
         if self._overhear is None:
             return
         relays = self._table.relays
@@ -518,7 +517,7 @@ class Endpoint:
 
 @frozen(eq=False)
 class Page:
-    """The entries of one page of a list, unparsed, and the bytes of the message that brought them."""
+    """The entries of one page of a list, not validated, and the bytes of the message that brought them."""
 
     entries: Sequence[object]
     size: int
@@ -530,7 +529,7 @@ NO_PAGE = Page([], 0)
 
 @frozen
 class _Session:
-    """The session that runs this: its handlers, and where tasks for them run."""
+    """The session that runs the endpoint: its handlers, and the nursery for their tasks."""
 
     nursery: trio.Nursery
     on_request: OnRequest
@@ -538,7 +537,7 @@ class _Session:
     intercept: Intercept | None
 
     def intercepts(self, method: str, params: Mapping[str, Any] | None) -> bool:
-        """True if it takes a notification out of turn."""
+        """True if the session takes a notification out of turn."""
         try:
             return self.intercept is not None and self.intercept(method, params)
         except Exception:

@@ -1,7 +1,7 @@
 """Notifications and requests of the peer, as the SDK's session sees them.
 
-Notifications wait in the order of the wire, within bounds, and a change is never lost. Each request is served in a task
-of its own and answered once, unless the peer cancels it.
+Notifications wait in the order of the wire, within bounds; a changed list is never lost. Each request is served in a
+task of its own and answered once, unless the peer cancels it.
 """
 
 import logging
@@ -50,7 +50,7 @@ class BackChannel(Protocol):
 
 
 class Inbound:
-    """One message, as its handler sees it; `scope` is the task that serves it."""
+    """One message, as its handler sees it; `scope` is that of its task."""
 
     def __init__(self, back: BackChannel, request_id: RequestId | None, params: Mapping[str, Any] | None) -> None:
         self._back = back
@@ -66,12 +66,12 @@ class Inbound:
         return self._open
 
     def cancel(self, reason: object = None) -> None:
-        """The peer cancelled its request: it gets no answer."""
+        """Cancel the request for the peer: it gets no answer."""
         self.cancel_requested.set()
         self.scope.cancel(reason if isinstance(reason, str) else None)
 
     async def serve(self, handler: Callable[[], Awaitable[None]]) -> None:
-        """Run the handler unless the peer cancels the request; then nothing more can be sent for it."""
+        """Run the handler until it ends or the peer cancels the request; then nothing more can be sent for it."""
         try:
             with self.scope:
                 await handler()
@@ -81,7 +81,7 @@ class Inbound:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None
     ) -> dict[str, Any]:
-        """Ask the peer while serving it.
+        """Send the peer a request while serving its own.
 
         Raises:
             JsonRpcError: It was answered already, or the peer's error.
@@ -91,7 +91,7 @@ class Inbound:
         return await self._back.send_raw_request(method, params, opts)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions | None" = None) -> None:
-        """Tell the peer something while serving it; dropped afterwards."""
+        """Send a notification while serving the request; dropped afterwards."""
         if self._open:
             await self._back.notify(method, params, opts)
 
@@ -110,11 +110,11 @@ class Inbound:
 NotificationParams = Mapping[str, Any] | None
 
 OnRequest = Callable[[Inbound, str, NotificationParams], Awaitable[dict[str, Any]]]
-"""Answers a request, `(context, method, params)`; what it raises as `JsonRpcError` is the answer too."""
+"""Answers a request, `(context, method, params)`; a raised `JsonRpcError` is an answer too."""
 OnNotify = Callable[[Inbound, str, NotificationParams], Awaitable[None]]
-"""Hears a notification: `(context, method, params)`."""
+"""Called with a notification: `(context, method, params)`."""
 Intercept = Callable[[str, NotificationParams], bool]
-"""Sees a notification when it comes, before those that wait: `(method, params)`; True if it has taken it."""
+"""Called with a notification when it comes, before those that wait: `(method, params)`; True if it takes it."""
 
 _LIMIT = 1024
 """Notifications that may wait before logs and progress are dropped: two thousand logs must not hide a list_changed."""
@@ -126,29 +126,29 @@ _MOST_VALUES = 5_000
 """JSON values of a large notification: the session validates all of them in one go."""
 
 _SLIGHT = 1 << 10
-"""Bytes of parameters that wait as they are. Of a list_changed, which says all without them, no more are kept."""
+"""Bytes up to which parameters wait as they are. Larger ones of a list_changed, which needs none, are dropped."""
 
 _UPDATED = "notifications/resources/updated"
 
 
 class Notices(BoundedQueue[tuple[str, "NotificationParams | codec.Encoded"]]):
-    """Notifications, `(method, params)`, that wait for the session. Beyond the bounds only what may be lost is: logs,
-    progress, and beyond that of bytes updates of resources, which may name any number of URIs.
+    """Notifications, `(method, params)`, that wait for the session. Beyond the bounds only logs and progress are lost,
+    and, beyond that in bytes, updates of resources, which may name any number of URIs.
 
-    Parameters of some length wait as bytes: as values they keep many times as much, and many values that outlive a
-    turn of the loop bring about whole collections of garbage.
+    Longer parameters wait as bytes: as values they take many times the memory, and many values that outlive a turn of
+    the loop cause full garbage collections.
 
     Args:
         limit: Notifications that may wait, besides changes, which wait once each.
         most: Bytes that may wait.
-        account: Where they are charged; None: nowhere.
+        account: The account that they are charged to; None: none.
     """
 
     def __init__(self, limit: int = _LIMIT, most: float = math.inf, account: Account | None = None) -> None:
         super().__init__(limit, most, account=account, kind=NOTICES)
 
     def add(self, method: str, params: NotificationParams, size: int = 0) -> None:
-        """Queue a notification that came with so many bytes. Never waits, never refuses a list_changed."""
+        """Queue a notification that came in `size` bytes. Never waits, never refuses a list_changed."""
         change = change_of(method, params)
         if change is not None and method != _UPDATED:
             params, size = params if size <= _SLIGHT else None, 0
@@ -181,7 +181,7 @@ def _is_too_much(params: NotificationParams, size: int) -> bool:
 
 
 def change_of(method: str, params: NotificationParams) -> tuple[str, str] | None:
-    """The change that a level-triggered notification is about; None for the others."""
+    """The change that a level-triggered notification is about; None for other notifications."""
     if method not in LISTEN_STREAM_METHODS:
         return None
     return method, str((params or {}).get("uri"))
@@ -198,15 +198,15 @@ MOST_ASKED = 5_000
 
 @frozen(eq=False)
 class PeerRequest:
-    """One request of the peer's."""
+    """One request of the peer."""
 
     id: RequestId
     method: str
     params: dict[str, Any] | None
     origin: Origin
-    """The place it came from, and that its answer goes to."""
+    """The place that it came from and that its answer goes to."""
     size: int = 0
-    """At most the bytes of the message that brought it; once it is begun, what it keeps."""
+    """Bytes of the message that brought it, at most; once it is begun, the bytes that it keeps."""
 
 
 class PeerRequests:
@@ -216,18 +216,18 @@ class PeerRequests:
         self._back = back
         self._account = account
         self._most = most
-        """Bytes of those that are served at once."""
+        """Bytes that may be served at once."""
         self._serving: dict[RequestId, Inbound] = {}
         self._begun: trio.Event | None = None
         """Set when the latest request is begun; None before the first."""
         self._tasks = 0
-        """Not the length of the table: a peer may use an id twice."""
+        """Requests served, those with the same id included."""
 
     def __len__(self) -> int:
         return self._tasks
 
     def begin(self, nursery: trio.Nursery, on_request: OnRequest, asked: PeerRequest) -> None:
-        """Serve a request in the nursery. They begin in the order in which they came."""
+        """Serve a request in the nursery. Requests begin in the order in which they came."""
         problem = self._problem(asked)
         if problem is None:
             asked = evolve(asked, size=weight(asked.params, asked.size))
@@ -244,12 +244,12 @@ class PeerRequests:
         nursery.start_soon(self._serve, inbound, asked, on_request, before, begun)
 
     async def begun(self) -> None:
-        """Wait until all have begun: those that are answered at once never add up to too many at once."""
+        """Wait until all have begun: those answered at once then never add up to too many."""
         if self._begun is not None and not self._begun.is_set():
             await self._begun.wait()
 
     def _problem(self, asked: PeerRequest) -> str | None:
-        """The reason why it is not served; None if it is."""
+        """The reason why a request is not served; None if it is."""
         if asked.size > SMALL and isinstance(asked.params, dict) and more_values_than(asked.params, MOST_ASKED):
             return f"a request with more than {MOST_ASKED} JSON values, the most it may have"
         if self._tasks == MOST_SERVED:
@@ -257,7 +257,7 @@ class PeerRequests:
         return None
 
     def cancel(self, params: Mapping[str, Any] | None) -> None:
-        """The peer cancels the request that its notification names."""
+        """Cancel the request that the peer's notification names."""
         request_id = as_request_id((params or {}).get("requestId"))
         inbound = None if request_id is None else self._serving.get(coerce_request_id(request_id))
         if inbound is not None:

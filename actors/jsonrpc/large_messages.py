@@ -27,7 +27,7 @@ _EXAMINED_BYTES: Final = 64 << 10
 _ESCAPES: Final = 8192
 """Escapes that are examined in a row."""
 _MENDED: Final = 12 << 20
-"""Bytes that a frame may grow to when what is not UTF-8 in it is replaced, three bytes for one: to parse as many takes
+"""Bytes that a frame may grow to when its bytes that are not UTF-8 are replaced, each by three: parsing so many takes
 about 30 ms. A larger frame may grow by half."""
 _STRUCTURE: Final = re.compile(rb"[][{},]")
 _DEEPER: Final = {b"[": 1, b"{": 1, b"]": -1, b"}": -1}
@@ -36,9 +36,9 @@ _MARKS: Final = 2048
 _INDENT: Final = 64
 """Bytes of white space that may stand before a batch."""
 _LONG: Final = 4 << 20
-"""Bytes of a frame for which it is worth while to look at its texts before it is parsed."""
+"""Bytes of a frame from which on sampling its texts before parsing pays."""
 _PLAIN: Final = 64
-"""Bytes for each escape, at least, of texts that hardly have any."""
+"""Bytes for each escape, at least, in texts that have few escapes."""
 _DIGITS: Final = 1000
 """Digits of a number: the time to read it is quadratic in them."""
 
@@ -51,19 +51,19 @@ _ONE: Final = re.compile(_MEMBER)
 
 
 class MessageTooCostly(ValueError):
-    """A message that is not read because it would take too long. One line that names its size and the limit."""
+    """The error for a message that would take too long to read: one line with its size and the limit."""
 
 
 CROWDED: Final = 1000
-"""Commas, colons and opening brackets of a message that is read like a large one, however short it is."""
+"""Commas, colons and opening brackets beyond which a short message is read like a large one."""
 
 
 class Uncollected:
-    """No collection of garbage, from `begin` to the end of the block: values that were parsed are no garbage yet.
+    """A block without garbage collection from `begin` to its end: parsed values are not garbage yet.
 
-    A collection is due after so many new containers, of which one message may bring thousands; those that outlive a
-    few bring about a whole one, which looks at all objects of the host. What is done with a message before the end of
-    the block is dropped without one. Nothing may be waited for in between.
+    A collection is due after some new containers, and one message may bring thousands; those that outlive a few cause a
+    full one, which looks at all objects of the host. Values dropped before the end of the block are freed without one.
+    Nothing may be awaited in between.
     """
 
     def __init__(self) -> None:
@@ -73,12 +73,12 @@ class Uncollected:
         return self
 
     def begin(self) -> None:
-        """Collect no garbage from now on."""
+        """Stop garbage collection."""
         self._collects = self._collects or gc.isenabled()
         gc.disable()
 
     def end(self) -> None:
-        """Collect it again, if it was collected before."""
+        """Resume garbage collection, if it was on before."""
         if self._collects:
             self._collects = False
             gc.enable()
@@ -96,12 +96,12 @@ def read(frame: bytes, *, most: int, pause: Uncollected | None = None) -> Steps[
     """The message in a frame of any size, as `codec.message` gives it.
 
     Args:
-        frame: What came.
+        frame: The bytes that came.
         most: JSON values that it may have: see `Limits.values`.
-        pause: Begins with its last piece, which parses it.
+        pause: Begun in the last piece, which parses.
 
     Raises:
-        MessageTooCostly: It has more, numbers of more than 1000 digits, or too much that is not UTF-8.
+        MessageTooCostly: It has more, numbers of over 1000 digits, or too much that is not UTF-8.
         ValueError: It is not JSON, or no object.
     """
     values = yield from check_values(frame, most)
@@ -109,7 +109,7 @@ def read(frame: bytes, *, most: int, pause: Uncollected | None = None) -> Steps[
 
 
 def parse(frame: bytes, values: int, *, most: int, pause: Uncollected | None = None) -> Steps[dict[str, Any]]:
-    """The message in a frame that has so many values, as `check_values` counts them: see `read`."""
+    """The message in a frame whose values `check_values` counted: see `read`."""
     deep = values > MAX_NESTING and (yield from _may_be_deep(frame))
     with Uncollected() as parsing:
         return codec.as_message((yield from _decoded(frame, most, pause or parsing)), deep=deep)
@@ -121,10 +121,10 @@ def is_batch(frame: bytes) -> bool:
 
 
 def split(frame: bytes, *, most: int) -> Steps[list[bytes]]:
-    """The messages of a batch, each as a frame; `null` in place of what is no object.
+    """The messages of a batch, each as a frame; `null` in place of anything that is not an object.
 
     A batch is never parsed as a whole: each of its messages is read in a turn of its own, within the bounds of one
-    message. So a peer that packs any number of them into one frame costs others what as many frames cost.
+    message. So many messages in one frame cost others no more than as many frames.
 
     Raises:
         MessageTooCostly: It has more than `most` JSON values.
@@ -179,11 +179,11 @@ def _size(frame: bytes) -> str:
 
 
 def check_values(frame: bytes, most: int) -> Steps[int]:
-    """The number of JSON values and names, at most. They are counted fast, and precisely only where texts may hold some
-    of what was counted.
+    """The number of JSON values and names, at most. They are counted fast, and precisely, without marks in texts, only
+    beyond `most`.
 
     Raises:
-        MessageTooCostly: It has more JSON values.
+        MessageTooCostly: It has more than `most`.
     """
     marks = 0
     for at in range(0, len(frame), _GLANCE):
@@ -203,7 +203,7 @@ def check_values(frame: bytes, most: int) -> Steps[int]:
 
 
 def _may_be_deep(frame: bytes) -> Steps[bool]:
-    """True if it has enough brackets to be nested too deep."""
+    """True if the frame has enough brackets to be nested too deep."""
     brackets = 0
     for at in range(0, len(frame), _GLANCE):
         piece = frame[at : at + _GLANCE]
@@ -215,16 +215,16 @@ def _may_be_deep(frame: bytes) -> Steps[bool]:
 
 
 def values_in(piece: bytes) -> int:
-    """The number of JSON values and names, at most, in what is not large."""
+    """The number of JSON values and names, at most, in a small piece."""
     return len(piece) - len(piece.translate(None, _VALUE_MARKS))
 
 
 def without_texts(frame: bytes) -> Iterator[bytes]:
-    """A JSON text in bounded pieces, with zero bytes in place of those of its texts: everything stays where it is."""
+    """The frame in bounded pieces, with zeros for the bytes of its texts: everything stays in its place."""
     inside, held = False, b""
     for at in range(0, len(frame), _EXAMINED_BYTES):
         piece = held + frame[at : at + _EXAMINED_BYTES]
-        held = b"\\" if (len(piece) - len(piece.rstrip(b"\\"))) % 2 else b""  # an escape that goes on in the next
+        held = b"\\" if (len(piece) - len(piece.rstrip(b"\\"))) % 2 else b""  # an escape that goes on in the next piece
         parts = piece.removesuffix(held).replace(b"\\\\", b"\0\0").replace(b'\\"', b"\0\0").split(b'"')
         texts = slice(not inside, None, 2)
         parts[texts] = [bytes(len(text)) for text in parts[texts]]
@@ -233,7 +233,7 @@ def without_texts(frame: bytes) -> Iterator[bytes]:
 
 
 def _decoded(frame: bytes, most: int, pause: Uncollected) -> Steps[object]:
-    """Decode the JSON in it as leniently as `codec.decode` does."""
+    """Decode the JSON in the frame as leniently as `codec.decode` does."""
     parsers = [_lenient] if (yield from _has_long_integers(frame, most)) else [orjson.loads, _lenient]
     if (yield from _is_plain(frame)):
         parsers.reverse()
@@ -243,7 +243,7 @@ def _decoded(frame: bytes, most: int, pause: Uncollected) -> Steps[object]:
         except ValueError:
             yield
     if frame.isascii() and frame.find(b"\\u") < 0:
-        raise ValueError("not JSON")  # nothing in it can be mended: it would be copied for nothing
+        raise ValueError("not JSON")  # nothing in it can be mended: a copy would be in vain
     mended = yield from _mended(frame)
     for parse in parsers[:-1]:
         try:
@@ -254,13 +254,13 @@ def _decoded(frame: bytes, most: int, pause: Uncollected) -> Steps[object]:
 
 
 def _is_plain(frame: bytes) -> Steps[bool]:
-    """True if most of it is long texts of ASCII with few escapes: what reads leniently reads those six times as fast as
-    orjson, and some others more slowly."""
+    """True if most of the frame is long ASCII texts with few escapes: the lenient parser reads those six times as fast
+    as orjson, and others more slowly."""
     if len(frame) < _LONG or not frame.isascii():
         return False
     escapes = sampled = 0
     for at in range(0, len(frame), _GLANCE):
-        begin = at + randbelow(_GLANCE - _EXAMINED_BYTES)  # no peer knows where
+        begin = at + randbelow(_GLANCE - _EXAMINED_BYTES)  # no peer can know where
         sample = frame[begin : begin + _EXAMINED_BYTES]
         escapes += sample.count(b"\\")
         sampled += len(sample)
@@ -269,14 +269,14 @@ def _is_plain(frame: bytes) -> Steps[bool]:
 
 
 def _lenient(frame: bytes) -> object:
-    """Parse it, and allow integers of any size and NaN."""
+    """Parse the frame, allowing integers of any size and NaN."""
     from pydantic_core import from_json  # takes longer to load than the rest of this package, and few need it
 
     return from_json(frame, cache_strings="none")
 
 
 def _parsed(parse: Callable[[bytes], object], frame: bytes, pause: Uncollected) -> object:
-    """Parse it without a collection of garbage, of which a parser makes none."""
+    """Parse the frame without garbage collection: a parser leaves no garbage."""
     pause.begin()
     try:
         return parse(frame)

@@ -1,4 +1,4 @@
-"""Requests in flight, by the ids that their answers have."""
+"""The requests in flight, by the ids that their answers carry."""
 
 from array import array
 from collections.abc import Mapping
@@ -20,15 +20,15 @@ CLOSED_BY_US: Final = Loss("the connection was closed")
 _MOST_PROGRESS_CHARACTERS = 10_000
 """Characters of a progress message: a thousand may wait for a slow callback."""
 _STRIDE: Final = 1 << 20
-"""The largest step from one id to the next: after 8,000 million requests of a connection ids are below 2**53 still,
-and numbers of JSON exact for every peer."""
+"""The largest step from one id to the next: after 8,000 million requests, ids are still below 2**53, and exact JSON
+numbers for every peer."""
 
 
 class CallTable:
     """The requests that still wait, and which of them are calls. The SDK's session may bring ids of its own.
 
-    Ids go up by steps that nobody can guess. Where answers wait to be read until the next request has left, what a
-    server sent ahead would be taken for that request's answer if it named its id.
+    Ids go up by steps that nobody can guess. Answers may wait to be read until the next request has left: one that a
+    server sent in advance would pass for that request's if it named its id.
     """
 
     def __init__(self, account: Account | None = None) -> None:
@@ -39,16 +39,16 @@ class CallTable:
         self.relays: Relays = Relays()
         """The calls that are made for somebody else."""
         self._settled: trio.lowlevel.ParkingLot | None = None
-        """Woken when one of `calls` leaves; made for the first that waits for that."""
+        """The tasks to wake when one of `calls` leaves; made for the first."""
         self._last_id = 0
-        # Some at once: to draw each of them takes half a microsecond. Not many: each connection keeps them.
+        # Several at once: drawing them singly takes half a microsecond each. Not many: each connection keeps them.
         self._random = chain.from_iterable(array("I", token_bytes(64)) for _ in repeat(None))
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def open(self, slot: ReplySlot, request_id: RequestId | None = None, codec: Codec | None = None) -> RequestId:
-        """Register a slot and return its request's id; with a codec it is a call's.
+        """Register a slot and return its request's id; a slot with a codec is a call's.
 
         Raises:
             ValueError: `request_id` is in flight already.
@@ -96,7 +96,7 @@ class CallTable:
         return None if request_id is None else self._waiting.get(coerce_request_id(request_id))
 
     def report(self, params: Mapping[str, Any], size: int = 0) -> None:
-        """Hand a progress notification of so many bytes to the call it names."""
+        """Hand a progress notification of `size` bytes to the call it names."""
         token = as_request_id(params.get("progressToken"))
         slot = None if token is None else self._waiting.get(coerce_request_id(token))
         progress, message = _number(params.get("progress")), params.get("message")
@@ -110,7 +110,7 @@ class CallTable:
             slot.report(progress, _number(params.get("total")), text)
 
     def fail_all(self, loss: Loss) -> None:
-        """Decide every waiting slot: the peer says nothing more. Calls count on until they are forgotten."""
+        """Decide every waiting slot: the peer sends nothing more. Calls stay in `calls` until they are forgotten."""
         waiting, self._waiting = self._waiting, {}
         for slot in waiting.values():
             slot.resolve(loss)

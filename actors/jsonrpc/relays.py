@@ -1,9 +1,9 @@
-"""Requests that are made for somebody else, and whom a server speaks to while it works on them.
+"""Requests made for somebody else, and the party that a server addresses while it works on them.
 
-Most of what a server says of a request says so: progress by its token, and over HTTP whatever comes in the exchange of
-that request. Over a single stream a server of the handshake era does not say for which call it asks, so it is known
-only while all calls that it may be working on are one principal's: also those that were given up, until it answers
-them. Rather than ask the wrong user, the server is refused.
+Most messages about a request show which it is: progress by its token, over HTTP all that comes in its exchange. Over a
+single stream a server of the handshake era does not say for which call it asks. That is known only while all calls it
+may be working on, abandoned ones included until it answers, are one principal's. Else the question is refused, so that
+no wrong user is asked.
 """
 
 import sys
@@ -26,16 +26,16 @@ ASKED: Final[Mapping[str, str]] = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
-"""The questions that a server may ask in the middle of a call, and the capability that its client needs for each."""
+"""The questions that a server may ask in the middle of a call, and the capability that the client needs for each."""
 
 _CONNECTION_METHODS: Final = frozenset(["ping"])
-"""The requests of a server to the connection, which are about no call."""
+"""The requests of a server that are about the connection and about no call."""
 MOST_CANCELLED: Final = 10_000
-"""Requests that are remembered though nobody waits for them; if there are more, nobody is asked any more."""
+"""Abandoned requests that are remembered; beyond that, questions are refused."""
 _HOST_ITSELF: Final = object()
 """The principal of the host's own requests."""
 _OTHER_REQUESTS: Final = "others"
-"""Stands for more of them. Ids of ours are numbers."""
+"""The key for all further ones. Our ids are numbers."""
 
 
 class Relays:
@@ -44,7 +44,7 @@ class Relays:
     def __init__(self) -> None:
         self._waiting: dict[ReplySlot, Relay] = {}
         self._given_up: dict[RequestId, Hashable] = {}
-        """The principals of the requests that the server may still work on, though nobody waits for them."""
+        """The principals of abandoned requests that the server may still work on, by id."""
         self._asks: set[Handler] = set()
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class Relays:
         return not self._waiting and not self._given_up
 
     def add(self, slot: ReplySlot, relay: Relay) -> None:
-        """A request is made for somebody else."""
+        """Add a request that is made for somebody else."""
         self._waiting[slot] = relay
 
     def discard(self, slot: ReplySlot) -> None:
@@ -66,7 +66,7 @@ class Relays:
             ask.review()
 
     def cancel(self, slot: ReplySlot) -> None:
-        """Nobody waits for it any more, be it somebody's or the host's own."""
+        """Give up a request, relayed or the host's own, and remember it if it was sent."""
         self._waiting.pop(slot, None)
         if not slot.sent or slot.request_id is None:
             return
@@ -77,7 +77,7 @@ class Relays:
             self._given_up[_OTHER_REQUESTS] = self
 
     def answered(self, request_id: object) -> None:
-        """The server has answered a request that nobody waits for."""
+        """Forget an abandoned request: the server has answered it."""
         known = as_request_id(request_id)
         if known is not None:
             self._given_up.pop(coerce_request_id(known), None)
@@ -85,10 +85,10 @@ class Relays:
     def note(
         self, method: str, params: Mapping[str, Any] | None, size: int, about: ReplySlot | None, *, others: bool
     ) -> bool:
-        """Hand on a notification of so many bytes to the request it is about; whether there is one.
+        """Hand on a notification of `size` bytes to the request it is about; False if none.
 
-        What does not say so over a single stream, such as a log message, is about the latest request, if all that the
-        server may be working on are one principal's.
+        Over a single stream one that names no request, such as a log message, is taken as about the latest, if all that
+        the server may be working on are one principal's.
         """
         slot = about if about in self._waiting else None
         if slot is None and about is None and self._waiting and not others and self._is_one_principals:
@@ -100,7 +100,7 @@ class Relays:
 
     @property
     def _principals(self) -> set[Hashable]:
-        """For whom all requests were made that the server may be working on."""
+        """The principals of all requests that the server may be working on."""
         return {*(each.principal for each in self._waiting.values()), *self._given_up.values()}
 
     @property
@@ -109,22 +109,22 @@ class Relays:
 
     @property
     def only_principal(self) -> Hashable:
-        """For whom all of these were made; None for several, for none and for the host."""
+        """The principal of all of these; None for several, for none and for the host."""
         principals = self._principals
         only = principals.pop() if len(principals) == 1 else None
         return None if only in (_HOST_ITSELF, self) else only
 
     def may_answer(self, method: str) -> bool:
-        """True if a question of this method is for the maker of a request: one of a call, or one that the protocol does
-        not know."""
+        """True if a question of this method is for the maker of a request: one about a call, or one that the protocol
+        does not know."""
         return bool(self._waiting) and method not in _CONNECTION_METHODS
 
     def handler(self, about: ReplySlot | None, *, others: bool) -> "Handler":
-        """The handler of a server's question that came in the exchange of that request, or of none.
+        """The handler of a question of the server.
 
         Args:
-            about: The request, if the exchange says so.
-            others: Whether requests of the host's own are in flight, which the question may be about.
+            about: The request in whose exchange it came, if any.
+            others: True if requests of the host's own are in flight.
         """
         if about is not None:
             return Handler(self._waiting.get(about), lambda: about in self._waiting, self._asks)
@@ -142,18 +142,18 @@ class Relays:
 
 @define(eq=False)
 class Handler:
-    """Answers one question: an `OnRequest`."""
+    """The handler of one question: an `OnRequest`."""
 
     _relay: Relay | None
     _is_open: Callable[[], bool] = lambda: False
-    """A test of whether a request is under way that the question may be about."""
+    """True while a request that the question may be about is under way."""
     _asks: "set[Handler]" = field(factory=set["Handler"])
     """The handlers of the connection's questions that wait for an answer."""
     problem: str = "the client of this call cannot be asked"
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
 
     def review(self) -> None:
-        """A request has ended: with the last that the question may be about, it has."""
+        """Cancel the question if no request that it may be about is left."""
         if not self._is_open():
             self._scope.cancel()
 
@@ -161,7 +161,7 @@ class Handler:
         """Ask the maker of the request.
 
         Raises:
-            JsonRpcError: What the server is told instead.
+            JsonRpcError: The server's answer instead.
         """
         if self._relay is None or self._relay.ask is None:
             raise JsonRpcError(INTERNAL_ERROR, self.problem)
@@ -172,7 +172,7 @@ class Handler:
         except JsonRpcError:
             raise
         except Exception as raised:
-            if "mcp.shared.exceptions" in sys.modules:  # or nothing of it was raised
+            if "mcp.shared.exceptions" in sys.modules:  # or no error of it was raised
                 from mcp.shared.exceptions import MCPError
 
                 if isinstance(raised, MCPError):

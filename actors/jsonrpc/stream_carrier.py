@@ -1,7 +1,7 @@
 """The carrier on a stream: one stream of whole frames each way, as over stdio and WebSocket.
 
 Frames wait in an outbox for the peer to read. Queueing never blocks, and for each frame it is known whether it has
-left: a call of which no byte has was not sent.
+left: a call of which no byte has left was not sent.
 """
 
 import logging
@@ -23,7 +23,7 @@ from .carrier import FRAME_LIMIT, Carrier, Frame, FrameStream, Hub, Outgoing, Sh
 OUTBOX_LIMIT: Final = 4 << 20
 """Bytes that may wait for a peer that has stopped reading. A single larger frame is taken when nothing else waits."""
 MOST_OWED: Final = 1024
-"""Frames that are no requests of ours, answers above all, that may wait before a peer that asks on is not heard."""
+"""Frames other than our requests, mostly answers, that may wait before the peer is read no more."""
 _OVERHEAD: Final = 128
 """Bytes that a frame takes in the queue besides its own."""
 _FITTED: Final = 1 << 20
@@ -31,7 +31,8 @@ _FITTED: Final = 1 << 20
 
 
 class Outbox:
-    """Writes at once what the peer takes, keeps the rest in order, and lets a frame be withdrawn until it is begun."""
+    """A queue: writes at once what the peer takes, keeps the rest in order, and lets a frame be withdrawn until
+    begun."""
 
     def __init__(self, stream: FrameStream, limit: int = OUTBOX_LIMIT) -> None:
         self._stream = stream
@@ -42,9 +43,9 @@ class Outbox:
         self.size: int = 0
         """Bytes that wait."""
         self.owed: int = 0
-        """Frames among them that no slot of ours waits for: answers, and what the peer is told."""
+        """Frames among them without a slot of ours: answers and notifications."""
         self.owed_bytes: int = 0
-        """The bytes that the host keeps for them."""
+        """Bytes that the host keeps for these frames."""
         self.is_blocked: bool = False
         """True if the peer did not take all at once, so that `run` has something to do."""
         self._blocked: trio.Event | None = None
@@ -53,7 +54,7 @@ class Outbox:
         self._waits = False
         """True if queued frames have to wait."""
         self._roomless: trio.lowlevel.ParkingLot | None = None
-        """The lot of those that wait for room; made for the first."""
+        """The tasks that wait for room; made for the first."""
         self._account = Account()
 
     def charge_to(self, account: Account) -> None:
@@ -137,18 +138,18 @@ class Outbox:
         self._account.charge(ANSWERS, count)
 
     def _break(self) -> None:
-        """Nothing is written any more: what is queued was not sent, and the reader will see the end."""
+        """Stop writing: what is queued was not sent, and the reader will see the end."""
         self._broken = self._waits = True
         self._block()
         self._let_in()
 
     def _let_in(self) -> None:
-        """There may be room for those that wait for it, or never again."""
+        """Wake the tasks that wait for room: there may be some, or never again."""
         if self._roomless is not None:
             self._roomless.unpark_all()
 
     def withdraw(self, slot: ReplySlot) -> bool:
-        """Take back the frame of a call, unless its write began."""
+        """Withdraw the frame of a call, unless its write has begun."""
         frame = self._queue.pop(slot, None)
         if frame is None:
             return False
@@ -157,8 +158,8 @@ class Outbox:
 
     @property
     def has_room(self) -> bool:
-        """True if the peer is owed no more than it may be. Our own requests do not count: their answers are to be read,
-        however many of them it leaves unread."""
+        """True if the peer is owed no more than allowed. Our own requests do not count: their answers are to be read,
+        however many the peer leaves unread."""
         return self.owed < MOST_OWED and self.owed_bytes <= self._limit
 
     async def room(self) -> None:
@@ -169,7 +170,7 @@ class Outbox:
             await self._roomless.park()
 
     async def run(self) -> None:
-        """Write what the peer did not take at once, as it takes it. Returns when it reads no more."""
+        """Write what the peer did not take at once, as it takes it. Returns when the peer reads no more."""
         while True:
             if not self.is_blocked:
                 self._blocked = trio.Event()
@@ -181,12 +182,12 @@ class Outbox:
                 return
             self.is_blocked, self._blocked = False, None
             for slot in [key for key in self._queue if isinstance(key, ReplySlot) and key.cancelled]:
-                self.withdraw(slot)  # its caller was told that it was not sent, whoever runs first
+                self.withdraw(slot)  # its caller was told that it was not sent, whichever task ran first
             self.flush()
 
 
 def _fitted(frame: bytes) -> bytes:
-    """The frame without the buffer of its encoder, which is many times as large: it may wait for long."""
+    """The frame without the buffer of its encoder, which is many times as large: the frame may wait for long."""
     return bytes(memoryview(frame)) if len(frame) < _FITTED else frame
 
 
@@ -194,7 +195,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 class StreamCarrier(SharedOrigin, Carrier):
-    """Writes through an outbox and reads in one task; all that the peer says comes on this one stream."""
+    """The carrier on one stream: writes through an outbox, and reads all that comes in one task."""
 
     only_era: Era | None = None
     dies_of_a_probe = True
@@ -233,7 +234,7 @@ class StreamCarrier(SharedOrigin, Carrier):
         await self._stream.taken()
 
     def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Withdraw each frame of which no byte has left, and tell the peer of the others with one write."""
+        """Withdraw each frame of which no byte has left, and notify the peer of the others in one write."""
         begun = [slot for slot in slots if not self.outbox.withdraw(slot) and slot.sent]
         if begun and reason is not None and not self._is_lost:
             cancelled = ({"requestId": slot.request_id, "reason": slot.reason or reason} for slot in begun)
@@ -259,7 +260,7 @@ class StreamCarrier(SharedOrigin, Carrier):
         return await self._stream.loss()
 
     async def _take_in(self, hub: Hub) -> bool:
-        """Process what comes next; False at the end. A stream of clients has its own."""
+        """Process what comes next; False at the end. The carrier of a client overrides it."""
         batch = await self._stream.read()
         if batch:
             hub.hear()

@@ -1,8 +1,9 @@
-"""Drives the SDK's OAuth providers: they say which request comes next; here it is sent, and its answer is checked.
+"""The driver of the SDK's OAuth providers: they decide which request comes next; here it is sent, and its answer
+checked.
 
-Used directly, a provider would delay all requests of a connection for the time of each, would quote answers in its log,
-and would ask a person in the middle of a request. So it is used only for the way from a refusal to a token; the refusal
-is one that has come already, or an empty one.
+Used directly, a provider would let a connection's requests go one at a time, quote answers in its log, and ask a person
+in the middle of a request. So it is used only for the way from a refusal to a token; the refusal is one that has come
+already, or an empty one.
 """
 
 import warnings
@@ -37,8 +38,8 @@ _ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationEr
 _CLIENT_AUTHENTICATION: Final = "client_secret_basic"
 """The default way to send a secret: every issuer has to accept it (RFC 6749, 2.3.1)."""
 _METHOD: Final = "S256"
-"""The method that ties a login to who began it (RFC 7636). `plain` ties it to nobody who can read the page's
-address."""
+"""The method of PKCE, which ties a login to its client (RFC 7636). `plain` is no protection from those who can read the
+page's address."""
 _CLIENT_NAME = "mcp-nursery"
 """The name of the client for issuers, and for the people they ask."""
 
@@ -55,7 +56,7 @@ class Consent(Protocol):
         """Have the person visit this URL; returns what the browser comes back with.
 
         Raises:
-            GrantRefused: They do not agree.
+            GrantRefused: The person does not agree.
         """
         ...
 
@@ -71,11 +72,10 @@ class _ProviderTokens:
     endpoint: str = ""
     resource: str | None = None
     unwell: Passing | None = None
-    """The reason why the description that was last asked for is not known. A provider would go on without it, at the
-    server."""
+    """The reason why the metadata last requested is not known. A provider would go on without it, at the server."""
 
     def check_place(self, url: httpx2.URL) -> None:
-        """Check that a server may lead there: one elsewhere is to reach nothing that listens on this machine.
+        """Check that a server may lead there: one elsewhere must reach nothing that listens on this machine.
 
         Raises:
             GrantRefused: It may not.
@@ -84,11 +84,11 @@ class _ProviderTokens:
             raise GrantRefused(f"{url.host} is not asked: a server elsewhere may lead to https alone")
 
     async def get_tokens(self) -> OAuthToken | None:
-        """None: the stored ones were refused."""
+        """Return None: the stored tokens were refused."""
         return None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Take them."""
+        """Keep the tokens."""
         self.token = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
@@ -108,9 +108,9 @@ async def authorise(
     Args:
         words: The settings of the authorisation.
         url: The server, without user, password and query.
-        challenge: What it said when it refused. `words.scopes` goes before the scopes in it.
+        challenge: That of its refusal. `words.scopes` takes precedence over the scopes in it.
         consent: The person, if the grant needs one.
-        known: What an earlier consent left: the client is registered already.
+        known: The tokens of an earlier consent, with the client registered then.
 
     Raises:
         Passing: It is not possible now.
@@ -119,7 +119,7 @@ async def authorise(
     scopes = " ".join(words.scopes) or challenge.scope
     near = is_loopback(url) or is_loopback(words.issuer or "")
     kept = _ProviderTokens(near, _client_of(words, consent, known, scopes))
-    with warnings.catch_warnings():  # that no issuer is named is the user's decision, of which the documentation warns
+    with warnings.catch_warnings():  # to name no issuer is the user's decision, of which the documentation warns
         warnings.simplefilter("ignore")
         try:
             provider = _provider(words, url, kept, consent)
@@ -144,7 +144,7 @@ async def authorise(
 
 
 def _refusal(request: httpx2.Request, scopes: str | None, challenge: Challenge) -> httpx2.Response:
-    """The refusal that began it, with the scopes that are to be asked for."""
+    """The refusal to begin with, with the scopes that are to be asked for."""
     said = {"scope": scopes, "resource_metadata": challenge.resource_metadata}
     usable = {name: value for name, value in said.items() if value and value.isascii() and '"' not in value}
     parts = ", ".join(f'{name}="{value}"' for name, value in usable.items())
@@ -174,12 +174,12 @@ async def _drive(
 
 
 async def _answer(outgoing: httpx2.Request, kept: _ProviderTokens) -> httpx2.Response:
-    """The answer to a request of the provider. It does not get an answer that grants nothing: it would quote it."""
+    """The answer to a request of the provider, which does not get one that grants nothing: it would quote it."""
     kept.check_place(outgoing.url)
     form = outgoing.headers.get("content-type") == _FORM_TYPE
     if outgoing.method == "POST" and kept.unwell is not None:
         raise kept.unwell
-    await outgoing.aread()  # what goes along a redirect is not at hand yet
+    await outgoing.aread()  # the body is not read yet if it follows a redirect
     response = await send(outgoing)
     if response.next_request is not None:
         return response
@@ -208,7 +208,8 @@ def _registration(response: httpx2.Response) -> httpx2.Response:
 def _client_of(
     words: OAuth, consent: Consent | None, known: Tokens | None, scopes: str | None
 ) -> OAuthClientInformationFull | None:
-    """The client that is registered already; None if it is to register itself: it is, for more than it may ask for."""
+    """The client that is registered already; None if it is to register itself, also because it was registered for fewer
+    scopes."""
     redirect = [AnyUrl(consent.redirect_uri)] if consent is not None else None
     if words.client_id is not None:
         method = None if words.client_secret is None else _CLIENT_AUTHENTICATION
@@ -288,8 +289,8 @@ def _check_issuer(words: OAuth, found: OAuthMetadata | None) -> None:
 
 
 def _check_pkce(words: OAuth, found: OAuthMetadata | None) -> None:
-    """Check that a code that others may see on its way is of no use to them, before anybody is asked for one. Where no
-    issuer describes itself, as in the first version with logins, there is nothing to look at."""
+    """Check that the issuer supports PKCE, before a person is asked: a code that others see on its way is then of no
+    use to them. Without metadata, as in the first version with logins, there is nothing to check."""
     if not words.require_pkce or found is None or _METHOD in (found.code_challenge_methods_supported or ()):
         return
     raise GrantRefused(

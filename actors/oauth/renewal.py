@@ -1,9 +1,9 @@
 """Requests with a token, which is renewed once for all requests that find it expired.
 
-A request that gets a 401 asks for another token. The first of them starts a task that gets it, and all wait for that.
-The task goes on when the request is cancelled: the issuer may have used up the refresh token, and its answer must be
-kept. The task holds the lock of the tokens, among all processes, and reads them again first: another process may have
-renewed them. Nothing is deleted but a refresh token that its issuer refuses as such.
+A request that gets a 401 needs another token. The first such request starts a task that gets one, and all wait for
+that. The task goes on when the request is cancelled: the issuer may have used up the refresh token, and its answer must
+be kept. The task holds the lock of the tokens, among all processes, and reads them again first: another process may
+have renewed them. Nothing is deleted but a refresh token that its issuer refuses as such.
 """
 
 import logging
@@ -34,7 +34,7 @@ logger: Final = logging.getLogger(__name__)
 _RENEWAL_PAUSES = (1.0, 2.0, 4.0)
 """Seconds between tries to renew a token while its issuer cannot be reached. All requests that need it wait."""
 _EXCHANGE = 10.0
-"""Seconds from the server's own words to a token: with all tries less than others wait who want to renew it."""
+"""Seconds from the challenge to a token: with all tries less than others wait for the tokens' lock."""
 _ASKED = 10
 """Times that a person is asked for more while a connection lasts: a server may want another scope each time."""
 _WANTED = 4000
@@ -50,22 +50,22 @@ class _Renewal:
     """The token that was refused."""
     challenge: Challenge
     steps_up: bool
-    """True if it is valid, but lacks a scope."""
+    """True if the token is valid, but lacks a scope."""
     done: trio.Event = field(factory=trio.Event)
     scope: trio.CancelScope = field(factory=lambda: trio.CancelScope(shield=True))
-    """Ends it. The connection's own end does not: what an issuer has answered must be kept."""
+    """The scope that ends it. The connection's own end does not: an issuer's answer must be kept."""
     problem: str | None = None
-    """The reason why it is unknown whether there is another."""
+    """The reason why it is unknown whether there is another token."""
 
 
 class Authorisation(httpx2.Auth):
-    """Authorises the requests of one connection.
+    """The authorisation of the requests of one connection.
 
     Args:
         words: The settings of the authorisation.
         url: The server, without user, password and query.
         store: Where its tokens are kept.
-        tokens: What was kept there.
+        tokens: Those kept there.
         nursery: Where they are renewed.
         log_in: Asks a person; None if nobody can be asked.
     """
@@ -90,10 +90,10 @@ class Authorisation(httpx2.Auth):
         self._asked_for: set[str] = set()
         """Scopes that a person was asked to add, once each: a server may refuse whatever is granted."""
         self._asks = False
-        """A person is being asked."""
+        """True while a person is being asked."""
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send the request with a token, renewed where the server asks for that. A refusal that no token can mend is
+        """Send the request with a token, renewed where the server requires it. A refusal that no token can mend is
         returned to the caller.
 
         Raises:
@@ -112,7 +112,7 @@ class Authorisation(httpx2.Auth):
             yield request
 
     async def settle(self, grace: float) -> None:
-        """Wait until no token is being renewed, or so many seconds: what is under way then is given up."""
+        """Wait until no token is being renewed, for at most `grace` seconds: then the renewal is given up."""
         while self._renewal is not None:
             self._renewal.scope.deadline = min(self._renewal.scope.deadline, trio.current_time() + grace)
             await self._renewal.done.wait()
@@ -163,7 +163,7 @@ class Authorisation(httpx2.Auth):
         self._tokens = tokens
 
     async def _obtain(self, stored: Tokens | None, renewal: _Renewal) -> Tokens | None:
-        """Tokens that are kept already, and are others than those that were used; None if there are none."""
+        """New tokens, which are stored already; None if there are none."""
         if not self._words.needs_person:
             return await self._kept(await _patiently(partial(self._exchange, stored, renewal)))
         if stored is None:
@@ -184,8 +184,8 @@ class Authorisation(httpx2.Auth):
             raise
 
     def _ask_for(self, scope: str) -> None:
-        """Have a person add this scope, unless one is being asked. Nobody waits: that may take a while, and later
-        requests have the new token."""
+        """Have a person add this scope, unless one is being asked. No request waits for that: it may take a while, and
+        later requests have the new token."""
         if self._log_in is None or self._asks or scope in self._asked_for or len(self._asked_for) == _ASKED:
             return
         self._asked_for.add(scope)
@@ -209,7 +209,7 @@ class Authorisation(httpx2.Auth):
         raise Passing(f"there was no token within {_EXCHANGE:g} s")
 
     async def _kept(self, tokens: Tokens) -> Tokens:
-        """The tokens, once they are stored. They are used even if that fails."""
+        """Use and store the tokens. They are used even if that fails."""
         self._take(tokens)
         try:
             await self._store.write(tokens)
@@ -242,8 +242,8 @@ async def _patiently(attempt: Callable[[], Awaitable[Tokens]]) -> Tokens:
 async def open_authorisation(
     auth: httpx2.Auth | OAuth | None, url: str, grace: float
 ) -> AsyncGenerator[httpx2.Auth | None, None]:
-    """Authorises the requests of a connection to `url` while the block lasts. A renewal that is under way when it is
-    left has `grace` seconds to be stored.
+    """Authorise the requests of a connection to `url` while the block lasts. A renewal that is under way when the block
+    is left has `grace` seconds to be stored.
 
     Raises:
         StartFailed: On entering: the tokens cannot be read.

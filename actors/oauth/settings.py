@@ -11,10 +11,10 @@ from ..errors import ConfigError
 
 Grant = Literal["authorization_code", "client_credentials", "enterprise"]
 """`authorization_code`: a person agrees in a browser (with PKCE). `client_credentials`: the client authorises itself.
-`enterprise`: an identity provider has agreed, and its assertion is shown."""
+`enterprise`: an identity provider has agreed, and its assertion is presented."""
 
 Assertion = Callable[[str, str], Awaitable[str]]
-"""Gets the issuer and the server's resource; returns the identity provider's assertion (ID-JAG) for them."""
+"""Called with the issuer and the server's resource; returns the identity provider's assertion (ID-JAG) for them."""
 
 
 def _hide(value: object) -> str:
@@ -40,7 +40,7 @@ def _loopback(_words: object, attribute: Any, value: str | None) -> None:
 
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
-"""The hosts at which nobody else on the network is."""
+"""Host names that lead to this machine alone."""
 
 
 def is_loopback(url: str) -> bool:
@@ -56,10 +56,10 @@ def is_loopback(url: str) -> bool:
 class OAuth:
     """OAuth 2.1 as MCP has it: the server that refuses a request without a token names its issuer.
 
-    Tokens are kept for later runs. Secrets in here are shown nowhere.
+    Tokens are kept for later runs. Secrets in it are shown nowhere.
 
     Raises:
-        ConfigError: A value that cannot work, or one that the grant needs is missing.
+        ConfigError: A value cannot work, or one that the grant needs is missing.
     """
 
     grant: Grant = field(default="authorization_code", validator=_of_grants)
@@ -81,12 +81,12 @@ class OAuth:
     client_metadata_url: str | None = None
     """The URL of the client's metadata, with which it needs no registration."""
     require_pkce: bool = field(default=True, validator=_yes_or_no)
-    """True if an issuer has to say that it supports PKCE with S256 before a person is asked there. Some of those that
-    have OpenID Connect support it, and do not say so. PKCE is used in any case."""
+    """True if an issuer has to declare support of PKCE with S256 before a person is asked there. Some with OpenID
+    Connect support it undeclared. PKCE is used in any case."""
     redirect_port: int | None = field(default=None, validator=_port)
     """The port of this machine to which the browser comes back; by default one that is free."""
     redirect_uri: str | None = field(default=None, validator=_loopback)
-    """The whole URL to which it comes back; default `http://127.0.0.1:PORT/callback`."""
+    """The whole URL to which the browser comes back; default `http://127.0.0.1:PORT/callback`."""
 
     def __attrs_post_init__(self) -> None:
         for name in self._missing():

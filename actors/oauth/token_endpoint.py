@@ -27,7 +27,7 @@ ANSWER_TIMEOUT = 10.0
 _LARGEST_ANSWER = 1 << 18
 """Bytes of an answer: a larger one would take a whole turn of the loop."""
 _TOKEN_PATTERN = re.compile(r"[\x21-\x7e]{1,16384}")
-"""A token: what fits into a header, and into what servers read of one."""
+"""A token: text that fits into a header, and is no longer than servers read."""
 _LONGEST_LIFETIME = 10 * 365 * 86400
 """The longest lifetime in seconds that a token may claim."""
 _BUSY = (408, 425, 429)
@@ -51,11 +51,11 @@ class GrantRefused(Exception):
 
 
 async def send(request: httpx2.Request) -> httpx2.Response:
-    """The whole answer. Redirects are left to the caller.
+    """Send a request; return the whole answer. Redirects are left to the caller.
 
     Raises:
         Passing: There is no answer.
-        GrantRefused: It would go in clear text to another machine.
+        GrantRefused: The URL is not valid, or would send clear text to another machine.
     """
     try:
         address = Address.of(str(request.url))
@@ -169,12 +169,13 @@ async def refresh(tokens: Tokens, words: OAuth) -> Tokens:
 
 
 def end_of(token: OAuthToken) -> float | None:
-    """The time at which it expires, in seconds since 1970."""
+    """The time at which a token expires, in seconds since 1970."""
     return None if token.expires_in is None else time.time() + token.expires_in
 
 
 def _as_client(form: dict[str, str], client: Mapping[str, Any]) -> dict[str, str]:
-    """Say who asks, as the client was registered: with a secret in the form or in the headers, or without one."""
+    """Authenticate the client as it was registered: by a secret in the form or in the returned headers, or without
+    one."""
     secret, method = client.get("client_secret"), client.get("token_endpoint_auth_method") or "client_secret_basic"
     if not secret or method == "none":
         return {}

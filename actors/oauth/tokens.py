@@ -24,10 +24,10 @@ def _of_client(_tokens: object, _attribute: object, client: Mapping[str, Any]) -
 
 @frozen
 class Tokens:
-    """The tokens of a grant, and all that it takes to have them renewed. Secrets in it are shown nowhere.
+    """The tokens of a grant, and all that is needed to renew them. Secrets in it are shown nowhere.
 
     Raises:
-        TypeError: It comes from a file that is damaged.
+        TypeError: They come from a damaged file.
     """
 
     access: str = field(repr=False, validator=_IS_TEXT)
@@ -37,13 +37,13 @@ class Tokens:
     scope: str | None = field(default=None, validator=optional(_IS_TEXT))
     """The scope that was granted."""
     issuer: str | None = field(default=None, validator=optional(_IS_TEXT))
-    """The issuer that granted it."""
+    """The issuer that granted them."""
     token_endpoint: str = field(default="", validator=_IS_TEXT)
-    """The endpoint that renews it."""
+    """The endpoint that renews them."""
     resource: str | None = field(default=None, validator=optional(_IS_TEXT))
-    """The resource that it was asked for."""
+    """The resource that they were asked for."""
     client: Mapping[str, Any] = field(factory=dict[str, Any], repr=False, validator=[instance_of(dict), _of_client])
-    """The client that it was granted to, as it was registered."""
+    """The client that they were granted to, as it was registered."""
     wanted: str | None = field(default=None, validator=optional(_IS_TEXT))
     """Scopes that a server found missing: the next consent asks for them."""
     login: str = field(default="", validator=_IS_TEXT)
@@ -76,7 +76,7 @@ class TokenKey:
 
     @property
     def digest(self) -> str:
-        """A name for it that is valid for files."""
+        """A name for the key that is valid as a file name."""
         return sha256("\0".join((self.resource, self.client, self.issuer)).encode()).hexdigest()[:32]
 
 
@@ -85,7 +85,7 @@ class TokensUnreadable(Exception):
 
 
 class TokenStore(Protocol):
-    """Keeps the tokens of one key."""
+    """The store of the tokens of one key."""
 
     async def read(self) -> Tokens | None:
         """The stored tokens.
@@ -104,7 +104,7 @@ class TokenStore(Protocol):
         ...
 
     def locked(self) -> AbstractAsyncContextManager[None]:
-        """Hold their lock, among all processes of this user.
+        """Hold the lock of the tokens, among all processes of this user.
 
         Raises:
             TokensUnreadable: On entering: another process holds it for too long, or there can be no lock.
@@ -113,7 +113,7 @@ class TokenStore(Protocol):
 
 
 class Vault(Protocol):
-    """Has a store for each key."""
+    """A store of tokens for each key."""
 
     def store(self, key: TokenKey) -> TokenStore:
         """The store of these tokens."""
@@ -121,7 +121,7 @@ class Vault(Protocol):
 
 
 class MemoryTokens(TokenStore):
-    """Kept as long as the process lives."""
+    """A store that lasts as long as the process."""
 
     def __init__(self) -> None:
         self._tokens: Tokens | None = None
@@ -143,7 +143,7 @@ class MemoryTokens(TokenStore):
 
 
 class MemoryVault(Vault):
-    """Keeps all tokens as long as the process lives."""
+    """A vault that lasts as long as the process."""
 
     def __init__(self) -> None:
         self._stores: dict[TokenKey, MemoryTokens] = {}
@@ -159,4 +159,4 @@ VAULT: ContextVar[Vault] = ContextVar("mcp_nursery_vault", default=_FORGETFUL)
 """The vault in which a connection finds its tokens."""
 
 LOG_IN: ContextVar[Callable[[], Awaitable["Tokens"]] | None] = ContextVar("mcp_nursery_log_in", default=None)
-"""Has a person agree to what is wanted; None where nobody can be asked."""
+"""Asks a person to agree to what is wanted; None where nobody can be asked."""

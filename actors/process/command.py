@@ -13,7 +13,7 @@ INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL
 """The host's variables that a server gets. Nothing else is passed on: the rest may hold secrets."""
 
 _OF_THE_SHELL = ("PWD", "OLDPWD", "SHLVL", "_")
-"""Variables that say where and how the host was started, and nothing to a server."""
+"""Variables that say where and how the host was started, which means nothing to a server."""
 
 _LASTING = frozenset(
     {
@@ -28,19 +28,19 @@ _LASTING = frozenset(
         errno.EPERM,
     }
 )
-"""Errors of a start that the next try would meet again."""
+"""Errors of a start that would come again."""
 
 
 @frozen
 class ShownCommand:
-    """The part of a command with variables that errors show."""
+    """The form in which errors show a command with variables."""
 
     command: str
     """As written."""
     cwd: str | None
     """As written."""
     secrets: tuple[str, ...] = field(default=(), repr=lambda secrets: f"<{len(secrets)} values>")
-    """Values that are taken out of what the process says."""
+    """Values that are removed from the output of the process."""
 
 
 def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -49,7 +49,7 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def host_environment() -> dict[str, str]:
-    """The rest of the host's environment for a server that is meant to have all of it: its secrets, too."""
+    """The rest of the host's environment, for a server that is meant to have all of it, secrets included."""
     return {name: value for name, value in os.environ.items() if name not in (*INHERITED, *_OF_THE_SHELL)}
 
 
@@ -90,7 +90,7 @@ def _why_not(path: str) -> str:
 
 
 def start_failed(shown: ShownCommand, error: Exception, cwd: str | None) -> StartFailed:
-    """The error of a program that was found and could not be started in `cwd`, and whether another try may succeed."""
+    """The error of a program that was found but could not be started in `cwd`, and whether another try may succeed."""
     at_cwd = isinstance(error, OSError) and cwd is not None and error.filename == cwd
     command = f"command {shown.command!r}"
     if isinstance(error, OSError):

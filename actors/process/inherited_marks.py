@@ -1,12 +1,12 @@
 """Two marks that show which tree a process belongs to: it inherits them from the first process of the tree.
 
 A variable of the environment names the tree. A descendant that is started with a clean environment loses it, and with
-`setsid` it leaves session and group as well, so that nothing of the tree is left on it. So on Linux there is a second
-mark: a resource limit that the kernel keeps, hands down through fork, exec and setsid, and has not obeyed since
-2.4, so that nobody else sets it and no process notices (RLIMIT_LOCKS in getrlimit(2)). It is set from outside once the
-first process runs. What a tree has started by then is marked as well, unless its parent has gone already. One pass can
-miss a child: the kernel copies the limits at the beginning of a fork, and lists the child with its parent at the end.
-So the tree is marked again soon after, and once more before it is ended.
+`setsid` it leaves session and group as well, so that it shows nothing of the tree any more. So on Linux there is a
+second mark: a resource limit that the kernel keeps, hands down through fork, exec and setsid, and has not enforced
+since 2.4, so that nobody else sets it and no process notices (RLIMIT_LOCKS in getrlimit(2)). It is set from outside
+once the first process runs. What the tree has started by then is marked as well, unless its parent has gone already.
+One pass can miss a child: the kernel copies the limits at the beginning of a fork, and lists the child with its parent
+at the end. So the tree is marked again soon after, and once more before it is ended.
 """
 
 import sys
@@ -16,7 +16,7 @@ VARIABLE = "MCP_NURSERY_INCARNATION"
 """The variable that every process of one tree inherits."""
 
 _RLIMIT_LOCKS = 10
-"""Has no name in Python. The same number on every architecture."""
+"""The limit, nameless in Python. The same number on every architecture."""
 
 
 def tag_of(marker: str) -> int:
@@ -65,5 +65,5 @@ def _children(pid: int) -> list[int]:
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as file:
             return [int(child) for child in file.readall().split()]
-    except OSError:  # it is gone, or this kernel does not tell
+    except OSError:  # it is gone, or this kernel does not list them
         return []

@@ -33,25 +33,25 @@ class Ledger(Protocol):
         ...
 
     def started(self, marker: str, leader: ProcessId) -> None:
-        """Record its first process, which leads its session and group. Never waits."""
+        """Record the first process of a tree, which leads its session and group. Never waits."""
         ...
 
     def ended(self, marker: str) -> None:
-        """Remove its record: no process of it is left. Never waits."""
+        """Remove the record of a tree: no process of it is left. Never waits."""
         ...
 
 
 class NoLedger:
-    """Keeps nothing."""
+    """A ledger without records."""
 
     async def starting(self, marker: str) -> None:
-        """Keep nothing."""
+        """Record nothing."""
 
     def started(self, marker: str, leader: ProcessId) -> None:
-        """Keep nothing."""
+        """Record nothing."""
 
     def ended(self, marker: str) -> None:
-        """Keep nothing."""
+        """Record nothing."""
 
 
 LEDGER: ContextVar[Ledger] = ContextVar("mcp_nursery_ledger", default=NoLedger())  # noqa: B039 - it holds nothing
@@ -82,7 +82,7 @@ class Orphan:
     since: int
     """The start of the host, in clock ticks after the machine's boot: before any process of the tree."""
     leader: ProcessId | None
-    """The first process of the tree; None if the host was killed before it recorded that."""
+    """The first process of the tree; None if the host was killed before it recorded it."""
 
 
 def this_host() -> HostProcess | None:
@@ -107,11 +107,11 @@ def own_marker() -> str | None:
 
 
 async def end_orphans(orphans: Sequence[Orphan], patience: trio.CancelScope) -> bool:
-    """End all that is left of these trees: SIGTERM, 2 s later SIGKILL, 1 s more to vanish; whether none is left.
+    """End all that is left of these trees: SIGTERM, 2 s later SIGKILL, 1 s more to vanish; return True if none is left.
 
     Args:
         orphans: The trees.
-        patience: A new scope. If it is cancelled, they are killed at once, and only the last second is waited.
+        patience: A new scope. If it is cancelled, they are killed at once, and only the last second is waited for.
     """
     with patience:
         if await _drive_out(orphans, signal.SIGTERM, _TERM_GRACE):
@@ -125,7 +125,7 @@ async def _drive_out(orphans: Sequence[Orphan], number: signal.Signals, seconds:
     """Signal each process once, and those that they start meanwhile, until a look at the process table finds none.
 
     Returns:
-        Whether none is left `seconds` after the first were signalled.
+        True if none is left `seconds` after the first were signalled.
     """
     since = min((orphan.since for orphan in orphans), default=0)
     signalled: set[ProcessId] = set()

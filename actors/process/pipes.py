@@ -12,14 +12,14 @@ CHUNK = 64 << 10
 """Bytes asked of a pipe at once: what a pipe holds by default."""
 
 KEPT = 64 << 10
-"""Bytes that are remembered."""
+"""Bytes of output that are remembered."""
 
 _TAIL_LINES = 20
 
 MOST_LINES = 1000
 """Lines that a reader may fall behind."""
 Hear = Callable[[Sequence[str], int], None]
-"""Told lines, and how many before them were passed over, as more than `MOST_LINES` came at once."""
+"""Called with lines, and how many before them were skipped, as more than `MOST_LINES` came at once."""
 
 _LINE_TOO_LONG = f"[a line of more than {KEPT >> 10} KiB]"
 
@@ -48,7 +48,7 @@ async def pump(stream: trio.lowlevel.FdStream, take: Callable[[bytes], None]) ->
 
 
 def _forget(_tail: "Tail") -> None:
-    """Nobody follows it."""
+    """Do nothing: nobody follows it."""
 
 
 TELL_TAIL: ContextVar[Callable[["Tail"], None]] = ContextVar("mcp_nursery_tail", default=_forget)
@@ -64,16 +64,15 @@ class Tail:
         self._kept = bytearray()
         self._written_at = -math.inf
         self._ended_at = math.inf
-        """The end of the pipe, as it comes with the last process that has it: often long before anybody asks how it
-        died."""
+        """The time at which the pipe ended, with its last process: often long before anybody asks how that died."""
         self._cut = False
         """True if less is kept than was written."""
         self._hear: Hear | None = None
-        """Told lines when they are whole; None while nobody follows."""
+        """Called with lines when they are whole; None while nobody follows."""
         self._line = bytearray()
-        """Of the last line what is there so far, while somebody follows."""
+        """The part of the last line that has come so far, while somebody follows."""
         self._skips = False
-        """The line is too long, and what is still to come of it is passed over."""
+        """True if the line is too long, and the rest of it is skipped."""
         self.ended: Final = trio.Event()
         """Set once the pipe has ended."""
         TELL_TAIL.get()(self)
@@ -90,7 +89,7 @@ class Tail:
 
     @property
     def age(self) -> float:
-        """Seconds from the last of it to the end of the pipe, or to now; `inf` if nothing ever came."""
+        """Seconds from the last output to the end of the pipe, or to now; `inf` if nothing ever came."""
         return min(trio.current_time(), self._ended_at) - self._written_at
 
     def _shown(self, data: bytes | bytearray) -> str:
@@ -100,8 +99,8 @@ class Tail:
         return text
 
     def follow(self, hear: Hear, *, whole: bool = False) -> list[str]:
-        """The last lines written so far, or with `whole` all that are kept. Those that follow are given to `hear`, and
-        to nobody who followed before."""
+        """The last lines written so far, or with `whole` all that are kept. Later lines are given to `hear`, and no
+        longer to an earlier follower."""
         lines = self._lines() if whole else self._lines()[-_TAIL_LINES:]
         if self._hear is None:
             before, _, unfinished = self._kept.rpartition(b"\n")
@@ -146,8 +145,9 @@ class Tail:
             self._tell(data)
 
     def _tell(self, data: bytes) -> None:
-        """Hand over the lines that are whole. Of one that is too long nothing is: half a secret is found by nobody."""
-        assert self._hear is not None  # or nobody is told
+        """Hand over the lines that are whole, but nothing of one that is too long: redaction does not find half a
+        secret."""
+        assert self._hear is not None  # the caller has checked
         first, *others = data.split(b"\n")
         self._line += first
         missed = max(len(others) - MOST_LINES, 0)  # an empty line is but one byte

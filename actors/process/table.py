@@ -24,7 +24,7 @@ class ProcessId:
 
     pid: int
     started: int
-    """Clock ticks after the machine's boot; 0 where there is no /proc to tell."""
+    """Clock ticks after the machine's boot; 0 where there is no /proc."""
     in_group: bool = field(default=True, eq=False)
     """True if a signal to the leader's group reaches it."""
 
@@ -61,7 +61,7 @@ class Table:
                 self._bearers["tag", stat.tag].append(pid)
 
     def get(self, pid: int) -> Stat | None:
-        """The process of that number."""
+        """The process of this number, if any."""
         return self._stats.get(pid)
 
     def marked(self, marker: str) -> dict[int, Stat]:
@@ -69,7 +69,7 @@ class Table:
         return self._with(("marker", marker), ("tag", tag_of(marker)))
 
     def kin(self, leader: int) -> dict[int, Stat]:
-        """The living processes of this group and of this session."""
+        """The living processes of this leader's group and of its session."""
         return self._with(("group", leader), ("session", leader))
 
     def _with(self, *signs: tuple[str, object]) -> dict[int, Stat]:
@@ -100,7 +100,7 @@ async def read_aside(since: float) -> Table:
 
 
 async def look(since: int, after: int | None = None) -> Table:
-    """The process table as it is some time after the call, with the markers of all processes started `since`.
+    """The process table as it is at some time after the call, with the markers of all processes started `since`.
 
     One look serves all callers that asked before it began: many trees may be ended at once.
 
@@ -126,7 +126,7 @@ def _looks() -> "_Looks":
 
 
 class _Looks:
-    """The looks of one run, numbered."""
+    """The looks of one run of Trio, numbered."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -136,7 +136,7 @@ class _Looks:
         """The latest finished look, and what it found."""
 
     async def look(self, since: int, after: int | None = None) -> Table:
-        """Look at the processes now, unless a look that began late enough is under way: all who wait share one."""
+        """Look at the processes now, unless a look that began late enough is under way: all that wait share one."""
         asked = self.begun if after is None else after
         self._since = min(self._since, since)
         async with self._lock:
@@ -147,7 +147,7 @@ class _Looks:
             return self._last[1]
 
     def _read(self, number: int, since: float) -> None:
-        """Runs in a thread. The result counts even if its caller gave up: others may wait for it."""
+        """Read it, in a thread. The result counts even if its caller gave up: others may wait for it."""
         found = number, read_table(since)
         self._last = max(self._last, found, key=itemgetter(0))
 

@@ -7,9 +7,9 @@ A server is seldom one process. `npx` starts a shell that starts node, `uv` star
 browser, and any of them may leave its parent. The promise is that none of them outlives its connection, and that no
 other process is ever signalled. Both need an answer to one question: which processes belong to this tree?
 
-Identity. A process number alone is no identity, since the kernel uses it again. A `ProcessId` is the number with the
-start time, and every signal to a single process goes to that pair (`table.signal_one`). Only the first process, which
-we reap ourselves, can be addressed by its number: until it is reaped nobody else can get it.
+Identity. A process number alone is no identity, since the kernel reuses it. A `ProcessId` is the number with the start
+time, and every signal to a single process goes to that pair (`table.signal_one`). Only the first process, which we reap
+ourselves, can be addressed by its number: until it is reaped nobody else can get it.
 
 Membership. The first process leads a session and a group of its own. Descendants that stay in the group get the
 group's signals. Others have called `setsid` or were started by a daemon; they are found in `/proc` by what they have
@@ -24,7 +24,7 @@ still takes the others:
 2. The group gets SIGTERM, and so does each descendant outside of it, once: to many programs a second SIGTERM means
    that there is no time to clean up. Processes that were forked after that get theirs when the earlier ones are gone.
 3. After `grace` seconds more all get SIGKILL. The group is signalled before the process table is read, since that may
-   come late where a thousand trees end at the same moment; those outside of it by the last look that there was.
+   come late where a thousand trees end at the same moment; those outside of it are signalled by the latest look.
 
 The end is shielded from cancellation, since an owner that is cancelled must not leave processes behind. The steps
 bound the shield: 2 * `grace` + 0.5 s, and 2.5 s more if the machine is too busy for a look at its processes.
@@ -58,7 +58,7 @@ logger: Final = logging.getLogger(__name__)
 _KILL_SLACK = 0.5
 """Seconds that a killed tree gets to vanish after a look at the process table."""
 _LAST_LOOKS = 2.0, 0.5
-"""Seconds that this look gets. It is tried twice, for a host whose loop stood still during the first."""
+"""Seconds for each of two tries of this look: the host's loop may have stood still during the first."""
 _POLL_FIRST, _POLL_MOST = 0.005, 0.05
 _FORK_TIME = 0.1
 """Seconds after which a fork that was under way at the first marking is over: it takes less than 1 ms of CPU."""
@@ -76,10 +76,10 @@ class Leaving:
     """The time at which the host began to close, on Trio's clock; infinite before that."""
 
     def step_end(self, began: float, step: int, grace: float) -> float:
-        """The end of a step of a close: `grace` seconds after it began, and no later than without a queue.
+        """The end of a step of a close: `grace` seconds after it began, but no later than without a queue.
 
         Args:
-            began: When the close began.
+            began: The time at which the close began.
             step: Its number, from 1.
             grace: Seconds of one step. Half of it is given to each, however long the queue was.
         """
@@ -137,8 +137,8 @@ class ProcessTree:
         up to 2.5 s more where this host or machine is too busy for a look at the processes.
 
         Stdin is closed, and the first process has `grace` seconds to exit; what is left then gets SIGTERM, and after
-        `grace` seconds more SIGKILL. Descendants of a process that has exited get SIGTERM at once. Where a host that
-        leaves ends many at once, these times count from when it left, and are no less than half as long.
+        `grace` seconds more SIGKILL. Descendants of a process that has exited get SIGTERM at once. Where a closing host
+        ends many trees, these times count from when it began to close, and are at least half as long.
         """
         gone: bool | None = None
         # Each step has a time of its own, so that a host that was stopped in one of them (Ctrl-Z) takes all the others.
@@ -180,7 +180,7 @@ class ProcessTree:
         """Signal the group before its members are looked up: where many trees end at once, a look may come late.
 
         Returns:
-            When, in clock ticks; None if only a look can tell whose the group is, because the first process was reaped.
+            The time, in clock ticks; None if only a look can show whose the group is, the first process being reaped.
         """
         if self.exit_code is not None:
             return None
@@ -189,9 +189,9 @@ class ProcessTree:
         return signalled_at
 
     async def _kill(self) -> bool | None:
-        """Kill what is left. Returns whether none is left; None if that could not be looked up."""
+        """Kill what is left. Returns True if none is left; None if that could not be looked up."""
         looks = looks_begun()
-        self._signal_group(signal.SIGKILL)  # does not depend on a look at the process table, nor do these
+        self._signal_group(signal.SIGKILL)  # needs no look at the process table, nor does the loop
         for process in self._left or ():
             if not process.in_group:
                 signal_one(process, signal.SIGKILL)
@@ -218,7 +218,7 @@ class ProcessTree:
         Args:
             number: The signal.
             left: The processes that the first look found.
-            signalled_at: When the group got the signal, in clock ticks; None if it did not.
+            signalled_at: The time at which the group got the signal, in clock ticks; None if it did not.
         """
         # Each process gets one signal: to many servers a second SIGTERM means that there is no time to clean up. One
         # forked after that, perhaps to clean up, gets its own in the next round, when those before it are gone.
@@ -282,7 +282,7 @@ async def start_process(
         args: Its arguments.
         env: Variables added to the few that it inherits.
         cwd: Its working directory; the caller's if None.
-        shown: What errors show of it; None: command and cwd themselves.
+        shown: As errors show it; None: command and cwd themselves.
 
     Raises:
         StartFailed: There is no such program, or it could not be started.
@@ -292,7 +292,7 @@ async def start_process(
     whole = {**child_environment(env), VARIABLE: marker}
     try:
         program = await trio.to_thread.run_sync(find_program, command, whole, cwd, shown)
-        await ledger.starting(marker)  # before: whatever becomes of this host, its mark tells whose the process is
+        await ledger.starting(marker)  # first: whatever becomes of this host, its mark shows whose the process is
         try:
             process = await trio.lowlevel.open_process(
                 [command, *args],

@@ -1,4 +1,4 @@
-"""The failures of a conversation with a server, and the names of what it says has changed."""
+"""The failures of a conversation with a server, and its notifications of changes."""
 
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, Protocol
@@ -27,14 +27,14 @@ CHANGED: Final[Mapping[str, Kinds]] = {
 
 
 class ListChanges(Protocol):
-    """Takes what a server says has changed."""
+    """A receiver of notifications of changes."""
 
     def lists_changed(self, kinds: Kinds) -> None:
-        """The server says that these lists have changed."""
+        """Handle a change of these lists."""
         ...
 
     def resource_updated(self, uri: str) -> None:
-        """The server says that this resource has changed, or one that is part of it."""
+        """Handle a change of this resource, or of one that is part of it."""
         ...
 
 
@@ -46,11 +46,11 @@ class HandshakeFailed(Exception):
     ) -> None:
         self.loss = loss
         self.era = era
-        """The era, if that much was found."""
+        """The era, if it was found."""
         self.probe_refused = probe_refused
-        """The server read the era probe and ended: open again with `initialize`."""
+        """True if the server read the era probe and ended: open again with `initialize`."""
         self.lost = lost
-        """The connection is gone, and `lost()` says so already."""
+        """True if the connection is gone, which `lost()` already reports."""
         super().__init__(loss.message)
 
 
@@ -59,13 +59,13 @@ class NotValid(ValueError):
 
     def __init__(self, described: str, problem: str) -> None:
         self.problem = problem
-        """The first fault of it, in a few words."""
+        """The first fault in it, in a few words."""
         super().__init__(described)
 
 
 BAD_ANSWER: Final = (JsonRpcError, ValueError, RuntimeError)
-"""The errors that a session raises for a refusal, for an answer it cannot read (`NotValid` is a `ValueError`; too deep
-nesting is another, or a `RecursionError`), and for a version it does not share."""
+"""The errors that a session raises for a refusal, for an answer that it cannot read (`NotValid` is a `ValueError`; too
+deep nesting is another, or a `RecursionError`), and for a version that it does not share."""
 
 
 class BadResult(Exception):

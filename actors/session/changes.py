@@ -1,4 +1,4 @@
-"""The changes of a server's lists and resources: by notifications, or since 2026-07-28 on streams held open for
+"""The changes of a server's lists and resources: as notifications, or since 2026-07-28 on streams held open for
 them."""
 
 import logging
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 Updated = Callable[[str, bool], None]
-"""Called with the URI of a subscribed resource, and whether the server reported a change. If not, it was just
-subscribed, or subscribed again: what changed before is unknown."""
+"""Called with the URI of a subscribed resource, and True if the server reported a change; False if it was just
+subscribed to, or again: earlier changes are unknown."""
 
 
 def _nobody(uri: str, certain: bool) -> None:  # noqa: FBT001
@@ -30,7 +30,7 @@ def _nobody(uri: str, certain: bool) -> None:  # noqa: FBT001
 
 @define(eq=False)
 class Changes:
-    """The changes of one session: what it is told of, its listening and its subscriptions."""
+    """The changes of one session: its notifications, streams and subscriptions."""
 
     _server: str
     """The server's name, for the log."""
@@ -38,7 +38,7 @@ class Changes:
     _notify: Callable[[Kinds], None] | None = field(default=None, init=False)
     _updated: Updated = field(default=_nobody, init=False)
     _wanted: frozenset[str] = field(default=frozenset(), init=False)
-    """URIs that are to be subscribed."""
+    """URIs that are to be subscribed to."""
     _lengths: frozenset[int] = field(default=frozenset(), init=False)
     """The lengths of the URIs, in characters."""
     _others_wanted: trio.Event | None = field(default=None, init=False)
@@ -47,11 +47,11 @@ class Changes:
     # -- lists ----------------------------------------------------------------------------------------------------
 
     def listed(self, kinds: Kinds) -> None:
-        """Begin a list of these kinds: that settles earlier notifications about them."""
+        """Drop earlier notifications about these lists, which are fetched now."""
         self._missed -= frozenset(kinds)
 
     def lists_changed(self, kinds: Kinds) -> None:
-        """The server says that these lists have changed."""
+        """Handle a change of these lists."""
         if self._notify is None:
             self._missed |= frozenset(kinds)
         elif kinds:
@@ -60,8 +60,8 @@ class Changes:
     async def watch(
         self, session: "ServerSession", changed: Callable[[Kinds], None], look: Callable[[Kinds], None]
     ) -> None:
-        """Have `changed` called with the lists that changed, and `look` with those that may have without a word. Never
-        raises for what a server does.
+        """Have `changed` called with lists that changed, and `look` with those that may have silently. Never raises
+        for what a server does.
 
         Returns at once where the server notifies unasked; otherwise listens until cancelled, or until there is nothing
         more to listen to.
@@ -76,28 +76,28 @@ class Changes:
 
         def begun(stream: "Stream", *, again: bool) -> None:
             del stream, again
-            look(heard)  # what changed since they were fetched, and before the server acknowledged, it told nobody
+            look(heard)  # no change between the fetch and the acknowledgement was notified
 
         await listen_to_lists(sdk, self, heard, begun)
 
     # -- resources ------------------------------------------------------------------------------------------------
 
     def want(self, uris: frozenset[str]) -> None:
-        """Subscribe to these, and to no others."""
+        """Subscribe to these resources, and to no others."""
         if uris != self._wanted:
             self._wanted, self._lengths = uris, frozenset(map(len, uris))
             if self._others_wanted is not None:
                 self._others_wanted.set()
 
     async def keep_subscribed(self, session: "ServerSession", tell: Updated) -> None:
-        """Subscribe to what is wanted, and have `tell` called whenever one of them changed or may have, until
-        cancelled. Never raises for what a server does."""
+        """Keep the wanted subscriptions until cancelled, and have `tell` called whenever a resource changed or may
+        have. Never raises for what a server does."""
         self._updated = tell
         await (self._hold_streams(session) if session.is_modern else self._subscribe_each(session))
 
     def resource_updated(self, uri: str) -> None:
-        """Report the subscribed resource that is this one, or else the nearest that contains it. What is longer than
-        all that is subscribed is not looked at: a server may name what it likes."""
+        """Report a change of this subscribed resource, or else of the nearest one that contains it. A URI is not
+        examined beyond the longest subscribed one: a server may send any."""
         if uri in self._wanted:
             self._updated(uri, True)  # noqa: FBT003
             return
@@ -110,7 +110,7 @@ class Changes:
             at = uri.rfind("/", 0, at)
 
     async def _subscribe_each(self, session: "ServerSession") -> None:
-        """Before 2026-07-28: a request for each of them."""
+        """Subscribe by a request for each, as before 2026-07-28."""
         have: set[str] = set()
         offered = session.server_capabilities or {}
         if not offered.get("resources", {}).get("subscribe"):
@@ -139,8 +139,8 @@ class Changes:
         return False
 
     async def _hold_streams(self, session: "ServerSession") -> None:
-        """Since 2026-07-28: one stream for all of them. When the wanted ones change, the next stream is opened before
-        this one is closed, so that no change is missed."""
+        """Subscribe by one stream for all, as since 2026-07-28. When the wanted ones change, the next stream is opened
+        before this one is closed, so that no change is missed."""
         held, known, wanted = trio.CancelScope(), frozenset[str](), frozenset[str]()
         async with trio.open_nursery() as nursery:
             while True:
@@ -175,7 +175,7 @@ class Changes:
 
 
 def _heard(session: "ServerSession") -> Kinds:
-    """The lists of whose changes the server offers a stream; older eras notify unasked."""
+    """The lists whose changes the server offers on a stream; the older era notifies unasked."""
     if not session.is_modern:
         return ()
     heard: set[ListKind] = set()

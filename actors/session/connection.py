@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 async def open_connection(
     carrier: Carrier, host: Host = NO_HOST, stderr_tail: Callable[[], str] = str
 ) -> "AsyncGenerator[Connection, None]":
-    """Speak MCP over a carrier until the block is left. The server may ask what `host` offers."""
+    """Speak MCP over a carrier until the block is left. The server may use what `host` offers."""
     offer = host.protocol if host.protocol in HANDSHAKE_PROTOCOL_VERSIONS else None
     endpoint = Endpoint(
         carrier,
@@ -77,16 +77,16 @@ class Connection:
         self._era: Era | None = None
         self._tools = PreparedTools((), protocol_version="", stamp={})
         self._others: dict[str, PreparedRequest] = {}
-        """The writers of requests other than tool calls, by method."""
+        """The codecs of requests other than tool calls, by method."""
 
     @property
     def pid(self) -> int | None:
-        """The process behind it, where there is one."""
+        """The process behind it, if any."""
         return self._carrier.pid
 
     @property
     def stderr_tail(self) -> str:
-        """The last lines that process wrote to stderr so far, without secrets that are known here."""
+        """The last lines that process wrote to stderr so far, without secrets known here."""
         return self._stderr_tail()
 
     @property
@@ -100,7 +100,7 @@ class Connection:
         return self._endpoint.heard_at
 
     async def handshake(self, era: Era | None) -> Handshake:
-        """Open the conversation; `era` is what an earlier incarnation found.
+        """Open the conversation; `era`: that found by an earlier incarnation.
 
         Raises:
             HandshakeFailed: The server refused, disconnected, or exited on the probe.
@@ -120,8 +120,8 @@ class Connection:
         return evolve(handshake, hello=self._endpoint.hello)
 
     async def list_tools(self, *, anew: bool = True) -> "tuple[Tool, ...]":
-        """Every page of `tools/list`; from then on these tools can be called. Unless it is `anew`, a list that is as it
-        was stays the same object.
+        """Fetch every page of `tools/list`; from then on these tools can be called. Unless `anew`, an unchanged list
+        stays the same object.
 
         Raises:
             HandshakeFailed: A page could not be fetched.
@@ -138,8 +138,8 @@ class Connection:
         return self.definitions.tools
 
     async def list_others(self, kinds: Collection[ListKind], *, anew: bool = True) -> None:
-        """Every page of these lists, if the server offers them. A list that cannot be fetched stays as it was. `anew`:
-        see `list_tools`.
+        """Fetch every page of these lists, if the server offers them. A list that cannot be fetched stays as it was.
+        `anew`: see `list_tools`.
 
         Raises:
             HandshakeFailed: The connection was lost.
@@ -150,12 +150,12 @@ class Connection:
             raise HandshakeFailed(self._endpoint.loss, era=self._era, lost=True)
 
     def expired_lists(self) -> Collection[ListKind]:
-        """The lists that are older than the server says they may get, and are not being fetched again."""
+        """The lists that are older than the server allows, and not being fetched again."""
         return self._lists.expired()
 
     def old_lists(self, kinds: Collection[ListKind]) -> Mapping[ListKind, Fetched]:
-        """The lists among these that may have changed without a notification, and the times at which the last fetch of
-        each began, on Trio's clock."""
+        """The lists among these that may have changed without a notification, and the times at which fetches of each
+        began, on Trio's clock."""
         return self._lists.old(kinds)
 
     @property
@@ -196,16 +196,16 @@ class Connection:
     def send_round(self, again: Round) -> None:
         """Start one more round of a call. Its outcome comes to its slot. Never waits."""
         call = again.call
-        call.codec = call.slot.codec or self._codec(call)  # of the round before, also if no longer listed
+        call.codec = call.slot.codec or self._codec(call)  # the earlier round's, even if no longer listed
         call.params = round_params(again)
         self._endpoint.post([call])
 
     def cancel(self, *slots: ReplySlot) -> None:
-        """Callers gave up: withdraw their calls, or tell the server with one write. Never waits."""
+        """Cancel abandoned calls: withdraw them, or notify the server in one write. Never waits."""
         self._endpoint.cancel(slots)
 
     async def room(self, limit: int) -> int:
-        """Wait until fewer than `limit` calls are in flight; how many more may start."""
+        """Wait until fewer than `limit` calls are in flight; return how many more may start."""
         while (room := limit - len(self._endpoint.calls)) <= 0:
             await self._endpoint.settled()
         return room
@@ -222,13 +222,13 @@ class Connection:
     async def watch_lists(
         self, changed: Callable[[Collection[ListKind]], None], look: Callable[[Collection[ListKind]], None]
     ) -> None:
-        """Have `changed` called whenever the server says that some of its lists changed, and `look` when they may have
-        without a word. Never raises; may return."""
+        """Have `changed` called whenever the server reports changed lists, and `look` when they may have changed
+        silently. Never raises; may return."""
         self._carrier.opened()
         await self._changes.watch(self._session, changed, look)
 
     async def announce_roots(self) -> None:
-        """Tell the server that the host's roots changed, if roots were advertised. Never raises."""
+        """Notify the server that the host's roots changed, if roots were advertised. Never raises."""
         if self._offers_roots and not self._session.is_modern:  # servers of the modern era ask anew
             await self._session.notify("notifications/roots/list_changed")
 
@@ -238,11 +238,11 @@ class Connection:
 
     async def keep_subscribed(self, tell: Updated) -> None:
         """Keep the wanted subscriptions until cancelled. `tell` is called with the URI of a changed resource and True;
-        and with False for one that was just subscribed, or again after a gap. Never raises; may return."""
+        with False for one just subscribed to, or again after a gap. Never raises; may return."""
         await self._changes.keep_subscribed(self._session, tell)
 
     async def probe(self) -> None:
-        """Send what every server answers at once. The caller looks at `heard_at` afterwards, not at the answer.
+        """Send what every server answers at once. The caller then looks at `heard_at`, not at the answer.
 
         Raises:
             HandshakeFailed: There was no answer, or none that is valid.
@@ -257,7 +257,7 @@ class Connection:
         self._endpoint.lose(loss)
 
     async def lost(self) -> Loss:
-        """Wait until the connection is lost, and tell how."""
+        """Wait until the connection is lost; return the loss."""
         await self._endpoint.lost.wait()
         return self._endpoint.loss
 
@@ -271,7 +271,7 @@ class Connection:
 
 
 class _Prepared(TypedDict):
-    """The things that requests are prepared with."""
+    """The arguments for preparing requests."""
 
     protocol_version: str
     stamp: dict[str, Any]

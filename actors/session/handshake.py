@@ -1,4 +1,4 @@
-"""The era that a server speaks. It gets one request at a time; if it gets both, the answer to `initialize` decides.
+"""The era that a server speaks. One request is sent at a time; after both, the answer to `initialize` decides.
 
 A server that speaks both eras switches to the handshake era when it answers `initialize`, whatever it answered before.
 So `initialize` is sent only if the server has read the probe and not answered it, and then its answer decides.
@@ -31,8 +31,8 @@ PROBE_TIMEOUT = 1.0
 """Seconds a server that has read the probe may stay silent before `initialize` is sent as well."""
 
 PRECEDENCE = 10.0
-"""Seconds to wait for an answer to `initialize` although the probe has a good one; and for one to the probe although
-`initialize` was refused, unless that proves that the server is a modern one."""
+"""Seconds to wait for an answer to `initialize` after a good one to the probe; and for one to the probe after a refusal
+of `initialize`, unless that proves a modern server."""
 
 
 async def _at_once() -> None:
@@ -50,15 +50,15 @@ async def negotiate(
 
     Args:
         session: Talks to the server.
-        remembered: What an earlier conversation found.
+        remembered: The era found by an earlier conversation.
         taken: Returns once the server has read what it was sent, or if that is unknown. A server may take long to
             start, and only one that has read a question can leave it unanswered.
-        protocol: What is wanted. Of `auto` alone, what is remembered counts; of a version, one question is asked.
+        protocol: The protocol wanted. For `auto` alone the remembered era counts; for a version, one question is asked.
 
     Raises:
         WrongProtocol: The server answers another version than the one that is wanted.
         JsonRpcError: Refused, or the connection ended.
-        NotValid: An answer is none.
+        NotValid: An answer is not valid.
         RuntimeError: No protocol version in common.
     """
     answered = False
@@ -90,10 +90,10 @@ class WrongProtocol(Exception):
 
 
 def check_protocol(protocol: Protocol, only: Era | None) -> None:
-    """Refuse what a transport of one era cannot carry.
+    """Refuse a protocol that a transport cannot carry.
 
     Raises:
-        WrongProtocol: It cannot.
+        WrongProtocol: It is of the other era.
     """
     wanted = Era.MODERN if protocol in MODERN_PROTOCOL_VERSIONS else Era.HANDSHAKE
     if protocol not in ANY_PROTOCOL and only is not None and wanted is not only:
@@ -132,8 +132,8 @@ async def _probe(session: ServerSession, taken: Callable[[], Awaitable[None]]) -
             await _settled(probe, offer)
         nursery.cancel_scope.cancel()
     if offer.result is not None:
-        await session.adopt(INITIALIZE, offer.result)  # whichever of two answers the session heard last
-        return answered.is_set() and probe.result is None  # one that speaks both was slow to say so
+        await session.adopt(INITIALIZE, offer.result)  # whichever of two answers the session read last
+        return answered.is_set() and probe.result is None  # a server that speaks both was slow to show it
     if probe.result is None:
         await _settle_refused(session, probe, offer)
     return answered.is_set()
@@ -163,7 +163,8 @@ async def _discover(session: ServerSession, answered: trio.Event) -> Hello:
 
 
 async def _discover_once(session: ServerSession) -> None:
-    """Send `server/discover` to a server that has shown to be modern: once more if it names a version that we share."""
+    """Send `server/discover` to a server that has proved to be modern: once more if it names a version that we
+    share."""
     try:
         found = await session.send_discover(MODERN_PROTOCOL_VERSIONS[-1])
     except JsonRpcError as refused:
@@ -232,7 +233,7 @@ def _knows_no_handshake(refusal: Exception | None) -> bool:
 
 
 def _is_modern_only(refusal: Exception) -> bool:
-    """True if the refusal names versions, and none that a handshake could reach."""
+    """True if the refusal names versions, but none that a handshake could reach."""
     named = _versions_named(refusal)
     return named is not None and not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in named)
 

@@ -1,6 +1,7 @@
-"""The requests of a server to its host: the host's callbacks in the shape the SDK's session takes them.
+"""The requests of a server to its host: the host's callbacks in the shape that the SDK's session takes.
 
-Since 2026-07-28 a server answers a call with a request for input: it goes to the callbacks, and the call is sent again.
+Since 2026-07-28 a server answers a call with a request for input: this goes to the callbacks, and the call is sent
+again.
 """
 
 import logging
@@ -58,7 +59,7 @@ class CallContext(ClientRequestContext):
 
 
 class SessionCallbacks(TypedDict, total=False):
-    """Arguments of the SDK's session and client. What is missing is not advertised, and refused."""
+    """Arguments of the SDK's session and client. Missing callbacks are not advertised, and their requests refused."""
 
     elicitation_callback: ElicitationFnT
     sampling_callback: SamplingFnT
@@ -109,7 +110,7 @@ async def _list_roots(roots: Roots, message: ServerMessage[None]) -> ListRootsRe
 
 @frozen
 class _Answering:
-    """One callback of the host's. Whatever it does, the server gets an answer."""
+    """One callback of the host. Whatever it does, the server gets an answer."""
 
     server: str
     callback: Callable[[ServerMessage[Any]], Awaitable[Any]]
@@ -133,7 +134,7 @@ class _Answering:
 
 
 def _can_be_written(answer: BaseModel) -> bool:
-    """True if it has a JSON form: the SDK would find out in a task that must not fail."""
+    """True if it has a JSON form: else the SDK would fail in a task that must not."""
     try:
         encode(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
     except (TypeError, ValueError):
@@ -152,14 +153,14 @@ class _Logs:
         )
 
     async def take(self, params: LoggingMessageNotificationParams) -> None:
-        """Called by the session, in order."""
+        """Queue a message; called by the session in order."""
         if not self._waiting.put(params, own_weight(params.model_dump())):
             lost = self._waiting.lost
             if math.log10(lost).is_integer():
                 logger.warning("%s: the log callback is too slow; dropped %d messages", self._server, lost)
 
     async def deliver(self) -> None:
-        """Hand them to the host, one at a time."""
+        """Hand messages to the host, one at a time."""
         while True:
             message = ServerMessage(self._server, None, await self._waiting.receive())
             try:
@@ -169,8 +170,8 @@ class _Logs:
 
 
 async def answer(session: ClientSession, question: Question, server: str) -> Answered | Rejected:
-    """The answer of the host's callback, or of the session in its place where there is none; or of the callbacks that
-    came with the question."""
+    """The answer of the host's callback, or of the session where the host has none; or of the callbacks that came with
+    the question."""
     params = question.request.params
     context = CallContext(
         session=session, request_id=question.key, meta=params.meta if params else None, tool=question.name

@@ -1,6 +1,6 @@
-"""Definitions as JSON, from which the SDK's types are made when somebody wants more of one than a list of them takes:
-those that a server gave some time ago, offered until it gives them again, and those that it has just given, if they
-are plainly valid. A host that lists at its start waits for no import.
+"""Definitions as JSON, from which the SDK's types are made only when more of one is needed than a list takes: cached
+definitions, and those that a server has just listed, if they are plainly valid. A host that lists at its start waits
+for no import.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ _REQUIRED_MEMBERS: Final[Mapping[str, Mapping[str, type]]] = {
     "templates": {"uriTemplate": str, "name": str},
     "prompts": {"name": str},
 }
-"""The members that an entry has, by the field of `Definitions`. By the first of them entries are told apart."""
+"""The members that an entry must have, by the field of `Definitions`. The first of them identifies an entry."""
 _OPTIONAL_MEMBERS: Final[Mapping[str, type]] = {
     "title": str,
     "description": str,
@@ -42,18 +42,18 @@ _JSON_NAMES: Final[Mapping[str, str]] = {
     "size": "size",
     "meta": "_meta",
 }
-"""Attributes that are as they stand in the JSON."""
+"""Attributes that are read from the JSON unchanged."""
 _AS_SAID: Final = {"by_alias": True, "exclude_unset": True}
 """The options that write a definition as it was given."""
 
 
 class LazyDefinition:
-    """One definition, with all that the SDK's type of it has."""
+    """One definition, with all attributes of the SDK's type."""
 
     def __init__(self, kind: str, said: Mapping[str, Any]) -> None:
         self._kind = kind
         self.said: Final = said
-        """As JSON."""
+        """The definition as JSON."""
         self.name: str = said["name"]  # looked at for all tools of a server at once
         self._model: BaseModel | None = None
 
@@ -72,20 +72,20 @@ class LazyDefinition:
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # as the SDK's types
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """As the SDK's type would."""
+        """Dump it as the SDK's type would."""
         return dict(self.said) if options == {**_AS_SAID, "mode": "json"} else self.sdk_model().model_dump(**options)
 
     def model_dump_json(self, **options: Any) -> str:
-        """As the SDK's type would."""
+        """Dump it as the SDK's type would."""
         from ..jsonrpc.codec import encode
 
         return encode(self.said).decode() if options == _AS_SAID else self.sdk_model().model_dump_json(**options)
 
     def sdk_model(self) -> "BaseModel":
-        """The SDK's type of it.
+        """The definition as the SDK's type.
 
         Raises:
-            ValueError: It is none.
+            ValueError: It is not valid.
         """
         if self._model is None:
             # By name: nothing that is pure may import what brings in the SDK, and this is pure until somebody asks.
@@ -95,7 +95,7 @@ class LazyDefinition:
 
 
 def as_sdk_type(definition: D) -> D:
-    """The SDK's type of a definition."""
+    """The definition as the SDK's type."""
     return cast("D", definition.sdk_model()) if isinstance(definition, LazyDefinition) else definition
 
 
@@ -108,11 +108,10 @@ def annotations_of(definition: "BaseModel | LazyDefinition") -> Mapping[str, Any
 
 
 def cached_definitions_steps(listed: Iterable[tuple[str, object]]) -> Steps[Definitions]:
-    """The definitions that a server has listed some time ago: each entry as it was written, with the field of
-    `Definitions` that it belongs to.
+    """Cached definitions: each entry as it was written, with the field of `Definitions` that it belongs to.
 
     Raises:
-        ValueError: One is no such entry.
+        ValueError: An entry is not valid.
     """
     kept: dict[str, dict[str, LazyDefinition]] = {kind: {} for kind in _REQUIRED_MEMBERS}
     for kind, entry in listed:

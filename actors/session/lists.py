@@ -41,11 +41,11 @@ _ENTRIES_AT_ONCE = 50
 """Entries that are checked in a row."""
 
 FRESH_FOR = 300.0
-"""Seconds for which a list is fresh to its readers, if its server does not say for how long. SDKs say 0 of every
-list unless told otherwise: for a look it counts as nothing said. Who asks for a list that may be old waits for it."""
+"""Seconds for which a list is fresh to its readers, if its server does not say for how long. SDKs send 0 for every list
+by default, so that 0 counts as nothing said here. A request for a list that may be old waits."""
 
 _FRESH_AT_MOST = 86_400.0
-"""Seconds that a list is fresh, whatever its server says: the MCP SDK's limit too."""
+"""Seconds for which a list is fresh at most: the MCP SDK's limit too."""
 
 
 class ListTooLarge(JsonRpcError):
@@ -59,7 +59,7 @@ class _Listing:
     method: str
     noun: str
     field: str
-    """Of `Definitions`."""
+    """The field of `Definitions`."""
     name: str
     """The field that identifies an entry."""
     longest: int
@@ -81,9 +81,9 @@ class Fetched:
     """The times at which fetches of a list began, on Trio's clock."""
 
     begun: float
-    """The last one."""
+    """The latest fetch."""
     known_from: float
-    """The last one that was not in vain."""
+    """The latest fetch that succeeded."""
 
 
 class Lists:
@@ -91,9 +91,9 @@ class Lists:
 
     Args:
         session: Talks to the server.
-        endpoint: What the session talks over.
+        endpoint: The endpoint of the session.
         limits: Entries and bytes that all its lists may have together.
-        server: Its name, for the log.
+        server: The server's name, for the log.
     """
 
     def __init__(self, session: ServerSession, endpoint: Endpoint, *, limits: Limits, server: str) -> None:
@@ -104,19 +104,19 @@ class Lists:
         self._limits = limits
         self._server = server
         self._taken: dict[ListKind, tuple[int, int]] = dict.fromkeys(ListKind, (0, 0))
-        """Entries and bytes of each."""
+        """Entries and bytes of each list."""
         self._failed: set[ListKind] = set()
         """Lists whose failure was logged."""
         self._fresh_until: dict[ListKind, float] = {}
-        """Of what was listed, on Trio's clock; `inf` while it is being listed again."""
+        """The times until which they are fresh, on Trio's clock; `inf` during a fetch."""
         self._old_from: dict[ListKind, float] = {}
-        """From when on what was listed may be old although nobody says so."""
+        """The times from which they may be old without a notification."""
         self._begun: dict[ListKind, float] = {}
-        """The time at which each was listed last."""
+        """The times at which the latest fetches began."""
         self._known_from: dict[ListKind, float] = {}
-        """The same, but of the last time that it was not in vain."""
+        """The same, for the latest that succeeded."""
         self._digests: dict[ListKind, bytes] = {}
-        """Of what each was made of."""
+        """Digests of the entries of each."""
 
     def expired(self) -> Collection[ListKind]:
         """The lists that are older than their server says they may get."""
@@ -130,12 +130,12 @@ class Lists:
         return {kind: Fetched(self._begun[kind], self._known_from[kind]) for kind in old}
 
     async def fetch(self, kind: ListKind, *, anew: bool = True) -> None:
-        """Fetch every page of one list. If that fails, the list stays as it was. Unless it is `anew`, one that is as it
-        was stays the same object, by which others tell that.
+        """Fetch every page of one list. If that fails, the list stays as it was. Unless `anew`, an unchanged list stays
+        the same object, by which others recognise it.
 
         Raises:
             JsonRpcError: A page was refused, the lists are too large, or the connection ended.
-            NotValid: A page is none.
+            NotValid: A page is not valid.
         """
         before, self._taken[kind] = self._taken[kind], (0, 0)
         begun = self._begun[kind] = trio.current_time()
@@ -159,7 +159,7 @@ class Lists:
         self.definitions = evolve(self.definitions, **listed)
 
     def _note_age(self, kind: ListKind, fresh_for: float | None) -> None:
-        """Note how long a list holds by what its server says: None, it says nothing."""
+        """Record until when a list is fresh, and from when it may be old; None: its server gives no time."""
         now = trio.current_time()
         self._fresh_until[kind] = now + (fresh_for or FRESH_FOR)
         if fresh_for is not None:
@@ -191,8 +191,9 @@ class Lists:
                 logger.warning("%s: its %s could not be listed: %s", self._server, kind, why)
 
     async def _every_page(self, kind: ListKind) -> tuple["_Sieve", float | None]:
-        """All entries, in the server's order, and for how many seconds they are fresh, if it says so. A name that comes
-        twice counts once; a cursor that comes twice ends the list. Entries that cannot be used or shown are left out.
+        """All entries, in the server's order, and for how many seconds they are fresh, if the server says so. A name
+        that comes twice counts once; a cursor that comes twice ends the list. Entries that cannot be used or shown are
+        left out.
         """
         sieve = _Sieve(_LISTINGS[kind], modern=self._session.is_modern)
         cursors: set[str] = set()
@@ -223,7 +224,7 @@ class Lists:
             del pages[method]
 
     def _count(self, kind: ListKind, page: Page) -> None:
-        """Count a page, before anything of it is looked at.
+        """Count a page, before its entries are looked at.
 
         Raises:
             ListTooLarge: There are too many entries, or bytes, with it.
@@ -259,7 +260,7 @@ def _header_problem(entry: Any, written: bytes) -> str | None:
 
 
 def _open_parts(entry: Any) -> object:
-    """All of a definition that may be nested as deeply as its server likes."""
+    """The parts of a definition that may be nested to any depth."""
     if isinstance(entry, LazyDefinition):
         return entry.said
     from .models import more_of
@@ -269,15 +270,15 @@ def _open_parts(entry: Any) -> object:
 
 @define(eq=False)
 class _Sieve:
-    """Keeps the entries of one list that can be used and shown. The others are logged, once for each reason, with one
-    of their names."""
+    """A filter for the entries of one list that can be used and shown. The others are logged, once for each reason,
+    with one of their names."""
 
     _listing: _Listing
     _modern: bool = field(alias="modern")
     """True if its era repeats arguments in headers: a tool whose annotations for that are invalid must not be
     called."""
     kept: dict[str, Any] = field(factory=dict[str, Any], init=False)
-    """By name."""
+    """The entries, by name."""
     _reasons: dict[str, tuple[str, int]] = field(factory=dict[str, tuple[str, int]], init=False)
     _hash: Any = field(factory=blake2b, init=False)
 
@@ -287,7 +288,7 @@ class _Sieve:
 
     @property
     def digest(self) -> bytes:
-        """Of all that was taken."""
+        """The digest of all entries."""
         digest: bytes = self._hash.digest()
         return digest
 
@@ -303,7 +304,7 @@ class _Sieve:
         """Add the entries of one page.
 
         Raises:
-            NotValid: An entry is none.
+            NotValid: An entry is not valid.
         """
         for at in range(0, len(page), _ENTRIES_AT_ONCE):
             for raw in page[at : at + _ENTRIES_AT_ONCE]:

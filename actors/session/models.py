@@ -1,8 +1,8 @@
-"""Answers that are not plainly valid, held against the SDK's models: those decide. Loads them.
+"""Answers that are not plainly valid, checked against the SDK's models, which decide. Loads the models.
 
-Definitions that say more than the types of the protocol hold are kept whole, to be handed on. Most say no
-more, and are what the SDK makes of them. One that does is of a type derived from the SDK's, which keeps fields that
-it does not know, at every level: that costs what these fields hold, and some 700 bytes.
+Definitions with more fields than the types of the protocol are kept whole, to be handed on. Most have no more, and are
+what the SDK makes of them. One that does is of a type derived from the SDK's, which keeps unknown fields at every
+level: that costs what these hold, and some 700 bytes.
 """
 
 from collections.abc import Generator, Mapping
@@ -29,7 +29,7 @@ from .base import NotValid
 
 
 def _open(base: type[BaseModel], **nested: Any) -> type[BaseModel]:
-    """The type, with room for fields of any name, and these fields of such types."""
+    """A type derived from `base`, with fields of any name, and these of the given types."""
     fields: dict[str, Any] = {name: (of | None, None) for name, of in nested.items()}
     return create_model(base.__name__, __base__=base, __cls_kwargs__={"extra": "allow"}, **fields)
 
@@ -68,10 +68,10 @@ _KNOWN_NESTED: Final = {of: {name: _known(to) for name, to in has.items()} for o
 
 
 def whole(entry: BaseModel, raw: object) -> BaseModel:
-    """The definition with all that the server said of it: `entry`, if that is all of it.
+    """The definition with all its fields: `entry` itself, if that has all.
 
     Args:
-        entry: What the SDK has made of it.
+        entry: As the SDK's type.
         raw: As it came.
     """
     kind = type(entry)
@@ -89,7 +89,7 @@ def _says_more(value: object, known: frozenset[str]) -> bool:
 
 
 def more_of(entry: BaseModel) -> list[object]:
-    """All that a definition says in fields that the types do not have."""
+    """The values in fields of a definition that the types do not have."""
     if entry.model_extra is None:
         return []
     said: list[object] = [entry.model_extra]
@@ -127,10 +127,10 @@ def _fresh_or_stale(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(method: str, raw: Mapping[str, Any], version: str | None) -> dict[str, Any]:
-    """The members that a version of the protocol has for this result.
+    """Check a result; return it without members that the version does not have.
 
     Raises:
-        pydantic.ValidationError: It is another.
+        pydantic.ValidationError: It is not valid.
     """
     said = _fresh_or_stale(raw)
     methods.validate_server_result(method, version or LATEST_HANDSHAKE_VERSION, said)
@@ -144,7 +144,7 @@ def read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     """The server's introduction in an answer to `initialize` or `server/discover`.
 
     Raises:
-        NotValid: It is none.
+        NotValid: It is not valid.
     """
     with _judging():
         if method == "initialize":
@@ -155,10 +155,10 @@ def read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_page(method: str, raw: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """A page of a list but for its entries.
+    """A page of a list, without its entries.
 
     Raises:
-        NotValid: It is none.
+        NotValid: It is not valid.
     """
     with _judging():
         page = _PAGES[method].model_validate(_checked(method, raw, version), by_name=False)
@@ -169,17 +169,17 @@ def read_page(method: str, raw: Mapping[str, Any], version: str) -> dict[str, An
 
 
 def check_empty(method: str, raw: Mapping[str, Any], version: str) -> None:
-    """Check an answer that says no more than that something is done.
+    """Check an answer that only confirms its request.
 
     Raises:
-        NotValid: It is none.
+        NotValid: It is not valid.
     """
     with _judging():
         EmptyResult.model_validate(_checked(method, raw, version), by_name=False)
 
 
 def read_implementation(raw: object) -> dict[str, Any] | None:
-    """The name of a program; None if it is none."""
+    """The name and version of a program, if valid."""
     try:
         return Implementation.model_validate(raw).model_dump(**_WRITTEN)
     except ValidationError:
@@ -187,10 +187,10 @@ def read_implementation(raw: object) -> dict[str, Any] | None:
 
 
 def definition_of(kind: str, raw: object) -> BaseModel:
-    """The definition that was written so, of this field of `Definitions`.
+    """The definition written as `raw`, for a field of `Definitions`.
 
     Raises:
-        NotValid: It is none.
+        NotValid: It is not valid.
     """
     method = _METHODS.get(kind, f"{kind}/list")
     with _judging():

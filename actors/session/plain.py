@@ -1,7 +1,7 @@
 """Answers that are plainly valid, checked and read without the SDK's models, whose import takes longer than all else.
 
-What does not fit a shape here may be valid all the same: the SDK then says so, or why not. So a shape accepts less than
-the models do, never more.
+An answer that fits no shape here may still be valid: the SDK's models decide. So a shape accepts less than they do,
+never more.
 """
 
 import math
@@ -15,7 +15,7 @@ from ..messages import LISTED
 from ..protocol import MODERN_PROTOCOL_VERSIONS
 
 Kind = Callable[[object], Any]
-"""Reads a value: what a model would write of it. Raises `Doubtful`."""
+"""Reads a value, as a model would write it. Raises `Doubtful`."""
 
 
 class Doubtful(Exception):
@@ -91,10 +91,10 @@ def _list_of(kind: Kind) -> Kind:
 
 @frozen(eq=False)
 class Shape:
-    """Objects with fields that are known; what others they have is left out."""
+    """The shape of objects with known fields; other fields are left out."""
 
     fields: Mapping[str, Kind]
-    """In the order in which a model writes them."""
+    """The known ones, as a model orders them."""
     needed: frozenset[str] = frozenset()
     """The members that must be there; others may be missing or null."""
 
@@ -215,12 +215,12 @@ _ENTRIES: Final[Mapping[str, Shape]] = {
         meta_=_object,
     ),
 }
-"""By the field of `Definitions`."""
+"""Shapes of entries, by the field of `Definitions`."""
 
 
 def _read(shape: Shape, raw: object) -> dict[str, Any]:
     try:
-        orjson.dumps(raw)  # not of half a character, of large numbers or of a great depth: none of these is plain
+        orjson.dumps(raw)  # fails for half a character, a large number or great depth: none of these is plain
     except TypeError:
         raise Doubtful from None
     return shape(raw)
@@ -236,7 +236,7 @@ def read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_page(method: str, raw: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """A page of a list but for its entries.
+    """A page of a list, without its entries.
 
     Raises:
         Doubtful: It is not plain.
@@ -247,7 +247,7 @@ def read_page(method: str, raw: Mapping[str, Any], version: str) -> dict[str, An
 
 
 def check_empty(method: str, raw: Mapping[str, Any], version: str) -> None:
-    """Check an answer that says no more than that something is done.
+    """Check an answer that only confirms its request.
 
     Raises:
         Doubtful: It is not plain.
@@ -267,7 +267,7 @@ def is_plain_entry(kind: str, raw: object) -> bool:
 
 
 def read_implementation(raw: object) -> dict[str, Any]:
-    """The name of a program.
+    """The name and version of a program.
 
     Raises:
         Doubtful: It is not plain.

@@ -2,7 +2,7 @@
 the caller's task.
 
 A tool's definition adds to that: arguments that are repeated in headers, and an output schema, which its results are
-held against.
+checked against.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 MOST_BLOCKS: Final = 10_000
-"""Parts of a result: content blocks, contents of a resource, messages of a prompt. To validate one takes a hundredth
-of a millisecond, and so does showing one that is not text."""
+"""Parts of a result: content blocks, contents of a resource, messages of a prompt. Validating one takes a hundredth of
+a millisecond, and so does showing one that is not text."""
 _PARTS_AT_ONCE: Final = 250
 """Parts that are validated in a row."""
 _ARRAY: Final = frozenset([list])
@@ -44,11 +44,11 @@ _PARTS_MEMBER: Final[Mapping[str, str]] = {
     "prompts/get": "messages",
     "completion/complete": "",
 }
-"""By method whose results have a type: where those have their parts. The result of any other stays as it came."""
+"""Methods whose results have a type, and the member with the parts of these. Any other result stays as it came."""
 
 
 class PreparedRequest:
-    """Requests of one method to one incarnation."""
+    """The codec of one method for one incarnation."""
 
     def __init__(self, method: str, *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
         self._method: Final = method
@@ -83,7 +83,7 @@ class PreparedRequest:
         return self.headers_about("" if key is None else str(decode(params).get(key, "")))
 
     def headers_about(self, name: str) -> dict[str, str]:
-        """The same, for the tool, prompt or URI of this name."""
+        """The headers for the tool, prompt or URI of this name."""
         version = {MCP_PROTOCOL_VERSION_HEADER: self._version}
         if not self._modern:
             return version
@@ -99,10 +99,10 @@ class PreparedRequest:
     ) -> Steps[Any]:
         """The typed result, validated; `small`: it came in a message that is processed in one go.
 
-        `on_unchecked` is called if it was not held against all that the server declared, which would take too long.
+        `on_unchecked` is called if checking it against all that the server declared would take too long.
 
         Raises:
-            BadResult: It is no result of this protocol version.
+            BadResult: It is not a result of this protocol version.
             InputWanted: It is a request for input.
         """
         key = self._parts
@@ -123,7 +123,7 @@ class PreparedRequest:
         return result
 
     def check_promise(self, result: Any, *, small: bool) -> Steps[bool]:
-        """Check a result against what the server declared, and say whether it was.
+        """Check a result against what the server declared; False if that takes too long.
 
         Raises:
             BadResult: It does not fit.
@@ -147,7 +147,7 @@ class PreparedRequest:
         """The result as a type of the SDK, some parts validated at a time.
 
         Raises:
-            BadResult: It is no result.
+            BadResult: It is not a valid result.
         """
         key = self._parts
         whole = self._typed({**raw, key: []})
@@ -162,14 +162,14 @@ class PreparedRequest:
 
 
 class RelayedRequest(PreparedRequest):
-    """A request that is made for somebody else: what that party has in its `_meta` goes before what we have, but for
-    the version of the protocol, and the result stays as it came.
+    """The codec of a relayed request: the client's `_meta` takes precedence over ours, except for the protocol version,
+    and the result stays as it came.
 
     Args:
-        method: Any, also one of which the protocol knows nothing.
-        prepared: What knows its headers; None: they follow from the method.
-        protocol_version: Of this incarnation.
-        stamp: What the era puts into the `_meta` of every request.
+        method: Any, even one unknown to the protocol.
+        prepared: The codec for its headers; None: they follow from the method.
+        protocol_version: That of this incarnation.
+        stamp: The era's members of the `_meta` of every request.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class RelayedRequest(PreparedRequest):
     def result(
         self, raw: dict[str, Any], *, small: bool = False, on_unchecked: Callable[[], None] | None = None
     ) -> Steps[tuple[dict[str, Any], str]]:
-        """The result as it came, and the version of the protocol that it is of.
+        """The result as it came, and its version of the protocol.
 
         Raises:
             BadResult: It is nested too deep.
@@ -232,11 +232,11 @@ def _question(raw: dict[str, Any]) -> "InputRequiredResult":
 
 
 HeaderMap = Mapping[tuple[str, ...], str]
-"""The arguments that are repeated in headers of their own: their path, and the header's name."""
+"""The arguments repeated in headers of their own: the path of each, and its header's name."""
 
 
 class PreparedTool(PreparedRequest):
-    """One tool of one incarnation: the headers of its requests, and its output schema."""
+    """The codec of one tool of one incarnation, with its headers and output schema."""
 
     def __init__(self, definition: "Tool", *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
         super().__init__(CALL_TOOL, protocol_version=protocol_version, stamp=stamp)
@@ -276,8 +276,8 @@ class PreparedTools:
 
     Args:
         tools: As the server declares them.
-        protocol_version: Of this incarnation.
-        stamp: What the era puts into the `_meta` of every request.
+        protocol_version: That of this incarnation.
+        stamp: The era's members of the `_meta` of every request.
     """
 
     def __init__(self, tools: "Iterable[Tool]", *, protocol_version: str, stamp: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Results of callers' requests as the SDK's models. Loads them."""
+"""Results of callers' requests as the SDK's models. Loads the models."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -23,7 +23,7 @@ def typed_result(method: str, raw: dict[str, Any], first: int = 0) -> BaseModel:
     """The result of a request of this method; `first`: the place of the first of its parts among all.
 
     Raises:
-        BadResult: It is none.
+        BadResult: It is not valid.
     """
     try:
         return _RESULTS[method].model_validate(raw, by_name=False)
@@ -34,9 +34,9 @@ def typed_result(method: str, raw: dict[str, Any], first: int = 0) -> BaseModel:
 
 
 def typed_question(raw: dict[str, Any]) -> InputRequiredResult:
-    """A request for input in the place of a result.
+    """A request for input in place of a result.
 
     Raises:
-        ValidationError: It is none.
+        ValidationError: It is not valid.
     """
     return InputRequiredResult.model_validate(raw, by_name=False)

@@ -1,9 +1,9 @@
 """The cost of compiling a JSON Schema, and of checking a value against it, in the worst case. Pure.
 
-References multiply: a schema of a few lines can ask for more steps than there are atoms, twice as many for each of its
-definitions, or for each level of the value. To compile `unevaluatedProperties` or `unevaluatedItems` can take as many.
-So each subschema is looked at once, and what it may cost is counted from what it refers to, one level of the value
-after the other. An unknown cost counts as more than `MOST_STEPS`.
+References multiply: a schema of a few lines can take more steps than there are atoms, since each of its definitions, or
+each level of the value, may double them. Compiling `unevaluatedProperties` or `unevaluatedItems` can take as many. So
+each subschema is looked at once, and its cost is computed from those that it refers to, one level of the value after
+the other. An unknown cost counts as more than `MOST_STEPS`.
 """
 
 import math
@@ -23,16 +23,16 @@ MOST_STEPS: Final = 2_000_000
 """Steps beyond which counting stops: 20 ms. A step takes about 10 ns; what takes longer counts as several."""
 
 _EDGES: Final = 5_000
-"""References and subschemas up to which a schema is compiled. As many take 40 ms. What applies to the same value as a
-keyword for all that is left unevaluated is compiled once more for that keyword, and counts once more."""
+"""References and subschemas up to which a schema is compiled. As many take 40 ms. A subschema for the same value as a
+keyword for all that is unevaluated is compiled, and counts, once more for it."""
 MOST_OF_PATTERNS: Final = 4 << 10
 """Characters of all patterns of a schema up to which it is compiled. Those that take longest take 10 us each."""
 _PATTERN: Final = 50
-"""The subschemas that a pattern counts as."""
+"""Subschemas that one pattern counts as."""
 _COMPARED: Final = 12
 """Steps to compare a value with one of an `enum`."""
 _UNIQUE: Final = 30
-"""Steps to know an item from all others."""
+"""Steps to compare an item with all others."""
 _UNEVALUATED: Final = 4
 """Steps to find out whether another keyword has evaluated a property or an item."""
 _REPETITION: Final = re.compile(r"\{(\d*)(?:,(\d*))?\}")
@@ -67,29 +67,29 @@ class _Part:
     inside: list[int]
     """Subschemas that may apply to any value inside."""
     edges: int
-    """The weight in a schema that is compiled, without the parts that it leads to."""
+    """The weight in a compiled schema, without the parts that it leads to."""
     finds_unevaluated: bool
-    """True if it has a keyword for all that others leave unevaluated."""
+    """True if it has a keyword for all that other keywords leave unevaluated."""
 
 
 class SchemaCost:
-    """Steps that one value may take, by how many levels down it lies. Counted level by level, as they are needed.
+    """The steps that one value may take, by how deep it lies. Counted level by level, as they are needed.
 
     Args:
         schema: The schema.
-        own: Steps that the keywords of one subschema may take for a value: `steps_for_a_value`, or, if what is counted
-            is what a character of a text may take, `steps_for_a_character`.
+        own: Steps of one subschema's own keywords: `steps_for_a_value`, or, for each character of a text,
+            `steps_for_a_character`.
     """
 
     def __init__(self, schema: Schema, own: Callable[[Schema], int] | None = None) -> None:
         self.most: int = 0
         """Steps for a value on the levels counted so far; more than `MOST_STEPS` if unknown."""
         self.over: bool = False
-        """True if deeper parts cost nothing more."""
+        """True if deeper levels cost nothing more."""
         self._parts = _parts(schema, own or steps_for_a_value)
         self._whole = id(schema)
         self._levels = 0
-        self._steps: dict[int, int] = {}  # of each part, for one value as many levels down as were counted last
+        self._steps: dict[int, int] = {}  # of each part, for a value on the level that was counted last
         try:
             self._order = [*TopologicalSorter({key: part.in_place for key, part in self._parts.items()}).static_order()]
         except CycleError:
@@ -103,7 +103,7 @@ class SchemaCost:
         return sum(part.edges for part in self._parts.values())
 
     def _compiled_again(self) -> int:
-        """The parts that are compiled for keywords for what is unevaluated. An unknown count is one too many."""
+        """Edges compiled once more for keywords for what is unevaluated. An unknown count is over the limit."""
         again = [key for key, part in self._parts.items() if part.finds_unevaluated]
         if again and not self._order:
             return _EDGES
@@ -114,7 +114,7 @@ class SchemaCost:
         return sum(in_place[key] for key in again)
 
     def down_to(self, levels: int) -> int:
-        """The most for a value at most so many levels down."""
+        """The most steps for a value at most so many levels down."""
         while self._levels < levels and self.most <= MOST_STEPS and not self.over:
             self._descend()
         return self.most
@@ -197,13 +197,13 @@ def _finds_unevaluated(schema: Schema) -> bool:
 
 
 def steps_for_a_character(schema: Schema) -> int:
-    """The steps that the patterns of one subschema may take for each character. In the worst case each of the states
-    that a pattern can be in is looked at."""
+    """The steps that the patterns of one subschema may take for each character. In the worst case one for each state
+    that a pattern can be in."""
     return sum(map(_states, _patterns(schema)))
 
 
 def _states(pattern: str) -> int:
-    if _ONE_WAY.fullmatch(pattern):  # in few at once, however often something is repeated
+    if _ONE_WAY.fullmatch(pattern):  # in few states at once, however often something is repeated
         return _ONE_WAY_STEPS
     counts = [max(int(digits[-9:] or 0) for digits in found) for found in _REPETITION.findall(pattern)]
     if "){" in pattern:  # they may multiply
@@ -217,8 +217,7 @@ def characters_of_patterns(schema: Schema) -> int:
 
 
 def has_inner_names(schema: Schema) -> bool:
-    """True if a part of it has a name of its own that references may use in place of where it stands: they are not
-    followed here."""
+    """True if a part of it has a name that references may use in place of its path: those are not followed here."""
     inner = [each for each in _objects(schema) if each is not schema]
     names = _ANCHOR_KEYWORDS | (
         {"id"} if any("draft-04" in str(each.get("$schema")) for each in (schema, *inner)) else set[str]()
@@ -238,7 +237,7 @@ def _patterns(schema: Schema) -> list[str]:
 
 
 def _listed(enum: object) -> int:
-    """Plain values are looked up, others compared one by one."""
+    """Comparisons with an `enum`: plain values are looked up, others compared one by one."""
     if not isinstance(enum, list):
         return 0
     return 1 + sum(isinstance(each, (dict, list)) for each in cast("list[object]", enum))

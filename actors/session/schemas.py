@@ -1,4 +1,4 @@
-"""Checks what a tool returns, or is given, against the schema that it declared, in bounded time."""
+"""Checks of what a tool returns, or is given, against the schemas that it declared, in bounded time."""
 
 import logging
 from typing import Any, ClassVar, Final
@@ -20,9 +20,9 @@ from .schema_cost import (
 logger: Final = logging.getLogger(__name__)
 
 _TAME: Final = 64
-"""Steps for each value up to which the values of a small result are not counted."""
+"""Steps for each value up to which the values in a small result are not counted."""
 _DESCRIBABLE: Final = 1000
-"""Steps for each value up to which an error is described, which may take a thousand times as long as to find it."""
+"""Steps for each value up to which an error is described, which may take a thousand times as long as finding it."""
 _VALUES: Final = 20_000
 """Values in a schema up to which it is compiled: some hundredths of a second."""
 _PATTERN_SIZE: Final = 16 << 10
@@ -36,16 +36,16 @@ class SchemaViolation(Exception):
 
 
 class UnusableSchema(SchemaViolation):
-    """The schema is none."""
+    """The schema is not valid."""
 
 
 class OutputSchema:
     """An output schema, compiled at first use.
 
-    What might take long to check is taken on trust, as if the tool had declared nothing, and that is logged: the schema
-    is its server's own promise. That is so for content that might take more than `MOST_STEPS` steps, for a schema that
-    is too large to compile or has names in it (`$anchor`, `$id`), and for one with patterns that are too long, not
-    linear (lookaround, references), or none.
+    What might take long to check is taken on trust, as if the tool had declared nothing, and logged: the schema is the
+    server's own promise. This holds for content that might take more than `MOST_STEPS` steps, and for a schema that is
+    too large to compile, has names in it (`$anchor`, `$id`), or patterns that are too long, not linear (lookaround,
+    references), or invalid.
     """
 
     content: ClassVar[str] = "structured content"
@@ -62,11 +62,11 @@ class OutputSchema:
         self._validator: jsonschema_rs.Validator | None = None
 
     def check(self, content: object, *, small: bool = False) -> Steps[bool]:
-        """Check content against it, and say whether it was; `small`: it came in a message that is processed in one go.
+        """Check content against the schema; False if it is not checked. `small`: its message is processed in one go.
 
         Raises:
-            UnusableSchema: The schema is none.
-            SchemaViolation: It does not fit.
+            UnusableSchema: The schema is not valid.
+            SchemaViolation: The content does not fit.
         """
         if not self._is_prepared:
             yield from self._prepare()
@@ -90,7 +90,7 @@ class OutputSchema:
         raise AssertionError  # it is valid or not
 
     def _prepare(self) -> Steps[None]:
-        """Compile it, if that takes no time."""
+        """Compile the schema, if that is quick."""
         schema = self._schema
         if not more_values_than(schema, _VALUES):
             yield
@@ -143,7 +143,7 @@ class OutputSchema:
 
 
 class InputSchema(OutputSchema):
-    """An input schema, compiled: the same for the arguments of a call."""
+    """An input schema: the same for the arguments of a call."""
 
     content = "what was given"
     said = "a call"

@@ -1,8 +1,7 @@
-"""The SDK's session, over the endpoint that ours runs: for what takes the SDK's models and callbacks.
+"""The SDK's session, over our session's endpoint: for all that needs the SDK's models and callbacks.
 
-Three things are here: the session itself, the dispatcher by which it uses our endpoint, where each side has errors of
-a kind of its own, and the streams of changes that a server of 2026-07-28 holds open, each listened to again after a
-loss.
+This module has three parts: the session itself; the dispatcher by which it uses our endpoint, and which converts
+errors; and the streams of changes that a server of 2026-07-28 holds open, each opened again after a loss.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
@@ -45,7 +44,8 @@ from .host_requests import open_callbacks
 __all__ = ["Stream", "listen_to_lists", "listen_to_resources", "taking"]
 
 _LISTEN_PAUSES = (0.0, 1.0, 2.0, 5.0, 15.0, 30.0)
-"""Delays in seconds before listening again; the last repeats. A stream that lasted as long as that resets them."""
+"""Delays in seconds before listening again; the last repeats. A stream that lasted as long as the last delay resets
+them."""
 
 _LISTS_OF_EVENT: Final[Mapping[type, Kinds]] = {
     ToolsListChanged: CHANGED["notifications/tools/list_changed"],
@@ -56,17 +56,17 @@ _LISTS_OF_EVENT: Final[Mapping[type, Kinds]] = {
 
 
 class Begun(Protocol):
-    """Called with each stream that is acknowledged, and whether there was one before."""
+    """Called with each acknowledged stream, and whether there was one before."""
 
     def __call__(self, stream: Stream, *, again: bool) -> None: ...
 
 
 def taking(news: ListChanges) -> MessageHandlerFnT:
-    """The SDK's hook for notifications."""
+    """The SDK's hook for notifications, which go to `news`."""
 
     async def take(message: IncomingMessage) -> None:
         if isinstance(message, ResourceUpdatedNotification):
-            if SUBSCRIPTION_ID_META_KEY not in (message.params.meta or {}):  # else its stream has it, too
+            if SUBSCRIPTION_ID_META_KEY not in (message.params.meta or {}):  # else its stream brings it, too
                 news.resource_updated(message.params.uri)
         elif not isinstance(message, Exception):
             news.lists_changed(CHANGED.get(message.method, ()))
@@ -129,7 +129,7 @@ _WIRE = TransportContext(kind="wire", can_send_request=True)
 
 
 class _Sender:
-    """The SDK's way to send, by a peer of ours whose errors are of another kind."""
+    """The SDK's way to send, over a peer of ours with errors of another kind."""
 
     def __init__(self, peer: Endpoint | Inbound) -> None:
         self._peer = peer
@@ -164,7 +164,7 @@ class SessionContext(_Sender):
 
     @property
     def request_id(self) -> RequestId | None:
-        """Of the request; None for a notification."""
+        """The id of the request; None for a notification."""
         return self._inbound.request_id
 
     @property
@@ -183,7 +183,7 @@ class SessionContext(_Sender):
 
 
 class SessionDispatcher(_Sender):
-    """The SDK's `Dispatcher`, beside the session that runs the endpoint: takes what that one hands on."""
+    """The SDK's `Dispatcher`, beside our session, which runs the endpoint and hands messages on."""
 
     asked: OnInbound
     told: OnTold
@@ -197,7 +197,7 @@ class SessionDispatcher(_Sender):
         *,
         task_status: Any = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Take what is handed on, until cancelled."""
+        """Take messages until cancelled."""
         self.asked, self.told = _answering(on_request), _telling(on_notify)
         self.intercept = on_notify_intercept or _take_none
         task_status.started()
@@ -231,13 +231,13 @@ def _telling(on_notify: OnNotify) -> OnTold:
 
 @frozen(eq=False)
 class SdkSession:
-    """A session of the SDK, and what reaches it."""
+    """A session of the SDK, and its dispatcher."""
 
     session: ClientSession
     dispatcher: SessionDispatcher
 
     def adopt(self, hello: dict[str, Any]) -> None:
-        """Speak as this answer allows, to `initialize` or to `server/discover`."""
+        """Adopt this answer to `initialize` or to `server/discover`."""
         model = InitializeResult if "protocolVersion" in hello else DiscoverResult
         self.session.adopt(model.model_validate(hello, by_name=False))
 
@@ -246,7 +246,7 @@ class SdkSession:
 async def open_sdk_session(
     endpoint: Endpoint, host: Host, news: ListChanges, client_info: Mapping[str, str]
 ) -> AsyncGenerator[SdkSession, None]:
-    """Open one until the block is left. The server may ask what `host` offers."""
+    """Open the session until the block is left. The server may use what `host` offers."""
     dispatcher = SessionDispatcher(endpoint)
     info = Implementation.model_validate(client_info)
     async with (

@@ -46,8 +46,7 @@ DISCOVER: Final = "server/discover"
 
 
 def _patiently() -> "CallOptions":
-    """The options of the opening request: the answer may take as long as the opening or the probe of the connection
-    waits."""
+    """The options of an opening request: its answer may take as long as the opening or the probe waits."""
     return {"timeout": math.inf, "cancel_on_abandon": False}
 
 
@@ -56,7 +55,7 @@ _UPDATED: Final = "notifications/resources/updated"
 
 @cache
 def client_info() -> Mapping[str, str]:
-    """The name and version of the client for servers."""
+    """The client's name and version for servers."""
     return {"name": "mcp-nursery", "version": VERSION}
 
 
@@ -86,13 +85,13 @@ class ServerSession:
         self.protocol_version: str | None = None
         """The version of the conversation; None before the handshake."""
         self.server_info: dict[str, Any] | None = None
-        """The server's name of itself; None if it gives none."""
+        """The server's own name and version; None if it gives none."""
         self._sdk: SdkSession | None = None
         self._nursery = nursery
-        """The nursery of the endpoint and of the SDK's session. That one is held longer: a request that opens it when
-        the connection is lost learns of the loss from its answer."""
+        """The nursery of the endpoint and of the SDK's session. The session is held longer: a request that opens it
+        when the connection is lost learns of the loss from its answer."""
         self._turn: trio.StrictFIFOLock | None = None
-        """Held by the request that waits for the SDK: those behind it go on in their order. None before the first."""
+        """Held by the request that waits for the SDK: those behind it go on in order. None before the first."""
 
     @property
     def is_modern(self) -> bool:
@@ -110,17 +109,17 @@ class ServerSession:
         return self._hello.get("instructions")
 
     async def start(self) -> None:
-        """Have the endpoint run."""
+        """Start the endpoint."""
         await self._nursery.start(self._endpoint.run, self._asked, self._told, self._intercept)
 
     # -- opening the conversation ---------------------------------------------------------------------------------
 
     async def initialize(self) -> dict[str, Any]:
-        """Do the handshake: adopt the answer to `initialize`, and say so.
+        """Do the handshake: adopt the answer to `initialize`, and confirm it.
 
         Raises:
             JsonRpcError: Refused, or no answer.
-            NotValid: The answer is none.
+            NotValid: It is not valid.
             RuntimeError: No protocol version in common.
         """
         params = {
@@ -137,7 +136,7 @@ class ServerSession:
         return hello
 
     async def send_discover(self, version: str) -> dict[str, Any]:
-        """The answer to `server/discover`, as it came.
+        """Send `server/discover`, and return the answer as it came.
 
         Raises:
             JsonRpcError: Refused, or no answer.
@@ -149,10 +148,10 @@ class ServerSession:
         return await self._endpoint.send_raw_request(DISCOVER, {"_meta": meta}, opts)
 
     async def adopt_discovered(self, raw: Mapping[str, Any]) -> dict[str, Any]:
-        """Speak as an answer to `server/discover` allows.
+        """Adopt an answer to `server/discover`.
 
         Raises:
-            NotValid: It is none.
+            NotValid: It is not valid.
             RuntimeError: No protocol version in common.
         """
         hello = await _read(lambda reader: reader.read_hello(DISCOVER, raw))
@@ -160,7 +159,7 @@ class ServerSession:
         return hello
 
     async def adopt(self, method: str, hello: dict[str, Any]) -> None:
-        """Speak as this answer to this question allows, in place of any before.
+        """Speak as this answer to an opening request allows, in place of any before.
 
         Raises:
             RuntimeError: No protocol version in common.
@@ -184,7 +183,7 @@ class ServerSession:
     # -- requests and notifications -------------------------------------------------------------------------------
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The result of a request, as it came.
+        """Send a request, and return its result as it came.
 
         Raises:
             JsonRpcError: Refused, or no answer.
@@ -195,21 +194,21 @@ class ServerSession:
         return await self._endpoint.send_raw_request(method, stamped, opts)
 
     async def do(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Have something done of which the answer says no more.
+        """Send a request whose answer only confirms it.
 
         Raises:
             JsonRpcError: Refused, or no answer.
-            NotValid: The answer is none.
+            NotValid: It is not valid.
         """
         raw = await self.request(method, params)
         await _read(lambda reader: reader.check_empty(method, raw, cast("str", self.protocol_version)))
 
     async def list_page(self, method: str, cursor: str | None) -> dict[str, Any]:
-        """One page of a list but for its entries, which the endpoint leaves aside.
+        """One page of a list, without its entries, which the endpoint sets aside.
 
         Raises:
             JsonRpcError: Refused, or no answer.
-            NotValid: The answer is none.
+            NotValid: It is not valid.
         """
         raw = await self.request(method, None if cursor is None else {"cursor": cursor})
         return await _read(lambda reader: reader.read_page(method, raw, cast("str", self.protocol_version)))
@@ -219,7 +218,7 @@ class ServerSession:
 
         Raises:
             JsonRpcError: Refused, or no answer.
-            NotValid: The answer is none.
+            NotValid: It is not valid.
         """
         assert self.protocol_version is not None  # the handshake came first
         if self.is_modern:
@@ -254,7 +253,7 @@ class ServerSession:
         return await (await self._opened_sdk()).dispatcher.asked(context, method, params)
 
     async def _told(self, context: Inbound, method: str, params: NotificationParams) -> None:
-        """Take a notification that somebody wants."""
+        """Handle a notification that is wanted."""
         if method in CHANGED and not params:
             self._news.lists_changed(CHANGED[method])
         elif method == _UPDATED and params is not None and set(params) == {"uri"} and type(params["uri"]) is str:
@@ -268,17 +267,17 @@ class ServerSession:
         return self._host.callbacks.log is not None or (logger is not None and logger.level is not None)
 
     def _intercept(self, method: str, params: NotificationParams) -> bool:
-        """Take a notification out of turn; one that nobody wants does not wait."""
+        """Take a notification out of turn, or drop an unwanted one; False if it waits."""
         return (self._sdk is not None and self._sdk.dispatcher.intercept(method, params)) or not self._wants(method)
 
     def _wants(self, method: str) -> bool:
-        """True for a change, and for a log message while somebody hears it."""
+        """True for a change, and for a log message while it is wanted."""
         return method in CHANGED or method == _UPDATED or (method == "notifications/message" and self._wants_logs)
 
     # -- the SDK's session ----------------------------------------------------------------------------------------
 
     async def sdk(self) -> "ClientSession":
-        """The SDK's session over the same endpoint, opened when it is first wanted."""
+        """The SDK's session over the same endpoint, opened when it is first needed."""
         return (await self._opened_sdk()).session
 
     async def _opened_sdk(self) -> "SdkSession":
@@ -287,7 +286,7 @@ class ServerSession:
             async with self._turn:
                 if self._sdk is None:
                     await self._nursery.start(self._hold_sdk)
-        assert self._sdk is not None  # it was held before the start of its task ended
+        assert self._sdk is not None  # set before its task reported its start
         return self._sdk
 
     async def _hold_sdk(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -303,7 +302,7 @@ class ServerSession:
 
 
 class _Reader(Protocol):
-    """The two readers of answers: `plain`, and `models`, which decides where that one is in doubt."""
+    """The two readers of answers: `plain`, and `models`, which decides where `plain` is in doubt."""
 
     def read_hello(self, method: str, raw: Mapping[str, Any]) -> dict[str, Any]: ...
 
@@ -315,7 +314,7 @@ class _Reader(Protocol):
 
 
 async def _read(read: Callable[[_Reader], T]) -> T:
-    """Read an answer as it plainly is; in doubt by the SDK's models, which are loaded for that.
+    """Read an answer by `plain`; in doubt by the SDK's models, which are loaded for that.
 
     Raises:
         NotValid: It is not valid.
@@ -330,7 +329,7 @@ async def _read(read: Callable[[_Reader], T]) -> T:
 
 
 async def _read_info(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The name of a server in the `_meta` of its answer: what is none counts as nothing said."""
+    """The name and version of a server in the `_meta` of its answer, if valid."""
     said = (meta or {}).get(SERVER_INFO_META_KEY)
     if said is None:
         return None
@@ -362,7 +361,7 @@ def offered(capabilities: Mapping[str, Any] | None, kinds: Collection[ListKind])
 
 
 def capability_of(capabilities: Mapping[str, Any] | None, kind: ListKind) -> Mapping[str, Any] | None:
-    """The capability of a server for this list; None if it does not have it."""
+    """The capability of a server for this list; None if the server lacks it."""
     match kind:
         case ListKind.TOOLS | ListKind.PROMPTS:
             name = str(kind)

@@ -29,7 +29,7 @@ class StreamConnector(ABC):
 
     @asynccontextmanager
     async def connect(self, host: Host = NO_HOST) -> "AsyncGenerator[Connection, None]":
-        """Open a stream and speak MCP on it; leaving the block closes it. The server may ask what `host` offers.
+        """Open a stream and speak MCP on it; leaving the block closes it. The server may use what `host` offers.
 
         Raises:
             StartFailed: On entering: it could not be opened.
@@ -40,7 +40,7 @@ class StreamConnector(ABC):
             from ..session.connection import open_connection
 
             def stderr_tail() -> str:
-                return getattr(stream, "stderr_tail", "")  # only what has a process has one
+                return getattr(stream, "stderr_tail", "")  # only a stream of a process has one
 
             async with open_connection(StreamCarrier(stream), host, stderr_tail) as connection:
                 yield connection

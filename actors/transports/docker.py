@@ -33,18 +33,18 @@ _NOT_RUN = 125
 """The exit code of a client that could not run the container."""
 
 _MOST_SAID = 64 << 10
-"""Bytes that a client may say, about: more says nothing that is looked for."""
+"""Bytes kept of a client's output, about: more says nothing that is looked for."""
 
 _CONTAINER_GONE = ("no such container", "is already in progress")
-"""The client's words if the container does not exist, and if it is just being removed."""
+"""The client's words if the container does not exist, or is being removed."""
 
 
 @frozen
 class DockerConnector(StreamConnector):
-    """Runs a container of its own for every `open` or `connect`.
+    """A connector that runs a container for every `open` or `connect`.
 
-    The end of its input ends a container, and so does SIGTERM, which the client forwards. The end of the client does
-    not: so after every close the container is removed by its name, by force if it still runs.
+    A container ends with its input, and on SIGTERM, which the client forwards, but not with the client: so after every
+    close it is removed by its name, by force if it still runs.
     """
 
     client: StdioConnector
@@ -84,14 +84,14 @@ class DockerConnector(StreamConnector):
             ended = await run_client(self.client.command, ["rm", "--force", name], self.client.env)
         except OSError as error:
             return error.strerror or type(error).__name__
-        # Of a container that is not there, some clients say so and some fail; of other failures, old ones do not fail.
+        # If the container is not there, some clients say so and some fail; old ones do not fail for other reasons.
         said = ended.stderr.decode(errors="replace").lower()
         gone = name in ended.stdout.decode(errors="replace") or any(words in said for words in _CONTAINER_GONE)
         return None if gone else f"docker ended with exit code {ended.returncode}"
 
 
 async def run_client(command: str, args: Sequence[str], env: Mapping[str, str]) -> "subprocess.CompletedProcess[bytes]":
-    """Run the client to its end, and keep the beginning of what it says; a cancelled caller kills it.
+    """Run the client to its end, and keep the beginning of its output; a cancelled caller kills it.
 
     Raises:
         OSError: It cannot be started.
@@ -118,7 +118,7 @@ async def run_client(command: str, args: Sequence[str], env: Mapping[str, str]) 
 
 
 async def _keep(stream: trio.abc.ReceiveStream, data: bytearray) -> None:
-    """Read what is written. Who writes without end is not listened to for long."""
+    """Read a stream, up to a limit: a writer may write without end."""
     async with stream:
         async for chunk in stream:
             data += chunk
@@ -160,17 +160,18 @@ async def problem_with_gateway(command: str, env: Mapping[str, str]) -> str | No
 
 @frozen
 class DockerGatewayConnector(StreamConnector):
-    """Runs a gateway of its own for every `open` or `connect`. It ends as any process: it removes its containers."""
+    """A connector that runs docker's MCP gateway for every `open` or `connect`. It ends like any process, and removes
+    its containers."""
 
     client: StdioConnector
-    """The docker client, told to run the gateway."""
+    """The docker client, whose arguments run the gateway."""
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[FrameStream, None]:
-        """Look whether there is a gateway, and run it; leaving the block ends it, as a `StdioConnector` does.
+        """Check that there is a gateway, and run it; leaving the block ends it, as a `StdioConnector` does.
 
         Raises:
-            StartFailed: On entering: it cannot run here. It is not tried again.
+            StartFailed: On entering: the gateway cannot run here. It is not tried again.
         """
         problem = await problem_with_gateway(self.client.command, self.client.env)
         if problem is not None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @frozen
 class InProcessConnector:
-    """Reaches an `MCPServer` or low-level `Server` of the SDK. Each incarnation enters its lifespan anew."""
+    """A connector to an `MCPServer` or low-level `Server` of the SDK. Each incarnation enters its lifespan anew."""
 
     server: Any = field(repr=False)
     close_grace: float
@@ -44,10 +44,10 @@ class InProcessConnector:
 
     @asynccontextmanager
     async def connect(self, host: Host = NO_HOST) -> "AsyncGenerator[Connection, None]":
-        """Open one connection. The server may ask what `host` offers.
+        """Open one connection. The server may use what `host` offers.
 
         Raises:
-            StartFailed: On entering: `server` is no server object.
+            StartFailed: On entering: `server` is not a server object.
         """
         server: object = self.server
         if not isinstance(server, (Server, MCPServer)):
@@ -85,12 +85,12 @@ class _Request:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> dict[str, Any]:
-        """Refuse: servers of this era ask in results alone."""
+        """Refuse: servers of this era send requests in results alone."""
         del params, opts
         raise NoBackChannelError(method)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """Tell the client."""
+        """Notify the client."""
         del opts
         await self._notify(method, params)
 
@@ -101,7 +101,7 @@ class _Request:
 
 
 class ObjectCarrier(Carrier):
-    """Calls the handlers of one server object, whose lifespan is open as long as `live` runs."""
+    """The carrier to the handlers of one server object, whose lifespan is open as long as `live` runs."""
 
     only_era: Era | None = Era.MODERN
     dies_of_a_probe = False
@@ -109,7 +109,7 @@ class ObjectCarrier(Carrier):
     def __init__(self, server: Server[Any]) -> None:
         self._server = server
         self._serve: OnRequest | None = None
-        """Calls its handlers; only while its lifespan is open."""
+        """Calls its handlers; None unless its lifespan is open."""
         self._began = trio.Event()
         """Set once its handlers can be called, or never will be."""
         self._ended = trio.Event()
@@ -154,7 +154,7 @@ class ObjectCarrier(Carrier):
     def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
         # Each request has a task of its own, as many as there may be calls.
         for outgoing in batch:
-            if outgoing.slot is not None:  # a server of this era hears nothing but requests
+            if outgoing.slot is not None:  # a server of this era gets nothing but requests
                 assert self._nursery is not None  # nothing is asked before it runs
                 self._scopes[outgoing.slot] = trio.CancelScope()
                 self._nursery.start_soon(self._ask, outgoing, outgoing.slot)
@@ -170,7 +170,7 @@ class ObjectCarrier(Carrier):
         await self._began.wait()
 
     def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Cancel the tasks of requests: that tells their handlers."""
+        """Cancel the tasks of requests, in which their handlers run."""
         del reason
         for slot in slots:
             if slot in self._scopes:
@@ -188,7 +188,7 @@ class ObjectCarrier(Carrier):
 
     async def _ask(self, outgoing: Frame, slot: ReplySlot) -> None:
         hub = self._hub
-        assert hub is not None  # runs it
+        assert hub is not None  # it runs the carrier
         try:
             with self._scopes[slot]:
                 await self._began.wait()
@@ -236,10 +236,10 @@ class ObjectCarrier(Carrier):
         return self._loss
 
     async def _hear(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """A notification, in the task of the handler that sends it."""
+        """Take a notification, in the task of the handler that sends it."""
         if self._serve is None:
             return  # of a request that is over
-        assert self._hub is not None  # runs it
+        assert self._hub is not None  # it runs the carrier
         self._hub.hear()
         await self._hub.take_in([codec.notification(method, params)], Origin())
 
@@ -252,8 +252,8 @@ def _is_of_the_server(error: BaseException) -> bool:
 def low_level_server(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:
     """The low-level server, whose handlers can be called.
 
-    An `MCPServer` gives its own away with the session manager of its HTTP app, which it makes when that app is made.
-    One made here serves nobody: who serves the object over HTTP makes an app, and with it another.
+    An `MCPServer` shows its own only in a session manager, made together with its HTTP app. One made here serves
+    nobody: serving the object over HTTP makes another app, and another manager.
     """
     if isinstance(server, Server):
         return server

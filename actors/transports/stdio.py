@@ -40,7 +40,7 @@ _LOOK_FIRST, _LOOK_MOST = 0.01, 0.25
 _NO_BYTES = memoryview(b"")
 
 _BEGINNING = 1024
-"""Bytes that are kept of an overlong line: what it is about is said there."""
+"""Bytes kept of the beginning of an overlong line, which says what it is about."""
 
 
 class LineStream:
@@ -48,8 +48,8 @@ class LineStream:
 
     Args:
         frame_limit: Bytes of one line that comes in.
-        cut: Whether a longer one is cut to its beginning, which is no JSON. By default it is the end.
-        never_waits: Whether the pipe that is read is none: a file, say, for which the system refuses to wait.
+        cut: True if a longer line is cut to its beginning, which is not JSON. By default it is the end.
+        never_waits: True if the input is no pipe but a file, say, for which the system refuses to wait.
     """
 
     def __init__(self, *, frame_limit: int = FRAME_LIMIT, cut: bool = False, never_waits: bool = False) -> None:
@@ -64,7 +64,7 @@ class LineStream:
 
     @property
     def pid(self) -> int | None:
-        """Nobody's that we know."""
+        """None: the process is not known."""
         return None
 
     def _reading(self) -> int:
@@ -76,7 +76,7 @@ class LineStream:
         raise NotImplementedError
 
     def _refused(self) -> None:
-        """The peer reads no more."""
+        """Note that the peer reads no more."""
 
     @property
     def unfinished(self) -> bool:
@@ -84,7 +84,7 @@ class LineStream:
         return bool(self._torn)
 
     def write_nowait(self, frames: Sequence[bytes]) -> int:
-        """Take as many frames as the pipe takes now and say how many were begun. Never waits.
+        """Write as many frames as the pipe takes now, and return how many were begun. Never waits.
 
         Raises:
             trio.BrokenResourceError: The peer reads no more. No frame of this call was begun.
@@ -115,7 +115,7 @@ class LineStream:
         """
         await self._room()
         while self._torn:
-            self._torn = self._torn[self._write(self._torn) :] or _NO_BYTES  # an empty view holds the frame
+            self._torn = self._torn[self._write(self._torn) :] or _NO_BYTES  # an empty view keeps the frame
             await self._room()
 
     async def _room(self) -> None:
@@ -139,10 +139,10 @@ class LineStream:
         return written
 
     async def read(self) -> list[bytes]:
-        """The next whole lines, in order, never none; an empty list once the peer is gone, and from then on.
+        """Wait for the next whole lines, in order. The list is empty once the peer is gone, and only then.
 
-        A carriage return before the newline is taken off and blank lines are left out. A last line without a newline
-        is no frame.
+        A carriage return before the newline is taken off and blank lines are left out. A last line without a newline is
+        not a frame.
         """
         if self._ended:
             await trio.lowlevel.checkpoint()
@@ -175,7 +175,7 @@ class LineStream:
 
 
 class StdioStream(LineStream):
-    """A `FrameStream` over the stdin and stdout of a process. Who opens it runs `end_reading`."""
+    """A `FrameStream` over the stdin and stdout of a process. Its opener runs `end_reading`."""
 
     def __init__(self, tree: ProcessTree, *, frame_limit: int = FRAME_LIMIT) -> None:
         super().__init__(frame_limit=frame_limit)
@@ -183,7 +183,7 @@ class StdioStream(LineStream):
         self._retired = False
         self._unheard = False
         self._trusted = trio.CancelScope()
-        """Cancelled when the process has refused its input."""
+        """The wait for the exit; cancelled when the process has refused its input."""
 
     @property
     def pid(self) -> int | None:
@@ -213,7 +213,7 @@ class StdioStream(LineStream):
         await trio.lowlevel.checkpoint()
 
     async def loss(self) -> Loss:
-        """The reason of its end. Waits at most 0.05 s for the exit code and the rest of stderr."""
+        """The reason for its end. Waits at most 0.05 s for the exit code and the rest of stderr."""
         # Once reading was ended for an exit, the time for evidence has gone by.
         with trio.move_on_after(0 if self._ending else EVIDENCE):
             await self._tree.wait()
@@ -250,15 +250,15 @@ class StdioStream(LineStream):
         return not end.poll(0)
 
     def _unread(self) -> int:
-        """Bytes that are left in the pipe. 0 but on Linux: elsewhere a pipe does not tell its writing end."""
+        """Bytes that are left in the pipe; 0 except on Linux: elsewhere the writing end cannot know."""
         if sys.platform != "linux":
             return 0
         answer = fcntl.ioctl(self._tree.stdin.fileno(), termios.FIONREAD, bytes(4))
         return int.from_bytes(answer, sys.byteorder)
 
     async def end_reading(self) -> None:
-        """End `read()` soon after the process has exited or refused its input, and whatever waits for it to read. To be
-        run as long as it is used."""
+        """End `read()`, and whatever waits for the process to read, soon after it has exited or refused its input. To
+        be run while the stream is used."""
         with self._trusted:
             await self._tree.wait()
         await trio.sleep(DRAIN)
@@ -267,13 +267,13 @@ class StdioStream(LineStream):
             trio.lowlevel.notify_closing(pipe.fileno())
 
     def retire(self) -> None:
-        """Refuse to write and to read from now on. Comes before the pipes are closed."""
+        """Refuse to write and to read from now on. Called before the pipes are closed."""
         self._unheard = self._ask_unheard()
         self._retired = self._deaf = self._ended = True
 
 
 class _LineBuffer:
-    """Cuts what is read at its newlines; looks at every byte once, however long a line gets."""
+    """A buffer that cuts its input at newlines; looks at every byte once, however long a line gets."""
 
     def __init__(self, limit: int, *, cut: bool = False) -> None:
         self.limit = limit
@@ -283,9 +283,9 @@ class _LineBuffer:
         self._size = 0
 
     def split(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, but for blank ones; none from an overlong one on, unless those are cut."""
+        """The lines that `data` completes, except blank ones; none from an overlong one on, unless those are cut."""
         longest = self._size + len(data)
-        lines = data.split(b"\n") if b"\n" in data else [data]  # without a copy, where it is a part of a long line
+        lines = data.split(b"\n") if b"\n" in data else [data]  # not copied if it is a part of a long line
         first = self._size + len(lines[0])
         self._begun.append(lines[0])
         if len(lines) == 1:
@@ -299,7 +299,7 @@ class _LineBuffer:
         return [frame for line in lines if (frame := line.removesuffix(b"\r")) and not frame.isspace()]
 
     def _with_beginnings(self, lines: list[bytes], first: int) -> list[bytes]:
-        """Whole lines, and of an overlong one its beginning; `first`: the size of the first."""
+        """The lines, overlong ones cut to their beginnings; `first`: the size of the first."""
         if self._size > self.limit:
             self._begun = [b"".join(self._begun)[:_BEGINNING]]
         sizes = [first, *map(len, lines[1:])]
@@ -335,14 +335,14 @@ def _signal_name(number: int) -> str:
 
 @frozen
 class StdioConnector(StreamConnector):
-    """Starts a server as a subprocess, once for every `open` or `connect`."""
+    """A connector that starts a subprocess for every `open` or `connect`."""
 
     command: str
     """The program: a path, taken from `cwd` if it is relative, or a name looked up on the child's PATH."""
     args: tuple[str, ...] = field(repr=lambda args: f"<{len(args)} arguments>")
     """The arguments. Only their number is shown: they may hold secrets."""
     env: Mapping[str, str] = field(repr=names_only)
-    """Variables added to the few it inherits. Only their names are shown."""
+    """Variables added to the few inherited ones. Only their names are shown."""
     cwd: str | None
     """The working directory; the host's if None."""
     close_grace: float

@@ -27,9 +27,9 @@ class HttpConnector:
     url: str = field(repr=False)
     headers: Headers = field(repr=False)
     close_grace: float
-    """Seconds that a close may take: the end of a session, a token that is being renewed."""
+    """Seconds that a close may take: to end a session, and to renew a token."""
     auth: httpx2.Auth | OAuth | None = field(default=None, repr=False)
-    """Authorises requests, instead of the user and password in the URL; the headers override it."""
+    """The authorisation, instead of the user and password in the URL; the headers override it."""
     frame_limit: int = FRAME_LIMIT
     """Bytes of one answer, and of one event, before its call fails."""
 
@@ -49,11 +49,11 @@ class HttpConnector:
 
 @frozen
 class SseConnector(HttpConnector):
-    """Reaches a server by a stream that brings every answer."""
+    """A connector whose answers all come on one stream."""
 
     @asynccontextmanager
     async def connect(self, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
-        """Open one connection. The server may ask what `host` offers.
+        """Open one connection. The server may use what `host` offers.
 
         Raises:
             StartFailed: On entering; see `open_client`.
@@ -67,11 +67,11 @@ class SseConnector(HttpConnector):
 
 @frozen
 class StreamableHttpConnector(HttpConnector):
-    """Reaches a server by POST."""
+    """A connector that gets each answer by its POST."""
 
     @asynccontextmanager
     async def connect(self, host: Host = NO_HOST) -> AsyncGenerator[Connection, None]:
-        """Open one connection. The server may ask what `host` offers.
+        """Open one connection. The server may use what `host` offers.
 
         Raises:
             StartFailed: On entering; see `open_client`.

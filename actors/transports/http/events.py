@@ -13,7 +13,7 @@ _BYTES_PER_TURN = 1 << 16
 _KEPT_END_BYTES = 1024
 """Bytes kept of either end of an event that is too large."""
 _LONGEST_ID = 8 << 10
-"""Bytes of an id: servers accept no longer ones in a header."""
+"""Bytes of an id: servers accept no longer one in a header."""
 
 
 @frozen
@@ -54,7 +54,7 @@ async def events_of(parts: AsyncIterable[bytes], limit: int) -> AsyncGenerator[S
 
 
 class EventParser:
-    """Parses events from bytes, however these are split.
+    """A parser of events from bytes, however split.
 
     Args:
         limit: Bytes of one event that are kept.

@@ -23,12 +23,12 @@ How an exchange ends.
 
 - The answer came: the slot has it, and what is left of the response is read for a moment, so that the connection can be
   used again. If it cannot be read to its end, the connection is put out of use.
-- Nobody waits any more: the carrier cancels the scope. In the modern era that tells the server; in the older ones the
+- Nobody waits any more: the carrier cancels the scope. In the modern era that notifies the server; in the older one the
   carrier sends `notifications/cancelled` in an exchange of its own.
 - It failed: it collects `Evidence` and decides nothing. The pure function `failures.classify` maps phase and evidence
   to a `Failure`, and the carrier acts on that: it ends the connection, or decides this one call. No other place in the
   transport knows what a 404 means.
-- It crashed, for a reason that nobody thought of: that is evidence like any other, and is logged.
+- It crashed, for an unforeseen reason: that is evidence like any other, and is logged.
 
 In each of these cases `done` is set, and no slot is left undecided: a call whose exchange is over has its outcome, or
 its connection is lost, which decides all slots at once.
@@ -72,10 +72,10 @@ MOST_CANCELLATIONS: Final = 16
 """Notifications of cancelled calls that are sent at once: each has a connection of its own, and a server that hangs
 answers none of them, while its callers give up one call after another."""
 MOST_CANCELLATIONS_KEPT: Final = 256
-"""Such notifications that are sent or wait for their place: as many as there are calls in flight at a server by
-default. Any more are not sent."""
+"""Such notifications that are sent or wait for a place: as many as a server's calls in flight by default. Any more are
+not sent."""
 CANCELLATION_LIMIT: Final = 5.0
-"""Seconds for one of them, once it has a place."""
+"""Seconds for one of these, once it has a place."""
 CARRIER_CLOSED: Final = Loss("the connection was closed")
 _GIVEN_UP: Final = Evidence("the HTTP request was abandoned", Fault.BROKEN)
 
@@ -95,7 +95,7 @@ class Exchange:
 
     Args:
         carrier: The carrier that it is part of.
-        outgoing: What is sent.
+        outgoing: The frame to send.
         failed: Called if it fails and the connection is not lost with it.
     """
 
@@ -116,13 +116,13 @@ class Exchange:
         self.error: Mapping[str, Any] | None = None
         """The JSON-RPC error in a refusal."""
         self._left = False
-        """The frame has left, or begun to, and the server has not refused it since."""
+        """True if the frame has left, or begun to, and the server has not refused it since."""
         self._was_refused = False
-        """The server has refused it for its authorisation."""
+        """True if the server has refused its authorisation."""
 
     @property
     def slot(self) -> ReplySlot | None:
-        """The slot that waits for the answer, if there is one."""
+        """The slot that waits for the answer, if any."""
         return self.outgoing.slot
 
     @property
@@ -132,12 +132,12 @@ class Exchange:
 
     @property
     def is_modern(self) -> bool:
-        """True if closing it tells the server that nobody waits."""
+        """True if closing it notifies the server that nobody waits."""
         return self.headers.get(MCP_PROTOCOL_VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
 
     @property
     def in_session(self) -> bool:
-        """True if the server may tell it that the session has expired."""
+        """True if the server may answer that the session has expired."""
         return self.carrier.always_in_session or SESSION in self.headers
 
     @property
@@ -170,11 +170,11 @@ class Exchange:
             self.done.set()
 
     async def _converse(self) -> Evidence | None:
-        """The whole exchange; what went wrong, if anything."""
+        """Do the exchange; return the evidence of a failure, if any."""
         return await self._send_and_receive()
 
     async def _send_and_receive(self) -> Evidence | None:
-        """One request and its answer."""
+        """Send a request; return the evidence of a failure."""
         if self.is_over:
             return None
         limit = trio.CancelScope()
@@ -205,7 +205,7 @@ class Exchange:
     # -- out ------------------------------------------------------------------------------------------------------
 
     async def _send(self) -> httpx2.Response:
-        """Send it, along redirects unless it is a call: whether to send that again is decided elsewhere."""
+        """Send it, along redirects unless it is a call: whether those are sent again is decided elsewhere."""
         for _ in range(limits.MOST_REDIRECTS):
             response = await self._request()
             moved = self.carrier.client.redirection(response)
@@ -219,11 +219,11 @@ class Exchange:
 
     @property
     def _url(self) -> httpx2.URL:
-        """The URL that it is sent to."""
+        """The URL that the frame is sent to."""
         return self.carrier.moved or self.carrier.url
 
     def _move(self, target: httpx2.URL) -> None:
-        """The server redirects: send what follows to the target."""
+        """Follow a redirect: send the frames that follow to its target."""
         leads_on = self.is_call and self.carrier.moved is not None  # perhaps in a circle: the next begins anew
         self.carrier.moved = None if leads_on else target
 
@@ -233,7 +233,7 @@ class Exchange:
         return await self.carrier.client.send("POST", self._url, headers, body, lasting=self.lasts, on_refused=refuse)
 
     async def _body(self) -> AsyncIterator[bytes]:
-        """The frame: the client asks for it when the head has been written, and it leaves then, and not before."""
+        """The frame. It leaves when the client asks for it: after the head was written."""
         if self.is_over:
             self.scope.cancel()
             await trio.lowlevel.checkpoint()
@@ -243,7 +243,8 @@ class Exchange:
         yield self.outgoing.frame
 
     def _mark_refused(self) -> None:
-        """The server has not acted on the frame, and will not before it is sent again, with another token."""
+        """Record a refusal: the server has not acted, and will not before the frame is sent again with another
+        token."""
         self._left, self._was_refused = False, True
         if self.slot is not None:
             self.slot.mark_refused()
@@ -282,8 +283,8 @@ class Exchange:
 
 
 class _CancellationExchange(Exchange):
-    """A notification that a call is cancelled, which a server can do without: it waits until there is a place for it,
-    and does not last."""
+    """A notification that a call is cancelled, which a server can do without: it waits for a place, and then has a time
+    limit."""
 
     async def _converse(self) -> Evidence | None:
         async with self.carrier.cancellations:
@@ -292,7 +293,7 @@ class _CancellationExchange(Exchange):
 
 
 class ResponseExchange(Exchange):
-    """A response of ours to a request of the server: it waits until there is a place for it."""
+    """A response of ours to a request of the server: it waits for a place."""
 
     async def _converse(self) -> Evidence | None:
         async with self.carrier.responses:
@@ -317,19 +318,19 @@ class HttpCarrier(Carrier):
     only_era: Era | None = None
     dies_of_a_probe = False
     always_in_session = False
-    """True if the server may tell any request that the session has expired."""
+    """True if the server may answer any request that the session has expired."""
 
     def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
         self.client = client
         self.frame_limit = frame_limit
         self.url: httpx2.URL = client.address.url
-        """The URL that frames go to: the server may say that it is elsewhere."""
+        """The URL that frames go to: the server may name another."""
         self.moved: httpx2.URL | None = None
         """The URL of a redirect: frames go there instead, until it redirects a call again."""
         self.phase: Phase = Phase.OPENING
-        """Exchanges under way."""
+        """The phase of the conversation."""
         self.is_gone: bool = False
-        """The connection was lost: the server cannot be told of the end."""
+        """True if the connection was lost: no session can be ended."""
         self._hub: Hub | None = None
         self._nursery: trio.Nursery | None = None
         self._early: list[Exchange] = []
@@ -341,11 +342,11 @@ class HttpCarrier(Carrier):
         self.cancellations: Final = trio.Semaphore(MOST_CANCELLATIONS)
         """The places of notifications of cancelled calls that are being sent."""
         self._cancelled: int = 0
-        """Notifications that are being sent, or wait for such a place."""
+        """Such notifications that are being sent or wait."""
         self._closes_idle: bool = False
         """True if a task waits to close idle connections."""
         self._heard = trio.Event()
-        """The server has begun to answer something."""
+        """Set once the server has begun to answer a request."""
 
     # -- out ------------------------------------------------------------------------------------------------------
 
@@ -383,7 +384,7 @@ class HttpCarrier(Carrier):
             self._nursery.start_soon(exchange.run)
 
     def ended(self, exchange: Exchange) -> None:
-        """An exchange is over."""
+        """Remove an exchange that is over."""
         if exchange.slot is not None:
             self._exchanges.pop(exchange.slot, None)
         self._cancelled -= isinstance(exchange, _CancellationExchange)
@@ -432,7 +433,7 @@ class HttpCarrier(Carrier):
     # -- in -------------------------------------------------------------------------------------------------------
 
     def hear(self) -> None:
-        """The server sent something."""
+        """Record that the server sent something."""
         self._heard.set()
         if self._hub is not None:
             self._hub.hear()
@@ -476,7 +477,7 @@ class HttpCarrier(Carrier):
         return loss_of(classify(self.phase, evidence), problem, evidence.challenge)
 
     def fail(self, exchange: Exchange, evidence: Evidence) -> None:
-        """An exchange has failed: end the connection if that is what it means, else decide the request that waits."""
+        """Handle a failed exchange: end the connection if the evidence means that, else decide the request."""
         hub, slot = self._hub, exchange.slot
         if hub is None:
             return
@@ -501,11 +502,12 @@ class HttpCarrier(Carrier):
         return Failed(refusal.code, refusal.message, refusal.data, refusal.size, evidence=shown)
 
     def respond_unasked(self, frame: bytes) -> None:
-        """Answer a request of the server that names no call. If that fails, any call may wait for ever."""
+        """Answer a request of the server that names no call. If that fails with calls in flight, the connection is
+        lost: any may wait for ever."""
         self.begin(ResponseExchange(self, Outgoing(frame), self._response_failed))
 
     async def heeded(self) -> None:
-        """Wait until responses are sent: a server that asks and does not take them is not read until it does."""
+        """Wait until responses are sent: a server that asks and does not take the answers is not read until it does."""
         if not self.responses.value:
             async with self.responses:
                 pass  # those that waited before are being sent

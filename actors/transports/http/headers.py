@@ -1,4 +1,4 @@
-"""The headers a user gives a server: fixed, or computed at each connect. Their values are shown nowhere."""
+"""The headers a user sets for a server: fixed, or computed at each connect. Their values are shown nowhere."""
 
 import inspect
 import re
@@ -76,7 +76,7 @@ class WithHeaders:
 
     @asynccontextmanager
     async def connect(self, host: Host = NO_HOST) -> "AsyncGenerator[Connection, None]":
-        """Open one connection. The server may ask what `host` offers.
+        """Open one connection. The server may use what `host` offers.
 
         Raises:
             StartFailed: On entering: the headers could not be computed, or it cannot be opened.

@@ -27,7 +27,7 @@ from .exchange import Exchange, HttpCarrier
 logger: Final = logging.getLogger(__name__)
 
 _MOST_PASSED_OVER: Final = 16
-"""Times the limit: an event larger than that counts as one without end."""
+"""Times the limit: a larger event counts as one without end."""
 
 
 class _Post(Exchange):
@@ -49,7 +49,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
     def __init__(self, client: HttpClient, *, frame_limit: int) -> None:
         super().__init__(client, frame_limit=frame_limit)
         self.ready: Final = trio.Event()
-        """Set once the server has said where frames go."""
+        """Set once the server has named the endpoint."""
 
     def _exchange(self, outgoing: Frame) -> Exchange:
         return _Post(self, outgoing)
@@ -89,7 +89,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         return await self.client.send("GET", url, headers, lasting=True)
 
     def _refusal(self, response: httpx2.Response) -> Evidence | None:
-        """The reason why it is no stream of events."""
+        """The evidence that an answer is no stream of events; None if it is one."""
         status, kind = response.status_code, media_type(response)
         if status >= HTTPStatus.BAD_REQUEST:
             return refusal_evidence(status, challenge=challenge_of(response))
@@ -117,7 +117,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         return Evidence(f"{self.client.address.host} closed the stream", Fault.ENDED)
 
     def _adopt_endpoint(self, event: ServerSentEvent) -> Evidence | None:
-        """Take the endpoint that the server names; what is wrong with it, if anything."""
+        """Adopt the endpoint that the server names; return the evidence of a fault in it."""
         try:
             url = self.client.address.url.join(event.data.decode())
         except (httpx2.InvalidURL, UnicodeDecodeError):
@@ -129,7 +129,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         return None
 
     def _skip(self, event: Oversized, hub: Hub) -> None:
-        """Skip an event: at its end the request that it answers is decided."""
+        """Skip a large event: at its end the request that it answers is decided."""
         if event.whole:
             problem = str(TooLarge(event.size, self.frame_limit, whole=True))
             hub.refuse(event.head + b"\0" + event.tail, problem, self)

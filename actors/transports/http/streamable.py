@@ -37,15 +37,15 @@ _LAST_ID: Final = "last-event-id"
 _RESUMPTIONS: Final = 2
 """Failed resumptions in a row after which a stream without an answer is given up."""
 _RESUME_PAUSE: Final = 1.0
-"""Seconds before a resumption, unless the server says."""
+"""Seconds before a resumption, unless the server gives others."""
 _SOONEST: Final = 0.1
-"""Seconds before a resumption at least, whatever the server says."""
+"""Seconds before a resumption at least, whatever the server gives."""
 _LONGEST_PAUSE: Final = 30.0
 """Seconds until the stream for the server's own messages is opened again, after many failures."""
 _STREAM_PASSING_STATUSES: Final = (408, 409, 425, 429)
-"""Statuses of the 400s with which a stream is refused for now: by 409 if its server has not seen the last one's end."""
+"""Statuses of the 400s with which a stream is refused for now: 409 if the server has not seen the last one's end."""
 _LINGER: Final = 0.1
-"""Seconds a stream of events may take to end after its answer: only then its connection can be used again."""
+"""Seconds a stream of events may take to end after its answer: only then can its connection be used again."""
 
 
 class RequestExchange(Exchange, Origin):
@@ -66,7 +66,7 @@ class RequestExchange(Exchange, Origin):
         self._is_garbled = False
 
     async def _converse(self) -> Evidence | None:
-        """Send, and resume a stream that ended without the answer."""
+        """Send the frame, and resume a stream that ended without the answer."""
         evidence = await self._send_and_receive()
         tries = 0
         while evidence is not None and self._can_be_resumed(evidence) and tries < _RESUMPTIONS:
@@ -95,7 +95,7 @@ class RequestExchange(Exchange, Origin):
         return self._judge_resumption(evidence)
 
     def _judge_resumption(self, evidence: Evidence) -> Evidence:
-        self.error = None  # none of the request's
+        self.error = None  # it is not the request's
         return self.carrier.resumption_evidence(evidence)
 
     async def _read_answer(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
@@ -107,11 +107,11 @@ class RequestExchange(Exchange, Origin):
                 return None
         evidence = await self._read(response, limit)
         if not self.is_over:
-            _put_out_of_use(response)  # it may be out of step: what comes next on it is nobody's
+            _put_out_of_use(response)  # it may be out of step: what comes next on it belongs to no request
         return evidence
 
     async def _read(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
-        """Read what should be the answer; what is wrong with it, if anything."""
+        """Read what should be the answer; return the evidence of a fault in it."""
         kind = media_type(response)
         if kind == EVENTS:
             return await self._listen(response, limit)
@@ -162,11 +162,11 @@ class RequestExchange(Exchange, Origin):
     # -- as the origin of what comes ------------------------------------------------------------------------------
 
     def may_answer(self, slot: ReplySlot) -> bool:
-        """Only the answer to its own request counts here: see `Origin`."""
+        """True for the request of this exchange alone: see `Origin`."""
         return slot is self.slot
 
     def stray(self, message: Mapping[str, Any]) -> None:
-        """An error without an id belongs to this request: its server could not read the id."""
+        """Drop the answer; fail on an error without an id: the server could not read this request's."""
         logger.debug("dropped an answer to something else")
         outcome = outcome_of(message)
         if message.get("id") is None and isinstance(outcome, Rejected) and not self.is_over:
@@ -193,7 +193,7 @@ class RequestExchange(Exchange, Origin):
         return outcome
 
     def respond(self, frame: bytes) -> None:
-        """Answer a request that came here. If that failed, the server would wait for ever, and so would this call."""
+        """Answer a request that came here. If that fails, so does this call: both would wait for ever."""
         self.carrier.begin(ResponseExchange(self.carrier, Outgoing(frame), self._response_failed))
 
     @override
@@ -265,7 +265,7 @@ class Listening(RequestExchange):
 
     @override
     def may_answer(self, slot: ReplySlot) -> bool:
-        # A server is not to answer here, and some do; nothing of another connection can get here.
+        # A server should not answer here, and some do; nothing of another connection can get here.
         return slot.sent
 
     @override
@@ -275,20 +275,20 @@ class Listening(RequestExchange):
         return super().judge(outcome, slot)
 
     def respond(self, frame: bytes) -> None:
-        """Answer what the server asked unasked."""
+        """Answer a request of the server that names no call."""
         self.carrier.respond_unasked(frame)
 
 
 def _is_refused(status: int | None) -> bool:
-    """True if this answer to a request for a stream is its server's last word on it."""
+    """True if a request for a stream that got this answer is refused for good."""
     if status is None or status in _STREAM_PASSING_STATUSES:
         return False
     return status < HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.NOT_IMPLEMENTED
 
 
 def _put_out_of_use(response: httpx2.Response) -> None:
-    """Have the pool drop the connection. Not by closing it: the pool asks each idle socket whether it is readable, and
-    one that is closed makes every later request fail."""
+    """Have the pool drop the connection. It is not closed: the pool asks each idle socket whether it is readable, and a
+    closed one makes every later request fail."""
     line = response.extensions["network_stream"].get_extra_info("socket")
     with contextlib.suppress(OSError):
         line.shutdown(socket.SHUT_RDWR)
@@ -301,10 +301,10 @@ class StreamableCarrier(HttpCarrier):
         super().__init__(client, frame_limit=frame_limit)
         self._session: str | None = None
         self._version: str | None = None
-        """The headers of frames that bring none of their own."""
+        """The version for frames that bring none."""
 
     def enter_session(self, session: str) -> None:
-        """The server has opened a session."""
+        """Use the session that the server has opened."""
         if _is_session(session):
             self._session = session
 
@@ -330,14 +330,14 @@ class StreamableCarrier(HttpCarrier):
     @override
     async def notify(self, outgoing: Outgoing) -> None:
         if outgoing.headers().get(MCP_PROTOCOL_VERSION_HEADER, self._version) in MODERN_PROTOCOL_VERSIONS:
-            return  # which knows no notifications of clients
+            return  # the modern era has no notifications of clients
         if outgoing.method == "notifications/initialized" and self._session is not None:
             await self._begin_listening(outgoing)
         else:
             await super().notify(outgoing)
 
     async def _begin_listening(self, initialized: Outgoing) -> None:
-        """Open the stream for the server's own messages: what it says there while nobody listens is lost."""
+        """Open the stream for the server's own messages: those sent while nobody listens are lost."""
         stream = Listening(self, Outgoing(b"", limited=False))
         self.begin(stream)
         latest = trio.current_time() + limits.STREAM_LIMIT
@@ -350,9 +350,9 @@ class StreamableCarrier(HttpCarrier):
         return RequestExchange(self, outgoing)
 
     def _cancel(self, slot: ReplySlot, reason: str | None) -> None:
-        """A request whose exchange is over has been answered.
+        """Cancel a request, unless its exchange is over: then it is answered.
 
-        An `initialize` that nobody waits for any more may still open a session, which is to be ended.
+        An abandoned `initialize` may still open a session, which is to be ended.
         """
         exchange = self._exchanges.get(slot)
         if isinstance(exchange, RequestExchange) and exchange.outgoing.method == "initialize" and slot.sent:
@@ -364,7 +364,7 @@ class StreamableCarrier(HttpCarrier):
             super()._cancel(slot, reason)
 
     def discard_session(self, session: str) -> None:
-        """The server has opened a session that nobody uses."""
+        """End a session that the server has opened and nobody uses."""
         if self._nursery is not None and not self._is_lost and _is_session(session):
             self._nursery.start_soon(self._discard, session)
 
@@ -374,7 +374,7 @@ class StreamableCarrier(HttpCarrier):
         self.close_idle_in_time()
 
     def resumption_evidence(self, evidence: Evidence) -> Evidence:
-        """The evidence in a failed resumption: nothing about the request itself, if the conversation goes on."""
+        """The evidence of a failed resumption: nothing about the request itself, if the conversation goes on."""
         if classify(Phase.CALL, evidence).ends:
             return evidence
         problem = f"{self.client.address.host} closed the stream, and resuming it failed: {evidence.problem}"

@@ -37,16 +37,16 @@ class _Target:
 
 @frozen
 class WebSocketConnector(StreamConnector):
-    """Reaches a server by a WebSocket, one for every `open` or `connect`."""
+    """A connector that opens a WebSocket for every `open` or `connect`."""
 
     url: str = field(repr=shown_url)
     """`ws://…` or `wss://…`. Shown without user, password, query and fragment."""
     headers: Mapping[str, str] = field(repr=False)
-    """Sent with the handshake. Never shown."""
+    """The headers of the handshake. Never shown."""
     close_grace: float
     """Seconds the server gets to answer the closing frame."""
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
-    """For `wss`; the system's certificate authorities by default, as for HTTP."""
+    """For `wss`; by default with the system's certificate authorities, as for HTTP."""
     frame_limit: int = FRAME_LIMIT
     """Characters of one message before the connection counts as lost."""
 

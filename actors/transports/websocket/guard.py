@@ -1,6 +1,6 @@
 """The stream under trio-websocket: checked on the way in, buffered on the way out, so that nothing crashes it.
 
-Its input has a pace: frames are handed on some at a time. trio-websocket processes all that one read brings in one go,
+Its input is paced: frames are handed on some at a time. trio-websocket processes all that one read brings in one go,
 and an empty frame has two bytes: 64 KiB of them block the loop for half a second. It also keeps the fragments of a
 message until the last, however many there are.
 """
@@ -29,7 +29,7 @@ _MASK: Final = 4
 
 
 class FramePace:
-    """The bytes that came and were not handed on."""
+    """The bytes that came and were not handed on yet."""
 
     def __init__(self) -> None:
         self.fragments: int = 0
@@ -86,7 +86,7 @@ WRITE_MOST = 64 << 10
 """Bytes handed over for one write, except for one larger frame: what was handed over cannot be withdrawn."""
 
 HELD_SECONDS: Final = 0.02
-"""Seconds that what is sent waits for more: each message takes a turn of the loop, and a turn may take 50 ms."""
+"""Seconds that sent data waits for more: each message takes a turn of the loop, and a turn may take 50 ms."""
 READ_MOST = 64 << 10
 """Bytes asked of the stream at once."""
 _END = b"\r\n\r\n"
@@ -103,7 +103,7 @@ class Line:
         self.ending: str | None = None
         """The reason why the stream ended."""
         self.deaf: bool = False
-        """A write failed; what is written now is dropped, and reading goes on to the end."""
+        """True if a write failed: later ones are dropped, and reading goes on to the end."""
         self._stream = stream
         self._answered = False
         self._pace = FramePace()
@@ -139,7 +139,7 @@ class Line:
             self._progress.unpark_all()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Queue for `pump`. Waits only when much is queued already: a peer that pings and does not read."""
+        """Queue data for `pump`. Waits only when much is queued already, for a peer that pings and does not read."""
         while len(self._out) > WRITE_MOST and not self.deaf:
             self._filled.set()
             await self._progress.park()
@@ -151,8 +151,8 @@ class Line:
 
     @contextmanager
     def held(self) -> Generator[None, None, None]:
-        """For a block, have what is sent wait for more, so that it is one write: trio-websocket lets others run after
-        each message. With 128 calls at once each takes 0.65 of the time."""
+        """Have what is sent in a block wait for more, as one write: trio-websocket lets others run after each message.
+        With 128 calls at once each takes 0.65 of the time."""
         self._is_held, self._held_until = True, trio.current_time() + HELD_SECONDS
         try:
             yield
@@ -183,7 +183,7 @@ class Line:
         return b""
 
     async def _answer(self) -> bytes:
-        """The answer to the handshake if it is acceptable, with the bytes that followed it at once."""
+        """The answer to the handshake if acceptable. Bytes that followed it at once are held for `_frames`."""
         head = b""
         while not is_decidable(head):
             data = await self._stream.receive_some(READ_MOST)

@@ -29,11 +29,11 @@ class UpgradeRequest:
     """The request for a WebSocket."""
 
     host: str
-    """For the `Host` header: the port included unless it is the scheme's own."""
+    """For the `Host` header, with the port unless it is the scheme's own."""
     resource: str
     """Path and query, in ASCII."""
     headers: Sequence[tuple[bytes, bytes]] = field(default=(), repr=False)
-    """Added to the handshake's own."""
+    """Headers added to the handshake's own."""
 
 
 class NoWebSocket(Exception):
@@ -68,13 +68,13 @@ async def open_stream(
 
 
 class WebSocketStream:
-    """One message a frame: a `FrameStream`.
+    """A `FrameStream` on a WebSocket: one message a frame.
 
     A binary message is taken like a text one. What the endpoint cannot read is noise, as on every wire.
     """
 
     pid = None
-    """The process behind it is not known."""
+    """None: its process is not known."""
 
     def __init__(self, line: Line, connection: WebSocketConnection) -> None:
         self._line = line
@@ -89,7 +89,7 @@ class WebSocketStream:
         return bool(self._batch) or self._line.backlog
 
     def write_nowait(self, frames: Sequence[bytes]) -> int:
-        """Take what one write may hold, if nothing is in its way, and say how many were begun. Never waits.
+        """Take what one write may hold, unless earlier frames wait; return how many were begun. Never waits.
 
         Raises:
             trio.BrokenResourceError: The peer reads no more. No frame of this call was begun.
@@ -126,7 +126,7 @@ class WebSocketStream:
         await trio.lowlevel.checkpoint()
 
     async def read(self) -> list[bytes]:
-        """The next message; an empty list once the peer is gone, and from then on."""
+        """Wait for the next message. The list is empty once the peer is gone, and only then."""
         if not self._ended:
             try:
                 message = await self._connection.get_message()
@@ -138,7 +138,7 @@ class WebSocketStream:
         return []
 
     async def loss(self) -> Loss:
-        """The reason of its end."""
+        """The reason for its end."""
         await trio.lowlevel.checkpoint()
         return Loss(self._what_happened(), unheard=not self._begun)
 
@@ -150,7 +150,7 @@ class WebSocketStream:
 
 
 class _Opening:
-    """Runs trio-websocket, whose reader may crash on what a peer sends."""
+    """The task of trio-websocket, whose reader may crash on what a peer sends."""
 
     def __init__(self, line: Line, request: UpgradeRequest, frame_limit: int) -> None:
         self._line = line
@@ -158,10 +158,10 @@ class _Opening:
         self._frame_limit = frame_limit
         self._connection: WebSocketConnection | None = None
         self._reading_over = trio.Event()
-        """The event that trio-websocket reads no more."""
+        """Set once trio-websocket reads no more."""
 
     async def close(self, connection: WebSocketConnection) -> None:
-        """Close it. Its reader may crash meanwhile, of a ping: nobody would hear of the answer to the close."""
+        """Close it. Its reader may crash on a ping meanwhile: the answer to the close would reach nobody."""
         async with trio.open_nursery() as nursery:
 
             async def give_up() -> None:
@@ -184,7 +184,7 @@ class _Opening:
         return self._connection
 
     async def run(self) -> None:
-        """Shake hands, and read from then on."""
+        """Do the handshake, and read from then on."""
         try:
             async with trio.open_nursery() as nursery:
                 self._connection = await wrap_client_stream(
@@ -219,7 +219,7 @@ def _one_write(frames: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _breach(group: BaseExceptionGroup[Exception]) -> BaseException:
-    """The fault of the peer: trio-websocket raises when it tries to tell the peer."""
+    """The peer's fault: trio-websocket raises another error when it reports that to the peer."""
     first = error = next(leaves(group))
     while not isinstance(error, wsproto.utilities.RemoteProtocolError):
         if error.__context__ is None:
