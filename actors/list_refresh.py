@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 _SETTLING = 0.1
 """Seconds between the notification that a list changed and its listing: servers change several entries at a time."""
 _SETTLING_AT_MOST = 30.0
-"""The longest such delay: from the fifth notification in a row the delay doubles each time. After as long without one
-it is the first again."""
+"""The longest such delay: after `_UNHINDERED` refreshes in quick succession the delay doubles each time. After as long
+without one it is the first again."""
 _UNHINDERED = 5
+"""Refreshes after the first, in quick succession, that wait no longer than the first."""
 
 ASKED_EVERY = 1.0
 """Seconds between two fetches of a list that may have changed silently, however many ask for it."""

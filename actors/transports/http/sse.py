@@ -26,9 +26,6 @@ from .exchange import Exchange, HttpCarrier
 
 logger: Final = logging.getLogger(__name__)
 
-_MOST_PASSED_OVER: Final = 16
-"""Times the limit: a larger event counts as one without end."""
-
 
 class _Post(Exchange):
     """A request: it can be sent once the stream has named the endpoint, and is answered on the stream."""
