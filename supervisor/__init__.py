@@ -1,6 +1,5 @@
-"""The public API of mcp-nursery, loaded when it is first used: a program that shows its help needs none of it.
-
-Here is what a program starts with, as `__init__.pyi` lists it. The rest is in `errors`, `events`, `approval`,
+"""The public API of mcp-nursery, loaded when it is first used: a program that only shows its help needs none of it. The
+names that a program starts with are here, listed in `__init__.pyi`. The others are in `errors`, `events`, `approval`,
 `callbacks`, `config`, `resources`, `status`, `toolset` and `testing`.
 """
 

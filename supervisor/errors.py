@@ -1,4 +1,4 @@
-"""All errors that are raised on purpose, and what a model is told of one."""
+"""All errors that are raised on purpose, and the text of an error for a model."""
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (

@@ -1,7 +1,7 @@
 """The events of servers, typed: pure functions of the catalogue and snapshots before and after, and streams of them.
 
-A change of a server is told by one event of each kind that it is of, however many tools it has: its state, its tools,
-what differs of them from when they were first used. All of them follow the step in which everybody can see the change.
+A change of a server is reported by one event of each kind concerned, however many tools it has: its state, its tools,
+their differences from first use. The events follow the step in which the change becomes visible to everybody.
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
@@ -42,21 +42,22 @@ __all__ = [
 ]
 
 EVENT_BUFFER = 100
-"""Events a reader may fall behind before it gets `Lagged` and snapshots instead; the snapshots do not count."""
+"""Events that may wait for a reader before it gets `Lagged` and snapshots instead; the snapshots do not count."""
 
 
 @frozen
 class StateChanged:
-    """A server came to another state, or to the same one by another incarnation or attempt, or with another error."""
+    """A change of a server's state, or, within one state, of its incarnation, attempt or error."""
 
     server: str
     """The server's name."""
     incarnation: int
-    """The connection it is about, from 1; in `connecting` the one that is being made. 0 before the first."""
+    """The number of the connection concerned, from 1; in `connecting` the one that is being made. 0 before the
+    first."""
     old: ServerState | None
-    """None for a server that was added."""
+    """The state before; None for a server that was added."""
     new: ServerState
-    """The state that it is in."""
+    """The state after."""
     error: str | None
     """The last failure, one line; None once connected."""
     attempt: int
@@ -96,8 +97,8 @@ class ToolsChanged(CatalogueChanged):
 
 @frozen
 class ResourcesChanged(CatalogueChanged):
-    """A server's resources in the catalogue changed, or their templates. Entries are URIs, and templates of them. Of
-    what resources hold, `ResourceUpdated` reports."""
+    """A server's resources in the catalogue changed, or their templates. Entries are URIs and URI templates.
+    `ResourceUpdated` reports changes of contents."""
 
 
 @frozen
@@ -107,7 +108,7 @@ class PromptsChanged(CatalogueChanged):
 
 @frozen
 class ResourceUpdated:
-    """A change, or a possible change, of a resource's contents: read it again. Only of those that are subscribed."""
+    """A change, or a possible change, of a resource's contents: read it again. Only for subscribed resources."""
 
     server: str
     """The name of its server."""
@@ -121,7 +122,7 @@ class ResourceUpdated:
 
 @frozen
 class ServerRemoved:
-    """A server is configured no more."""
+    """A server is no longer configured."""
 
     server: str
     """The server's name."""
@@ -131,14 +132,14 @@ class ServerRemoved:
 
 @frozen
 class Reloaded:
-    """Servers were configured anew, all in one step: see `Supervisor.reload`. Each name stands in one of the lists."""
+    """Servers were configured anew, all in one step: see `Supervisor.reload`. Each name is in one of the lists."""
 
     added: tuple[str, ...]
     """Servers that are new."""
     changed: tuple[str, ...]
-    """Servers that begin again: by another spec, or because all were to."""
+    """Servers that begin again: their spec has changed, or a restart was asked for."""
     removed: tuple[str, ...]
-    """Servers that are configured no more."""
+    """Servers that are no longer configured."""
     untouched: tuple[str, ...]
     """Servers that go on as they are."""
     at: float
@@ -147,7 +148,7 @@ class Reloaded:
 
 @frozen
 class ReloadFailed:
-    """Servers were to be configured anew, and what was given cannot be used. Nothing has changed."""
+    """A new configuration cannot be used. Nothing has changed."""
 
     error: str
     """The reason, one line."""
@@ -157,7 +158,7 @@ class ReloadFailed:
 
 @frozen
 class InjectionSuspected:
-    """A server said something that looks as if it was to instruct the model. Nothing was held back or changed."""
+    """A text from a server looks like an attempt to instruct the model. Nothing was held back or changed."""
 
     server: str
     """The server's name."""
@@ -171,8 +172,8 @@ class InjectionSuspected:
 
 @frozen
 class DefinitionsChanged:
-    """Tools are not what they were when they were first used. One event for all new differences that a server shows at
-    once, however many tools it has; behind a `SnapshotEvent`, for all that were not accepted yet."""
+    """Tools of a server differ from what they were at first use. One event reports all new differences that appear at
+    once, however many tools there are; after a `SnapshotEvent`, all that are not accepted yet."""
 
     server: str
     """The server's name."""
@@ -202,9 +203,9 @@ class BreakerChanged:
 
 @frozen
 class Lagged:
-    """The reader fell behind: this many events were dropped. What a stream begins with follows: where every server
-    stands, and then what happens from now on. A reader that forgets here what it put together from events then has the
-    truth again."""
+    """The reader fell behind: this many events were dropped. The events that a stream begins with follow: the status of
+    every server, then all changes from now on. A reader that discards here what it derived from events is up to date
+    again."""
 
     missed: int
     """The number of events."""
@@ -212,8 +213,8 @@ class Lagged:
 
 @frozen
 class SnapshotEvent:
-    """The state of a server, at the beginning and after a lag. If its tools are not what they were when they were first
-    used, and that was not accepted, `DefinitionsChanged` follows."""
+    """The state of a server, at the beginning and after a lag. If its tools differ from what they were at first use,
+    and that is not accepted, `DefinitionsChanged` follows."""
 
     status: ServerStatus
     """The status now."""
@@ -315,7 +316,7 @@ def _difference(before: dict[str, object], after: dict[str, object]) -> tuple[_N
 
 
 def definitions_event(old: Snapshot, new: Snapshot, now: float) -> DefinitionsChanged | None:
-    """The event for tools that are found to differ from what they were when they were first used, if any."""
+    """The event for tools newly found to differ from what they were at first use, if any."""
     known, review = old.review.changes, new.review
     if known is review.changes:
         return None
@@ -354,14 +355,14 @@ def reloaded_event(
 @final
 class EventStream(QueueReader[Event]):
     """A reader's own channel of events: see `Supervisor.events`, which makes it. A reader that falls behind loses
-    events, never the truth about the servers. It ends when the supervisor is closed."""
+    events, never the truth about the servers. The stream ends when the supervisor is closed."""
 
 
 @final
 class ResourceUpdates(QueueReader[ResourceUpdated]):
-    """News of one resource: see `Supervisor.subscribe`, which makes it. Updates that were not received yet are one
-    event, however often the resource has changed: there is nothing to fall behind. It ends when the server is removed,
-    or the supervisor is closed."""
+    """The updates of one resource: see `Supervisor.subscribe`, which makes it. Updates not received yet are merged into
+    one event, so that no reader can fall behind. The channel ends when the server is removed, or the supervisor is
+    closed."""
 
 
 @define(eq=False)
@@ -369,13 +370,13 @@ class EventHub:
     """The open streams, each of which gets every event."""
 
     _visible_state: Callable[[], Sequence[Event]]
-    """Events for a reader that has read none yet: where everything stands."""
+    """The events for a new reader: the present state of everything."""
     _open: set[BoundedQueue[Event]] = field(factory=set[BoundedQueue[Event]], init=False)
     _finished: bool = field(default=False, init=False)
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[EventStream, None]:
-        """A stream of where everything stands and of all events from now on, for as long as the block lasts."""
+        """A stream of the present state of everything and of all events from now on, while the block lasts."""
 
         def begin() -> None:
             for event in self._visible_state():
@@ -400,13 +401,13 @@ class EventHub:
             queue.close()
 
     def publish(self, event: Event) -> None:
-        """Give an event to every stream; an update of a resource to those in which none of it waits."""
+        """Give an event to every stream; an update of a resource only to those in which no other update of it waits."""
         key = (event.server, event.uri) if isinstance(event, ResourceUpdated) else None
         for queue in self._open:
             queue.put(event, key=key)
 
     def finish(self) -> None:
-        """End every stream after the events that it has."""
+        """End every stream after the events that wait in it."""
         self._finished = True
         for queue in self._open:
             queue.finish()

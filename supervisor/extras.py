@@ -1,4 +1,4 @@
-"""The parts that an extra installs: where one is missing, one line says which."""
+"""The parts that an extra installs: if one is missing, a single line names the extra."""
 
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -8,15 +8,15 @@ from mcp_nursery.actors.errors import ConfigError, one_line
 
 @contextmanager
 def needs_extra(extra: str, field: str | None = None) -> Generator[None, None, None]:
-    """Name the extra where a module that the block loads is not installed.
+    """Name the extra in an error if a module that the block loads is not installed.
 
     Args:
-        extra: Its name, as pip knows it.
-        field: The setting that asks for it; None: a program does, in its own code.
+        extra: The extra's name, as pip knows it.
+        field: The setting that needs the extra; None if a program's own code does.
 
     Raises:
-        ConfigError: A module is missing, and a setting asks for it.
-        ModuleNotFoundError: A module is missing, and a program asks for it.
+        ConfigError: A module is missing, and a setting needs it.
+        ModuleNotFoundError: A module is missing, and a program needs it.
     """
     try:
         yield

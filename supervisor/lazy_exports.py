@@ -1,7 +1,7 @@
 """The exports of a package that load when they are first used, as the stub beside it lists them.
 
-The stub is what type checkers read, so there is one list. It is read as text: the parser of Python takes longer to load
-than all else that a program has loaded then.
+Type checkers read the same stub, so there is only one list. It is read as text: Python's parser takes longer to load
+than everything else that a program has loaded by then.
 """
 
 import sys
@@ -18,8 +18,7 @@ def exports_of(package: str, file: str) -> "tuple[Callable[[str], Any], Callable
 
     Args:
         package: Its `__name__`.
-        file: Its `__file__`, beside which the stub is. That imports by `from … import …` alone, and then lists
-            `__all__`.
+        file: Its `__file__`; the stub is beside it. A stub has only `from … import …` statements, and then `__all__`.
     """
     with open(f"{file.rpartition('.')[0]}.pyi", encoding="utf-8") as stub:
         imports = stub.read().partition("\n__all__")[0].split("from ")[1:]
@@ -34,7 +33,7 @@ def exports_of(package: str, file: str) -> "tuple[Callable[[str], Any], Callable
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         found = getattr(import_module(modules[name], package), name)
-        setattr(sys.modules[package], name, found)  # it is asked for once
+        setattr(sys.modules[package], name, found)  # so that this function is called for it only once
         return found
 
     def names_of_package() -> list[str]:

@@ -1,12 +1,11 @@
-"""The log: what it says of servers, and what servers say in it. Each line is without secrets, and lines come at a
-bounded rate, whatever a server does: it fills no disk.
+"""The log: lines about servers, and the log messages of servers. No line holds secrets, and the rate of lines is
+bounded, so that no server can fill a disk.
 
-`TransitionLog` writes how servers change: each line repeats an event, from which secrets have been removed already.
+`TransitionLog` records changes of servers: each line repeats an event, from which secrets have been removed already.
 
-`ServerLog` writes what a server sends as `notifications/message`, where the host has no callback for it: by a logger of
-Python's for each server, `mcp_nursery.server.<name>`. Whether anybody hears is Python's to say. A server that is asked
-for its log is asked for what somebody hears, and no server is asked on behalf of a program that has not set up logging
-at all.
+`ServerLog` writes what a server sends as `notifications/message`, if the host has no callback for it, to a logger of
+Python's for each server, `mcp_nursery.server.<name>`. Python's settings decide which messages are recorded. A server
+that can be asked for its log is asked only for those, and not at all by a program that has not set up logging.
 """
 
 import json
@@ -34,19 +33,19 @@ WITHIN: Final = 60.0
 """Seconds over which lines are counted."""
 
 LINES_PER_MINUTE = 20
-"""Lines about one server within a minute: a ladder of the default kind takes ten."""
+"""Lines about one server within a minute: the default ladder takes ten."""
 
 _LONGEST_VERSION: Final = 40
-"""Characters of a server's version that a line has."""
+"""Characters of a server's version in a line."""
 
 FAILED_ATTRIBUTE: Final = "failed"
-"""Attribute of a record: whether it says that a server is lost, or was not reached or not trusted, also on the way to a
+"""Attribute of a record: whether it reports that a server was lost, not reached or not trusted, also on the way to a
 connection."""
 
 _LOST_STATES = frozenset({ServerState.WAITING, ServerState.FAILED, ServerState.NEEDS_AUTH})
-"""The states of a connected server that nobody has asked to end."""
+"""The states that follow `connected` if nobody has asked the server to end."""
 _UNDER_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
-"""The states in which its last failure is a matter of the past."""
+"""The states in which a server's last failure is a matter of the past."""
 
 LOGGING_LEVELS: dict["LoggingLevel", int] = {
     "debug": logging.DEBUG,
@@ -63,19 +62,19 @@ LOGGING_LEVELS: dict["LoggingLevel", int] = {
 MESSAGES_PER_MINUTE: Final = 100
 """Messages of one server within a minute."""
 MOST_MESSAGE_CHARACTERS: Final = 2_000
-"""Of one message."""
+"""Characters written of one message."""
 _LOOKED_AT: Final = 12_000
-"""Characters of one message in which secrets are looked for."""
+"""Characters of one message that are searched for secrets."""
 _HIDDEN_MARGIN: Final = 10_000
-"""Of those, where there are more, characters that are not shown: a secret may be cut apart at their end."""
+"""Characters at the end of these that are not shown if the message is longer: a secret may be cut in two there."""
 
 
 @define(eq=False)
 class LineLimit:
-    """The limit of log lines about one subject: lets so many pass within a minute, and counts the others."""
+    """The limit of log lines about one subject: lets `most` pass within a minute, and counts the others."""
 
     most: int
-    """The number of lines."""
+    """The number of lines that pass."""
     _passed: list[float] = field(factory=list[float], init=False)
     """The times of the last lines that passed, the oldest first. A list: an empty deque is ten times as large."""
     _left_out: int = field(default=0, init=False)
@@ -91,15 +90,15 @@ class LineLimit:
         return True
 
     def take_left_out(self) -> int:
-        """The number of lines that did not pass since the last call of this."""
+        """Return the number of lines that did not pass since the previous call."""
         left_out, self._left_out = self._left_out, 0
         return left_out
 
 
 @define(eq=False)
 class TransitionLog:
-    """Writes a line for each change of a server's state: INFO, and WARNING where it was lost or has given up; and for
-    those of its circuit breaker: WARNING where that opens."""
+    """The log of changes: a line at INFO for each change of a server's state, at WARNING if it was lost or has given
+    up, and for those of its circuit breaker, at WARNING if that opens."""
 
     _limits: dict[str, LineLimit] = field(factory=dict[str, LineLimit], init=False)
     """The limit of each server."""
@@ -107,7 +106,7 @@ class TransitionLog:
     """The time at which the last attempt of each server began, on Trio's clock."""
 
     def record_transition(self, event: StateChanged, offer: str = "") -> None:
-        """Write a line for the change, unless it is another step of the same state.
+        """Write a line for the change, unless the state stays the same.
 
         Args:
             event: The change.
@@ -124,7 +123,7 @@ class TransitionLog:
         self.record_attempt(event)
 
     def record_attempt(self, event: StateChanged) -> None:
-        """Record when an attempt begins; that of a server that was just configured gets no line."""
+        """Record when an attempt begins. Writes no line: a server that was just configured gets none."""
         if event.new is ServerState.CONNECTING:
             self._began[event.server] = event.at
 
@@ -132,7 +131,7 @@ class TransitionLog:
         """Write that the circuit breaker of a server has opened or closed."""
         if event.retry_in is None:
             self._write(logging.INFO, event, "its circuit breaker is closed")
-        elif event.state == "open" and event.retry_in:  # a probe that says nothing leaves it as it was
+        elif event.state == "open" and event.retry_in:  # a probe that shows nothing leaves it as it was
             said = f"{event.failures} calls in a row failed; its circuit breaker is open for {event.retry_in:g} s"
             self._write(logging.WARNING, event, said)
 
@@ -168,15 +167,15 @@ def _line(event: StateChanged) -> str:
 
 @define(eq=False)
 class ServerLog:
-    """Writes the log messages of one server, each as a line without secrets, at a bounded rate."""
+    """The log messages of one server, each written as a line without secrets, at a bounded rate."""
 
     _server: str
-    """The server's name. In the logger's name each character of it but letters, digits and `-` becomes `_`, dots
-    too."""
+    """The server's name. In the logger's name each of its characters except letters, digits and `-` becomes `_`, dots
+    included."""
     _redact: Callable[[str], str]
-    """Takes the server's secrets out of a text."""
+    """The function that removes the server's secrets from a text."""
     _limit: LineLimit | None = field(default=None, init=False)
-    """Made for the first message: most servers never send any."""
+    """The limit, made for the first message: most servers never send any."""
 
     @property
     def _logger(self) -> logging.Logger:
@@ -184,7 +183,7 @@ class ServerLog:
 
     @property
     def level(self) -> "LoggingLevel | None":
-        """The least severe messages that somebody hears now; None if nobody hears any."""
+        """The level of the least severe messages that are recorded now; None if none are."""
         logger = self._logger
         if logger.hasHandlers():
             for name, level in LOGGING_LEVELS.items():
@@ -193,7 +192,7 @@ class ServerLog:
         return None
 
     async def take(self, params: "LoggingMessageNotificationParams") -> None:
-        """A message has come."""
+        """Write a message, within the limit."""
         logger, level = self._logger, LOGGING_LEVELS[params.level]
         if not (logger.isEnabledFor(level) and logger.hasHandlers()):
             return

@@ -13,9 +13,9 @@ from mcp_nursery.actors.queues import BoundedQueue, QueueReader
 __all__ = ["Notice"]
 
 MOST_NOTICES: Final = 1_024
-"""Notices that a reader may fall behind; of more it loses the latest."""
+"""Notices that may wait for a reader; any further ones are lost."""
 NOTICES_BYTES: Final = 4 << 20
-"""Bytes of them, by what they keep."""
+"""Bytes of memory that the waiting notices may keep."""
 
 
 @frozen
@@ -25,11 +25,11 @@ class Notice:
     server: str
     """The server's name."""
     method: str
-    """Of the protocol, or any other."""
+    """The method: one of the protocol, or any other."""
     params: Mapping[str, Any] = field(repr=False)
     """The parameters; empty if there are none."""
     principal: Hashable = None
-    """The principal of the requests that it may be about, which nobody waits for any more; None: it is about none."""
+    """The principal of the abandoned requests that it may be about; None if it is about none."""
 
 
 @define(eq=False)
@@ -43,7 +43,7 @@ class NoticeHub:
 
     @asynccontextmanager
     async def open(self, servers: Container[str]) -> AsyncGenerator[QueueReader[Notice], None]:
-        """A channel of these servers' notices from now on, for as long as the block lasts."""
+        """A channel of these servers' notices from now on, while the block lasts."""
         queue = BoundedQueue[Notice](MOST_NOTICES, NOTICES_BYTES)
         self._open[queue] = servers
         try:
@@ -53,7 +53,7 @@ class NoticeHub:
             queue.close()
 
     def publish(self, server: str, method: str, params: Mapping[str, Any], principal: Hashable = None) -> None:
-        """Give a notice to everyone. Never waits."""
+        """Give a notice to every reader of this server. Never waits."""
         readers = [queue for queue, servers in self._open.items() if server in servers]
         if readers:
             notice, size = Notice(server, method, params, principal), own_weight(params)

@@ -1,4 +1,4 @@
-"""Opening a supervisor: its settings, its nursery, and what comes out of its block."""
+"""Opening a supervisor: its settings, its nursery, and the exceptions that leave its block."""
 
 import os
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping
@@ -59,7 +59,8 @@ GATE = 0.25
 """Seconds a block waits at most for first attempts before it is entered."""
 
 SHUTDOWN_TIMEOUT = 5.0
-"""Seconds leaving a block takes at most: two grace periods of 2 s for servers that ignore a request to end, and 1."""
+"""Seconds leaving a block takes at most: two grace periods of 2 s for servers that ignore a request to end, and 1 s
+more."""
 
 
 def _check_trio() -> None:
@@ -84,7 +85,7 @@ class _HostSettings:
     drop_placeholders: bool = field(validator=_valid(true_or_false))
     template: str = field(validator=lambda _settings, _attribute, template: check_template(template))
     reserved: frozenset[str]
-    """Without those that servers may take over."""
+    """The reserved names without those that servers may take over."""
     gate: float = field(validator=_valid(seconds))
     wait_for: WaitFor = field(validator=_valid(one_of(WaitFor)))
 
@@ -161,65 +162,66 @@ async def open_supervisor(
     tracer_provider: "TracerProvider | None" = None,
     meter_provider: "MeterProvider | None" = None,
 ) -> "AsyncGenerator[Supervisor, None]":
-    """Supervise servers for as long as the block lasts.
+    """Supervise servers while the block lasts.
 
     The block is entered when all first attempts are settled, or after `gate` seconds. Leaving it ends every server,
-    also when the body raises or is cancelled. A sole exception of the body comes out bare.
+    also when the body raises or is cancelled. A single exception of the body is raised bare.
 
     Args:
-        config_or_specs: Specs, what `load_config` returned, or the path of a file for it. Left out with `borrow` alone.
+        config_or_specs: Specs, the result of `load_config`, or the path of a file for it. Left out only with `borrow`.
         borrow: Another supervisor, whose servers are used: it keeps them, and this one starts, stops and closes none.
-            Approval, names, filters and callbacks are this one's own. What concerns the keeping of servers (`policy`,
-            `roots`, `trust`, `state`, `pins` and the like) is the other's, and cannot be given. When the other's block
-            is left, this one is closed too.
-        servers: What is borrowed: names, or `BorrowedServer`, which says how much of one. Default: all there are now.
+            Approval, names, filters and callbacks are this one's own. Settings for keeping servers (`policy`, `roots`,
+            `trust`, `state`, `pins` and the like) are the other's, and cannot be given. When the other's block is left,
+            this one is closed too.
+        servers: The servers to borrow: names, or `BorrowedServer` for a part of one. Default: all there are now.
         policy: The restart ladder of servers that bring none of their own. Default `RestartPolicy()`.
         approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.
-        approval_rules: Standing decisions that go before `approve`.
-        callbacks: What servers may ask of the host: in the middle of a call, or that their user authorises them.
-            Default: nothing.
-        roots: Folders that servers are told to work in if they ask, as paths or `file://` URIs, or who says which: see
-            `Callbacks.roots`. Default: none, and servers are not offered to ask: some take them in the place of the
+        approval_rules: Standing decisions that take precedence over `approve`.
+        callbacks: The callbacks by which servers ask the host in the middle of a call, or ask their user for
+            authorisation. Default: none.
+        roots: Folders to work in, for servers that ask, as paths or `file://` URIs, or a function that returns them:
+            see `Callbacks.roots`. Default: none, and servers are not offered to ask: some would use them instead of the
             folders in their arguments.
-        trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that was not agreed to yet;
-            True is remembered. Calls of the server wait for the answer. Without it such a server is `blocked`.
+        trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that was not agreed to yet; True
+            is remembered. Calls of the server wait for the answer. Without this function such a server is `blocked`.
         state: The SQLite file for what outlasts the block: eras, processes, agreements, pins. Default: the one in the
-            user's state folder. `MemoryStore()` for none. Tokens are in the keyring, or in a folder `tokens` there.
-            Or the URL of a PostgreSQL database, `postgresql://…`, which several machines may share (extra `postgres`);
-            processes are in the file in the user's state folder then.
+            user's state folder. `MemoryStore()` for none. Tokens are in the keyring, or in a folder `tokens` beside the
+            file. Or the URL of a PostgreSQL database, `postgresql://…`, which several machines may share (extra
+            `postgres`); processes are then in the file in the user's state folder.
         template: How public tool names are made, with `{tool}` and, usually, `{server}`.
         reserved: Names of the host's own tools. A tool that would have one of them gets a hash after its name. So does
-            one that would be called `list_mcp_resources`, `read_mcp_resource`, `find_tools` or `call_tool`, as toolsets
-            have them.
+            one that would be called `list_mcp_resources`, `read_mcp_resource`, `find_tools` or `call_tool`: toolsets
+            have tools of these names.
         override: Reserved names that servers may take over after all; True: all of them.
-        pins: What becomes of a tool whose title, description, schemas or hints are not what they were when it was first
-            used, with this server and spec. `"report"`: an event, a line in the log, `Tool.change`. `"block"`: it is
-            held back as well, until `accept_change` or `mcp-nursery pins`; so is everything while the state file cannot
-            be read or written.
+        pins: The consequence if a tool's title, description, schemas or hints differ from those at its first use with
+            this server and spec. `"report"`: an event, a line in the log, `Tool.change`. `"block"`: it is held back as
+            well, until `accept_change` or `mcp-nursery pins`; so is everything while the state file cannot be read or
+            written.
         drop_placeholders: Whether empty optional arguments of a model's call (`null`, `""`, `[]`, `{}`) are left out.
         watch: Whether the files by which servers are given, and files of variables that these name, are watched, and
-            read again when one of them changes: see `Supervisor.reload`. What is broken changes nothing.
+            read again when one of them changes: see `Supervisor.reload`. A broken file changes nothing.
         control: Whether `mcp-nursery status --attach`, `reconnect`, `logs` and so on can talk to this process, by a
-            socket in the user's state folder that is this user's alone.
+            socket in the user's state folder that only this user can open.
         docker: `"auto"`: Docker's MCP gateway is added as a lazy server `docker` where it is found within 3 seconds,
-            and no other server has it or the name. Nothing waits for that. If it cannot run, the log has the reason.
-        lazy: Which servers are lazy: all, or none, whatever their specs say, also those that are added later; see
-            `ServerSpec.lazy`. Default: those whose specs say so.
-        gate: Seconds after which the block is entered, whatever first attempts are still under way. Servers that are
-            not connected by then offer what they had when they were listed last, in this run or an earlier one; a call
-            of that waits for its server.
-        wait_for: `"uncached"`: of first attempts, the gate waits only for those of servers of which nothing is cached.
+            and no other server has it or the name. Nothing waits for the search. If the gateway cannot run, the log has
+            the reason.
+        lazy: Whether all servers are lazy or none, whatever their specs say, also those that are added later; see
+            `ServerSpec.lazy`. Default: as each spec says.
+        gate: Seconds after which the block is entered, even if first attempts are still under way. Servers that are not
+            connected by then offer what they listed last, in this run or an earlier one; calls of that wait for the
+            server.
+        wait_for: `"uncached"`: the gate waits only for first attempts of servers of which nothing is cached.
         drain: Seconds that calls already sent may still take when the block is left; those not sent fail at once.
         shutdown_timeout: Seconds that leaving may take, `drain` not included. A server that ignores a request to end is
-            asked twice within it, and then killed.
-        tracer_provider: OpenTelemetry's, for spans of calls and connections. Default: the process's, if one is set by
-            now; without one nothing is traced.
-        meter_provider: OpenTelemetry's, for metrics; like `tracer_provider`.
+            asked twice within this time, and then killed.
+        tracer_provider: The OpenTelemetry provider of spans of calls and connections. Default: the process's, if one is
+            set by now; without one nothing is traced.
+        meter_provider: The OpenTelemetry provider of metrics; like `tracer_provider`.
 
     Raises:
         ConfigError: Two servers of one name; an argument or an environment variable that cannot work; a file that
             cannot be read; or `config_or_specs` is none of these.
-        RuntimeError: It is entered by a task that is not Trio's.
+        RuntimeError: The block is entered by a task that is not Trio's.
         NurseryError: On leaving, when a task of the supervisor itself crashed: a bug of ours.
     """
     _check_trio()
@@ -305,7 +307,8 @@ def _shared_settings(host: "_HostSettings", keeping: "_KeepingSettings") -> Supe
 async def _in_nursery(
     running: "Callable[[trio.Nursery], AbstractAsyncContextManager[Supervisor]]",
 ) -> "AsyncGenerator[Supervisor, None]":
-    """A supervisor in a nursery of its own. What its body raises comes out bare, a crash of ours as what it is."""
+    """A supervisor in a nursery of its own. What its body raises comes out bare, a crash of our own as a
+    `NurseryError`."""
     raised: BaseException | None = None
     crashes: list[BaseException] = []
     entered = False
@@ -316,7 +319,7 @@ async def _in_nursery(
                 async with running(services) as supervisor:
                     yield supervisor
             except BaseException as error:
-                raised = error  # comes out below: through the nursery it would come out in a group
+                raised = error  # raised below: the nursery would wrap it in a group
             services.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         crashes = [error for error in leaves(group) if not isinstance(error, trio.Cancelled)]
@@ -348,7 +351,7 @@ async def _supervise(
 
     make = partial(Servers, _shared_settings(host, keeping), nursery)
     with _host_side(make, host.approvals(), source, reserved=host.reserved) as (servers, supervisor):
-        if keeping.control:  # before anything is started: nothing is to be ended if there can be no socket
+        if keeping.control:  # before anything is started: if there can be no socket, nothing has to be ended
             from .control.server import serve_control
 
             await nursery.start(serve_control, supervisor)
@@ -375,7 +378,7 @@ async def _supervise(
 async def _open_instance(
     first: "Servers", server: str, approvals: "Approvals", callbacks: Callbacks | None
 ) -> "AsyncGenerator[Supervisor, None]":
-    """One more instance of a server, for as long as the block lasts."""
+    """One more instance of a server, while the block lasts."""
     async with _in_nursery(partial(_supervise_instance, first, server, approvals, callbacks)) as supervisor:
         yield supervisor
 
@@ -402,7 +405,7 @@ async def _borrow(
     lender: "Supervisor",
     servers: "Iterable[str | BorrowedServer] | None",
 ) -> "AsyncGenerator[Supervisor, None]":
-    """Show what is borrowed, wait at the gate, and end without a trace, however the block is left."""
+    """Show the borrowed servers, wait at the gate, and leave no trace, however the block is left."""
     await ALL_MODULES.ensure_loaded()
     from .calls.host_tools import NAMES
     from .servers.borrowed import BorrowedServer, BorrowedServers
@@ -441,7 +444,7 @@ async def _borrow(
 def _host_side(
     make: "Callable[[Invoke], S]", approvals: "Approvals", source: ConfigSource, *, reserved: Collection[str]
 ) -> "Generator[tuple[S, Supervisor], None, None]":
-    """Servers, and a supervisor of them, for as long as the block lasts."""
+    """Servers, and a supervisor of them, while the block lasts."""
     from .calls.attempts import deliver
     from .calls.call import Call
     from .calls.resource_tools import ResourceTools

@@ -1,6 +1,5 @@
-"""The imports of a supervisor, made in threads: its own modules before its servers are started, the SDK beside that.
-
-What every text is searched with is compiled at the same time.
+"""The imports of a supervisor, made in threads: its own modules before its servers are started, the SDK meanwhile. The
+patterns that every text is searched for are compiled at the same time.
 """
 
 import gc
@@ -11,11 +10,11 @@ from typing import Final
 from mcp_nursery.actors.preload import CONNECTION_MODULES, SDK_MODULES, Stage, import_all
 
 _FREEZES: Final = threading.Event()
-"""The event that what is loaded is frozen."""
+"""The event: set if loaded modules are to be frozen."""
 
 
 AHEAD: Final = ContextVar("AHEAD", default=True)
-"""True if the SDK is loaded before something needs it: a program that hands messages on as they came may never need
+"""True if the SDK is loaded before something needs it: a program that passes messages on as they came may never need
 it."""
 
 
@@ -44,8 +43,8 @@ ALL_MODULES: Final = Stage(_load_rest, SUPERVISOR_MODULES, SDK_MODULES)
 
 
 def freeze_loaded() -> None:
-    """Have no collection of garbage look at what is loaded, from when it is. For a process that is ours alone: a host
-    decides for itself. A whole collection takes 0.05 s for that, in which the loop stands still."""
+    """Exempt the modules from garbage collection, once they are loaded. For a process that is ours alone: a host
+    decides for itself. A full collection would spend 0.05 s on them, in which the loop stands still."""
     _FREEZES.set()
     if ALL_MODULES.is_loaded:
         gc.freeze()

@@ -1,6 +1,6 @@
 """Fixtures for tests of agents and hosts, where `mcp-nursery` is installed beside pytest.
 
-`mcp_supervisor` opens supervisors, `mcp_server` makes scripted servers, `mcp_faults` has them fail, and `mcp_virtual`
+`mcp_supervisor` opens supervisors, `mcp_server` makes scripted servers, `mcp_faults` makes them fail, and `mcp_virtual`
 runs a test in virtual time. Nothing of this package is loaded before a test asks for one of them.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 class SupervisorBlock:
     """The block of a supervisor in a test: `with` in a plain test, `async with` in one on Trio, asyncio or anyio. On
-    Trio it is a `Supervisor` of the same loop, elsewhere one in a thread of its own."""
+    Trio the supervisor runs in the same loop, elsewhere in a thread of its own."""
 
     def __init__(self, servers: Any, options: Mapping[str, Any]) -> None:
         self._servers = servers
@@ -61,13 +61,13 @@ class SupervisorBlock:
 
 
 class Faults:
-    """Has servers of a test fail, now."""
+    """The faults of a test's servers, caused on demand."""
 
     def __init__(self) -> None:
         self._stopped: set[int] = set()
 
     def kill(self, supervisor: "AnySupervisor", server: str) -> None:
-        """End its process with all that it has started, or the life of a scripted server, as a crash does."""
+        """End a server's process with all that it has started, or the life of a scripted server, as a crash does."""
         scripted = _scripted(supervisor, server)
         if scripted is None:
             os.killpg(_pid(supervisor, server), signal.SIGKILL)
@@ -75,8 +75,8 @@ class Faults:
             scripted.crash()
 
     def hang(self, supervisor: "AnySupervisor", server: str) -> None:
-        """Have it answer nothing any more. A process is stopped with all that it has started, until it is killed or the
-        test ends: behind `npx` or `uv run` another is the server."""
+        """Make a server stop answering. A process is suspended with all that it has started, until it is killed or the
+        test ends: behind `npx` or `uv run` the server is a child process."""
         scripted = _scripted(supervisor, server)
         if scripted is None:
             pid = _pid(supervisor, server)
@@ -86,10 +86,10 @@ class Faults:
             scripted.hang()
 
     def garbage(self, supervisor: "AnySupervisor", server: str) -> None:
-        """Have it send a line that is no message, such as a traceback.
+        """Make a server send a line that is no message, such as a traceback.
 
         Raises:
-            ValueError: It is a process: only a scripted server does that on demand.
+            ValueError: The server is a process: only a scripted server does that on demand.
         """
         scripted = _scripted(supervisor, server)
         if scripted is None:
@@ -97,7 +97,7 @@ class Faults:
         scripted.garble()
 
     def end(self) -> None:
-        """Have processes go on that were stopped: they end with their supervisor."""
+        """Resume the suspended processes, so that they end with their supervisor."""
         for pid in self._stopped:
             try:
                 os.killpg(pid, signal.SIGCONT)
@@ -113,7 +113,7 @@ def _scripted(supervisor: "AnySupervisor", server: str) -> "ScriptedServer | Non
 
 
 def _pid(supervisor: "AnySupervisor", server: str) -> int:
-    """The process of a server, which leads a group: each is started in a session of its own."""
+    """The pid of a server's process, which leads a group: each is started in a session of its own."""
     pid = next((status.pid for status in supervisor.status() if status.name == server), None)
     if pid is None:
         raise ValueError(f"{server} has no process now")
@@ -122,7 +122,7 @@ def _pid(supervisor: "AnySupervisor", server: str) -> int:
 
 @pytest.fixture
 def mcp_supervisor() -> Generator[Callable[..., SupervisorBlock], None, None]:
-    """Opens supervisors: `with mcp_supervisor({"lab": server}) as supervisor`.
+    """A function that opens supervisors: `with mcp_supervisor({"lab": server}) as supervisor`.
 
     Its argument is what `open_supervisor` takes, or a mapping of names to scripted servers and transports. Its options
     are those of `open_supervisor`; state is kept in memory unless they say otherwise.
@@ -138,7 +138,7 @@ def mcp_supervisor() -> Generator[Callable[..., SupervisorBlock], None, None]:
 
     yield opening
     for block in blocks:
-        block.__exit__(None, None, None)  # one that a plain test has not left
+        block.__exit__(None, None, None)  # if a plain test has not left it
 
 
 def _specs(servers: Mapping[str, Any]) -> list[Any]:
@@ -153,7 +153,7 @@ def _specs(servers: Mapping[str, Any]) -> list[Any]:
 
 @pytest.fixture
 def mcp_server() -> "Callable[..., ScriptedServer]":
-    """Makes scripted servers: see `ScriptedServer`, whose arguments it takes."""
+    """A function that makes scripted servers: it takes the arguments of `ScriptedServer`."""
     from .testing import ScriptedServer
 
     return ScriptedServer
@@ -161,7 +161,7 @@ def mcp_server() -> "Callable[..., ScriptedServer]":
 
 @pytest.fixture
 def mcp_faults() -> Generator[Faults, None, None]:
-    """Has servers fail: `mcp_faults.kill(supervisor, "lab")`, `hang`, `garbage`."""
+    """The faults that servers can have: `mcp_faults.kill(supervisor, "lab")`, `hang`, `garbage`."""
     faults = Faults()
     yield faults
     faults.end()
@@ -169,7 +169,8 @@ def mcp_faults() -> Generator[Faults, None, None]:
 
 @pytest.fixture
 def mcp_virtual() -> Callable[..., Any]:
-    """Runs an async function in virtual time, on Trio: see `run_virtual`. For scripted servers alone."""
+    """A function that runs an async function in virtual time, on Trio: see `run_virtual`. For scripted servers
+    alone."""
     from .testing import run_virtual
 
     return run_virtual

@@ -1,5 +1,5 @@
-"""Resources, templates for them, and prompts, as the host sees them: definitions with their server, and what servers
-answer to a request for one. Pure."""
+"""Resources, templates for them, and prompts, as the host sees them: definitions with their server, and the results of
+requests for them. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Declared:
 
     @property
     def definition(self: _Defined[D_co]) -> D_co:
-        """As the server declared it: the SDK's type."""
+        """The declared definition, in the SDK's type."""
         return as_sdk_type(self.declared)
 
     @property
@@ -71,12 +71,12 @@ class _Readable(Declared):
 
     @property
     def mime_type(self: "_Defined[ResourceDefinition | TemplateDefinition]") -> str | None:
-        """The MIME type, if the server states it; of a template, that of all that it stands for, if it is the same."""
+        """The MIME type, if the server states it; for a template, the one that all its resources share, if they do."""
         return self.declared.mime_type
 
     @property
     def annotations(self: "_Defined[ResourceDefinition | TemplateDefinition]") -> "Annotations | None":
-        """For whom it is, how important, when changed: as the server declares it."""
+        """The audience, the importance and the last change, as the server declares them."""
         return self.declared.annotations
 
 
@@ -87,15 +87,15 @@ class Resource(_Readable):
     server: str
     """The server's name."""
     uri: str
-    """As the server writes it. Two servers may list the same."""
+    """The URI as the server writes it. Two servers may list the same one."""
     declared: "ResourceDefinition" = field(repr=False, alias="definition")
-    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
+    """The declared definition: all that `definition` has, also before the SDK is loaded."""
     available: bool
     """True if its server was connected."""
 
     @property
     def size(self) -> int | None:
-        """Bytes of it, before any encoding, if the server states it."""
+        """Bytes of its contents before any encoding, if the server states it."""
         return self.declared.size
 
 
@@ -106,9 +106,9 @@ class ResourceTemplate(_Readable):
     server: str
     """The server's name."""
     uri_template: str
-    """By RFC 6570, as the server writes it."""
+    """The template by RFC 6570, as the server writes it."""
     declared: "TemplateDefinition" = field(repr=False, alias="definition")
-    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
+    """The declared definition: all that `definition` has, also before the SDK is loaded."""
     available: bool
     """True if its server was connected."""
 
@@ -122,13 +122,13 @@ class Prompt(Declared):
     """One prompt of the catalogue. A value, true when the catalogue was made."""
 
     name: str
-    """The public name, made as that of a tool. A tool may have the same: they are called in different ways."""
+    """The public name, made like that of a tool. A tool may have the same name: they are called in different ways."""
     server: str
     """The server's name."""
     prompt: str
-    """The server's own name of it."""
+    """The server's own name of the prompt."""
     declared: "PromptDefinition" = field(repr=False, alias="definition")
-    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
+    """The declared definition: all that `definition` has, also before the SDK is loaded."""
     available: bool
     """True if its server was connected."""
 
@@ -144,9 +144,9 @@ _EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
 def matches(template: str, uri: str) -> bool:
     """True if a URI may be an expansion of a template.
 
-    A plain `{name}` stands for some characters without `/`, `?` and `#`; an expression with an operator, such as
-    `{+path}` or `{?page}`, for any, also none. Whatever is between two expressions is looked for from the left, once:
-    a server's template must not take long with a long URI.
+    A plain `{name}` stands for one or more characters without `/`, `?` and `#`; an expression with an operator, such as
+    `{+path}` or `{?page}`, for any characters or none. The text between two expressions is searched for from the left,
+    once: a server's template must not take long with a long URI.
     """
     head, *rest = _EXPRESSION.split(template)
     if not rest:
@@ -157,7 +157,7 @@ def matches(template: str, uri: str) -> bool:
     for index in range(0, len(rest), 2):
         expression, literal = rest[index], rest[index + 1]
         plain = expression[:1].isalnum() or expression[:1] in ("_", "%")
-        start = at + plain  # a plain one stands for something
+        start = at + plain  # a plain one stands for at least one character
         if index == last:
             end = len(uri) - len(literal)
             found = end if end >= start and uri.endswith(literal) else -1
@@ -177,15 +177,15 @@ if TYPE_CHECKING:
     Contents = TextResourceContents | BlobResourceContents
 
 READ = "resources/read"
-"""The method that the marks around a resource name in a tool's place."""
+"""The method, which the marks around a resource show in place of a tool."""
 
 
 @frozen(slots=False)
 class ResourceResult:
-    """The contents of a resource. They may be several: those of a folder, say."""
+    """The contents of a resource: several for a folder, for example."""
 
     full_text: str = field(repr=lambda text: f"<{len(text)} characters>")
-    """The contents as text, whole and without marks, one after the other; what is binary is described. For people and
+    """The contents as text, whole and without marks, one after the other; binary contents are described. For people and
     programs, never for a model."""
     contents: "Sequence[Contents]" = field(repr=False)
     """The contents, whole: each with `uri`, `mime_type`, and `text` or `blob` (base64)."""
@@ -198,15 +198,15 @@ class ResourceResult:
     incarnation: int
     """The incarnation of the server that answered, from 1."""
     max_result_chars: int = field(repr=False)
-    """Characters of it that a model is shown."""
+    """Characters of the text that a model is shown."""
     signals: tuple[str, ...] = ()
     """Names of the injection signals found in the whole text: it may try to instruct the model."""
     meta: dict[str, Any] | None = field(default=None, repr=False)
     """The result's `_meta`."""
     fresh_for: float = 0.0
-    """Seconds from the answer on for which it stays true by the server's `ttlMs`; 0: the server states none."""
+    """Seconds from the answer for which the contents stay true by the server's `ttlMs`; 0: the server states none."""
     cache_scope: Literal["public", "private"] = "private"
-    """The server's word (`cacheScope`) on who may be given it as well: others, or only who was authorised as this host
+    """The server's `cacheScope`: the contents may be given to others as well, or only to those authorised as this host
     is."""
 
     @property
@@ -232,8 +232,8 @@ def resource_result(
     asked: bool = False,
     small: bool = False,
 ) -> Steps[ResourceResult]:
-    """The caller's result of a validated read; `asked`: it depends on what the host was asked meanwhile, and is not to
-    be kept; `small`: its message is handled in one go."""
+    """The caller's result of a validated read; `asked`: it depends on the host's answers to questions, and is not to be
+    kept; `small`: its message is handled in one go."""
     rendered = "\n".join(_show(contents) for contents in result.contents)
     signals = scan(rendered) if small else (yield from scan_in_pieces(rendered))
     return ResourceResult(
@@ -272,7 +272,7 @@ class PromptResult:
     server: str
     """The server's name."""
     prompt: str
-    """The server's own name of it."""
+    """The server's own name of the prompt."""
     duration: float
     """Seconds from the request to the answer, waiting for the server included."""
     incarnation: int

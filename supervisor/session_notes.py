@@ -1,4 +1,4 @@
-"""Notes about the sessions that a gateway has with clients. They outlive the gateway, and others read them."""
+"""Notes about the sessions that a gateway has with clients. They outlive the gateway, and other gateways read them."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
@@ -11,9 +11,9 @@ class SessionNote:
     """The facts about a session that its id does not hold."""
 
     ended: bool = False
-    """True once its client has ended it, or the rights of its client."""
+    """True once its client has ended it, or has lost its rights."""
     level: str | None = None
-    """The least severe log messages that its client wants; None if it has not said."""
+    """The least severe level of log messages that its client wants; None if it has set none."""
     subscribed: frozenset[str] = frozenset()
     """The URIs of the resources that its client subscribes to."""
     version: int = 0
@@ -21,11 +21,11 @@ class SessionNote:
 
 
 NoteChange: TypeAlias = Callable[[SessionNote], SessionNote]
-"""A change of a note. It may be made more than once before it holds."""
+"""A change of a note. It may be made more than once before it takes effect."""
 
 
 class SessionNotes(Protocol):
-    """The notes about sessions. Those that cannot be read or written are as good as lost."""
+    """The notes about sessions. Notes that cannot be read or written count as lost."""
 
     @property
     def others_write(self) -> bool:
@@ -45,7 +45,7 @@ class SessionNotes(Protocol):
             change: The change.
 
         Returns:
-            The note as it is then; None if it could not be written.
+            The note after the change; None if it could not be written.
         """
         ...
 
@@ -55,13 +55,14 @@ class SessionNotes(Protocol):
         Args:
             replica: The name of this gateway among those that share the notes.
             report: A text about it.
-            seconds: How long a report counts.
+            seconds: Seconds for which a report counts.
 
         Returns:
-            The reports that count, by replica, this one among them; None if they cannot be read, or nobody shares them.
+            The reports that count, by replica, this one among them; None if they cannot be read, or the notes are not
+            shared.
         """
         ...
 
     async def changed_notes(self, seconds: float) -> Mapping[str, SessionNote] | None:
-        """The notes that have changed in the last so many seconds, by session; None if they cannot be read."""
+        """The notes that have changed in the last `seconds`, by session; None if they cannot be read."""
         ...

@@ -58,7 +58,7 @@ def _is_lazy(value: object) -> str | None:
 
 
 def lazy_or_none(value: object) -> str | None:
-    """The values that a setting takes which goes before `ServerSpec.lazy`, if this is none; else None."""
+    """The values allowed for a setting that overrides `ServerSpec.lazy`, if `value` is not one of them; else None."""
     return None if value is None or _is_lazy(value) is None else "True, False, 'cached' or None"
 
 
@@ -67,7 +67,7 @@ def _lazy(spec: "ServerSpec") -> Lazy:
 
 
 def _default_liveness(spec: "ServerSpec") -> Liveness | None:
-    kind = getattr(spec.transport, "kind", None)  # whatever it is: what is no transport is refused after this
+    kind = getattr(spec.transport, "kind", None)  # of any object: one that is no transport is refused later
     return Liveness() if kind in REMOTE_KINDS else None
 
 
@@ -86,8 +86,8 @@ def _transport(spec: "ServerSpec", attribute: Any, value: Any) -> None:
 
 @frozen
 class ServerSpec:
-    """One server. Compared by value: a reload restarts what differs. Functions and server objects in it are compared by
-    identity, and where it was configured does not count.
+    """The spec of one server. Compared by value: a reload restarts what differs. Functions and server objects in it are
+    compared by identity, and the place of its configuration does not count.
 
     Raises:
         ConfigError: A value out of its range.
@@ -107,26 +107,27 @@ class ServerSpec:
     revive: Revive | None = field(
         default=None, kw_only=True, converter=converters.optional(_as_tuple), validator=optional(setting(_revives))
     )
-    """The ends of `failed` besides a person. `"on_call"`: a call of one of its tools starts it afresh, once a call, and
-    waits. Seconds: it is started afresh so long after it failed. `("on_call", seconds)`: whichever comes first. None
-    and `"never"`: nothing; behind `mcp-nursery serve` None is `("on_call", 300)`. Until then its last known tools stay
-    visible. A configuration that cannot work is never revived: only another configuration mends that."""
+    """The event, besides a person's act, that ends `failed`. `"on_call"`: a call of one of its tools starts it afresh,
+    once a call, and waits. Seconds: it is started afresh this long after it failed. `("on_call", seconds)`: whichever
+    comes first. None and `"never"`: no event; behind `mcp-nursery serve` None is `("on_call", 300)`. Until then its
+    last known tools stay visible. A configuration that cannot work is never revived: only another configuration mends
+    that."""
     liveness: Liveness | None = field(
         default=Factory(_default_liveness, takes_self=True),
         kw_only=True,
         validator=setting(instance_of(Liveness, optional=True)),
     )
-    """The probes by which it is found to be dead when it is silent; None: only the end of its connection shows it.
-    Default `Liveness()` over http, sse and ws, where a link can go without an end; None elsewhere."""
+    """The probes by which a silent server is found to be dead; None: only the end of its connection shows that. Default
+    `Liveness()` over http, sse and ws, where a link can break unnoticed; None elsewhere."""
     breaker: CircuitBreaker | None = field(
         default=CircuitBreaker(), kw_only=True, validator=setting(instance_of(CircuitBreaker, optional=True))
     )
-    """The circuit breaker, which refuses calls while it is connected and does not answer; None: calls go out whatever
-    it does."""
+    """The circuit breaker, which refuses calls while the server is connected but does not answer; None: calls are
+    always sent."""
     lazy: Lazy = field(default=Factory(_lazy, takes_self=True), kw_only=True, validator=setting(_is_lazy))
-    """Not started before the first call or list. `"cached"`: what it has is offered as it was listed last, and it is
-    started by the first call alone, or a refresh; if nothing is cached, at once, and then stopped when it is idle.
-    Default False; True for docker's gateway."""
+    """True if it is not started before the first call or list. `"cached"`: it offers what it listed last, and only the
+    first call or a refresh starts it; if nothing is cached, it is started at once, and stopped when it is idle. Default
+    False; True for docker's gateway."""
     stop_idle_after: float | None = field(
         default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none))
     )
@@ -135,10 +136,10 @@ class ServerSpec:
     enabled: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """False: `disabled` until a person starts it."""
     protocol: Protocol = field(default="auto", kw_only=True, validator=setting(one_of(Protocol)))
-    """The protocol that is spoken with it. `auto`: what it turns out to speak, the newest first. `handshake`: what it
-    answers to `initialize`, and it is asked nothing else: for servers that can ask the host only so (`ctx.elicit()` of
-    SDK 2.x and FastMCP 4). `handshake-first`: that, and the other only if the server refuses `initialize`. A version:
-    that one, or it cannot work."""
+    """The protocol that is spoken with it. `auto`: the newest that it turns out to speak. `handshake`: only a version
+    that `initialize` negotiates, for servers that can ask the host questions in no other way (`ctx.elicit()` of SDK 2.x
+    and FastMCP 4). `handshake-first`: the same, and `server/discover` only if the server refuses `initialize`. A
+    version: that one, or the server cannot work."""
     connect_timeout: float | None = field(
         default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none))
     )
@@ -150,14 +151,14 @@ class ServerSpec:
     """True if its tools' read-only and idempotent hints may decide that a lost call is sent again. True for specs given
     by code and user configuration."""
     max_in_flight: int = field(default=256, kw_only=True, validator=setting(at_least_one))
-    """Calls the server works on at once; more wait in its mailbox. A call that goes on after a question of the server
-    takes a place even if there is none."""
+    """Calls the server works on at once; more wait in its mailbox. A call that continues after a question of the server
+    is admitted even if there is no room."""
     mailbox_size: int = field(default=256, kw_only=True, validator=setting(at_least_one))
-    """Calls that may wait; beyond it callers get `ServerBusy`."""
+    """Calls that may wait; any further ones get `ServerBusy`."""
     instances: Instances = field(default="shared", kw_only=True, validator=setting(one_of(Instances)))
-    """Behind a gateway: who has an instance of it. `shared`: all clients one, and more while it asks them questions and
-    does not say for which call. `session`: each session of a client one of its own. `single`: all clients one, whatever
-    it asks."""
+    """Instances of it behind a gateway. `shared`: all clients share one, and there are more while it asks them questions
+    without saying for which call. `session`: each session of a client has its own. `single`: all clients share one,
+    whatever it asks."""
     max_instances: int = field(default=MAX_INSTANCES, kw_only=True, validator=setting(at_least_one))
     """Instances that a gateway may have of it beside the one that is always there."""
     allow: Sequence[str] = field(default=("*",), kw_only=True, converter=several)
@@ -176,21 +177,23 @@ class ServerSpec:
         validator=optional(setting(folders_or_none)),
         repr=False,
     )
-    """Folders that it is told to work in if it asks, in the place of the host's, as paths or `file://` URIs; `"cwd"`:
-    the working directory. An empty list: none, and it is not offered to ask. None: those that the host has for it."""
+    """Folders to work in, given to the server if it asks, instead of the host's, as paths or `file://` URIs; `"cwd"`:
+    the working directory. An empty list: no folders, and the server is not offered to ask. None: the host's folders."""
     max_result_chars: int = field(default=MAX_RESULT_CHARS, kw_only=True, validator=setting(at_least_one))
     """Characters of a result that a model is shown; the rest stays on the result object."""
     max_message_values: int = field(default=MOST_VALUES, kw_only=True, validator=setting(at_least_one))
-    """JSON values that one message of it may have (commas, colons and opening brackets outside texts are counted); the
-    call that a message with more answers fails. Reading as many as the default holds up all else for about 30 ms."""
+    """JSON values that one message of the server may have (commas, colons and opening brackets outside texts are
+    counted); a call answered by a message with more fails. Reading as many as the default blocks everything else for
+    about 30 ms."""
     max_kept_bytes: int = field(default=MOST_KEPT, kw_only=True, validator=setting(at_least_one))
-    """Bytes that it may make its host keep: of the definitions of its tools, of notifications that wait, and of its
-    requests that wait for an answer, each. With larger definitions it is not `connected`, or keeps its last tools."""
+    """Bytes that the server may make its host keep, each for the definitions of its tools, for waiting notifications,
+    and for its requests that wait for an answer. With larger definitions it is not `connected`, or keeps its last
+    tools."""
     max_definitions: int = field(default=MOST_DEFINITIONS, kw_only=True, validator=setting(at_least_one))
     """Tools, resources, resource templates and prompts that it may list, together. With more tools it is not
     `connected`, or keeps its last ones; another list that has too many is refused, and the others stay."""
     description: str | None = field(default=None, kw_only=True)
-    """For people."""
+    """The description for people."""
     source: str | None = field(default=None, kw_only=True, eq=False)
     """The path of the file that configures it, or None for code."""
     host: str | None = field(default=None, kw_only=True, eq=False)
@@ -206,7 +209,7 @@ class ServerSpec:
 
     @property
     def is_filtered(self) -> bool:
-        """True if its user does not want each tool that it has."""
+        """True if a filter may hide some of its tools."""
         return tuple(self.allow) != ("*",) or bool(self.deny) or bool(self.disabled_tools)
 
     def subscribes(self, uri: str) -> bool:
@@ -215,7 +218,7 @@ class ServerSpec:
 
     @property
     def limits(self) -> Limits:
-        """The limits of its cost to the host."""
+        """The limits on its cost to the host."""
         return Limits(self.max_message_values, self.max_definitions, self.max_kept_bytes)
 
     @property
@@ -227,8 +230,7 @@ class ServerSpec:
 
     @property
     def origin(self) -> str:
-        """The place of its configuration, for people: `code`, a file, or a file and whose that is, `Cursor
-        (<file>)`."""
+        """The place of its configuration, for people: `code`, a file, or a file and its host, `Cursor (<file>)`."""
         file = self.source or "code"
         return file if self.host is None else f"{self.host} ({file})"
 
@@ -244,7 +246,7 @@ forgotten."""
 
 
 def spec_digest(spec: ServerSpec) -> str | None:
-    """SHA-256 of how a server is reached, unresolved; None if that is an object in memory and has no lasting value."""
+    """SHA-256 of how a server is reached, unresolved; None if it is an object in memory, which has no lasting value."""
     transport: Any = spec.transport
     try:
         fields = asdict(transport, filter=_lasts)
@@ -258,13 +260,13 @@ def spec_digest(spec: ServerSpec) -> str | None:
 
 
 def _lasts(attribute: Any, value: object) -> bool:
-    """True for an attribute that belongs in the digest. Authorisation is no part of how a server is reached, unless
-    words say it. An attribute without words has no name in it either, so digests that were written before there were
+    """True for an attribute that belongs in the digest. Authorisation is no part of how a server is reached, unless it
+    is given in words. Without words even its name is left out of the digest, so digests written before there were such
     words still hold."""
     if attribute.name == "inherit_env":
         return value is True
     if attribute.name == "require_pkce":
-        return False  # nothing of how it is reached
+        return False  # no part of how it is reached
     return attribute.name not in ("auth", "headers_helper") or has(type(value)) or isinstance(value, str)
 
 

@@ -53,7 +53,7 @@ class ServerStatus:
     error: str | None
     """The last failure, one line; None once connected."""
     uptime: float | None
-    """Seconds since it was last connected; None in every other state."""
+    """Seconds since it became `connected`; None in every other state."""
     incarnation: int
     """The number of its latest connection, or of the one that is about to be made, from 1; 0 before the first."""
     attempt: int
@@ -84,7 +84,7 @@ class ServerStatus:
     challenge: Challenge | None = None
     """In `needs_auth`: what the server said was missing, if it did."""
     breaker: BreakerStatus | None = None
-    """The circuit breaker, while that is not closed."""
+    """The circuit breaker, while it is not closed."""
     instances: tuple["ServerStatus", ...] = ()
     """The further instances: see `Supervisor.open_instance`. Calls are counted together: all have the same figures."""
 
@@ -132,7 +132,8 @@ def status_of(
 
 
 def server_down(snapshot: Snapshot, *, now: float, tool: str | None = None) -> ServerDown:
-    """The error of who wanted this server connected, for a call of `tool` perhaps; `now` is on Trio's clock."""
+    """The error for a caller that needs this server connected, perhaps for a call of `tool`; `now` is on Trio's
+    clock."""
     return ServerDown(
         server=snapshot.spec.name,
         tool=tool,

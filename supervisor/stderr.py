@@ -1,4 +1,4 @@
-"""The standard error of servers' processes, for those who follow it: line by line, across restarts."""
+"""The standard error of servers' processes, for readers that follow it: line by line, across restarts."""
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from mcp_nursery.actors.queues import BoundedQueue, QueueReader, WhenFull
 __all__ = ["StderrLines"]
 
 MOST_CHARACTERS: Final = 1 << 20
-"""Characters of the lines that a reader may fall behind: one alone may have 64 Ki."""
+"""Characters of lines that may wait for a reader: one line alone may have 64 Ki."""
 LONGEST_LINE: Final = 4000
 """Characters of a line that are shown."""
 _GAP: Final = "[{} lines were missed]".format
@@ -22,8 +22,8 @@ _GAP: Final = "[{} lines were missed]".format
 @final
 class StderrLines(QueueReader[str]):
     """Lines that a server's process writes to standard error, without secrets: see `Supervisor.stderr`, which makes it.
-    A reader that falls 1,000 lines or a million characters behind reads how many lines it has missed. It ends when the
-    server is removed, or the supervisor is closed."""
+    A reader that falls 1,000 lines or a million characters behind loses the oldest, and gets their number in a line.
+    The channel ends when the server is removed, or the supervisor is closed."""
 
     def __init__(self, lines: BoundedQueue[str], redact: Callable[[str], str]) -> None:
         super().__init__(lines)
@@ -50,7 +50,7 @@ class StderrLines(QueueReader[str]):
 
 
 def _put(reader: BoundedQueue[str], lines: Sequence[str], missed: int = 0) -> None:
-    """Have lines wait for a reader; so many before them are missing."""
+    """Queue lines for a reader; `missed` lines before them are missing."""
     reader.lose(missed)
     for line in lines:
         reader.put(line, len(line))
@@ -64,10 +64,10 @@ class StderrLogs:
     _open: dict[str, set[BoundedQueue[str]]] = field(factory=dict[str, set[BoundedQueue[str]]], init=False)
 
     def begin(self, server: str, tail: Tail) -> None:
-        """A process of this server was started."""
+        """Follow a process of this server that was started."""
         self._tails[server] = tail
         if server in self._open:
-            # It may have written before it is known here, and more than a tail. Its followers read all of it.
+            # It may have written more than a tail before it is known here. Its followers get all of that.
             self._deliver(server, self._follow(server, tail, whole=True))
 
     def _deliver(self, server: str, lines: Sequence[str], missed: int = 0) -> None:
@@ -96,12 +96,12 @@ class StderrLogs:
                     self._tails[server].unfollow()
 
     def end(self, server: str) -> None:
-        """The server is gone."""
+        """Forget a server, and end its channels."""
         self._tails.pop(server, None)
         for lines in self._open.pop(server, ()):
             lines.finish()
 
     def end_all(self) -> None:
-        """Everything is over."""
+        """Forget all servers, and end their channels."""
         for server in {*self._tails, *self._open}:
             self.end(server)

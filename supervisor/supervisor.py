@@ -52,8 +52,8 @@ _ON_THE_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
 
 @final
 class Supervisor:
-    """Keeps MCP servers running and brings calls to them. Made by `open_supervisor`. One that borrows its servers keeps
-    none, and refuses what would change them with a `ConfigError`."""
+    """The supervisor, which keeps MCP servers running and brings calls to them. Made by `open_supervisor`. One that
+    borrows its servers keeps none, and refuses to change them with a `ConfigError`."""
 
     def __init__(
         self,
@@ -76,18 +76,18 @@ class Supervisor:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """The catalogue now, sorted by name: tools of servers that are connected or may be again by themselves."""
+        """The catalogue now, sorted by name: tools of servers that are connected, or may become so by themselves."""
         return self._servers.listed.tools
 
     def tool(self, name: str, *, server: str | None = None) -> Tool:
-        """The tool of that public name.
+        """The tool with this public name.
 
         Args:
             name: The public name; with `server`, that server's own name of the tool.
             server: The server that has the tool.
 
         Raises:
-            UnknownServer, UnknownTool: There is none now.
+            UnknownServer, UnknownTool: There is none such now.
         """
         catalogue = self._servers.listed
         tool = catalogue.find(name, server)
@@ -99,14 +99,14 @@ class Supervisor:
 
     async def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
         """The tools, after starting lazy servers and waiting until first attempts are settled. A server that is
-        `lazy="cached"` is not started for what is known of it. Lists that may have changed although their servers
-        announce nothing are fetched again first: see `refresh_old`.
+        `lazy="cached"` is not started if its tools are cached. Lists that may have changed without an announcement are
+        fetched again first: see `refresh_old`.
 
         Args:
             server: Only this server's.
-            refresh: Ask servers for their tools again first, also those that have to be started for it. One that fails
-                to answer keeps its old ones; so does, at once, one whose circuit breaker is open, or whose last lists
-                did not come.
+            refresh: Fetch tools from servers again first, also from those that have to be started for it. A server that
+                fails to answer keeps its old ones; so does, at once, one whose circuit breaker is open, or whose last
+                lists did not come.
 
         Raises:
             UnknownServer: No server of that name.
@@ -116,7 +116,7 @@ class Supervisor:
         return self.tools if server is None else tuple(tool for tool in self.tools if tool.server == server)
 
     async def _list(self, server: str | None, kinds: Collection[ListKind], *, refresh: bool) -> None:
-        """Have everything listed that can be. See `list_tools`."""
+        """Bring lists up to date, as far as possible. See `list_tools`."""
         check_argument("refresh", refresh, true_or_false)
         servers, asked_at = self._servers, trio.current_time()
         servers.check_open()
@@ -138,13 +138,13 @@ class Supervisor:
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """The servers of which it is not known yet what they offer: their first attempt is under way, and nothing of
-        them was cached. In the order in which they were configured."""
+        """The servers whose offers are not known yet: their first attempt is under way, and nothing of them was cached.
+        In the order of configuration."""
         return self._servers.unlisted()
 
     async def wait_listed(self, server: str) -> None:
-        """Wait until a server is not `unlisted`: it is connected, its first attempt has failed, or it has gone. Starts
-        nothing.
+        """Wait until a server is not `unlisted`: it is connected, its first attempt has failed, or it was removed.
+        Starts no server.
 
         Raises:
             UnknownServer: No server of that name.
@@ -153,32 +153,32 @@ class Supervisor:
         await self._servers.wait_listed(server)
 
     async def refresh_old(self, kind: ListKind, *, server: str | None = None, since: float = math.inf) -> None:
-        """Have a list fetched again that may have changed although its server announces nothing: one with `listChanged`
-        false and without a `ttlMs`, or one whose `ttlMs` is over. `list_tools` and its like do that too; this starts no
-        server and waits for none that is not connected.
+        """Fetch lists of this kind again that may have changed without an announcement: those with `listChanged` false
+        and without a `ttlMs`, and those whose `ttlMs` is over. `list_tools` and its like do so, too; this starts no
+        server, and waits for none that is not connected.
 
-        Nobody waits for longer than 5 seconds, all who wait share one fetch, and none is fetched more than once a
-        second. One that cannot be fetched stays as it was.
+        A caller waits for 5 seconds at most, callers share one fetch, and no list is fetched more than once a second. A
+        list that cannot be fetched stays as it was.
 
         Args:
-            kind: Which list.
+            kind: The kind of list.
             server: Only this server's.
-            since: The time on Trio's clock from which on a fetch is recent enough, for who has waited for something
-                else since they were asked for the list.
+            since: The time on Trio's clock from which on a fetch is recent enough, for a caller that was asked for the
+                list, and has waited for something else since.
         """
         await trio.lowlevel.checkpoint()
         servers = list(self._servers.snapshots) if server is None else [server]
         await self._servers.refresh_old(servers, [kind], since=since)
 
     async def find_tool(self, name: str, *, server: str | None = None) -> Tool:
-        """The tool that a call of this name would go to; waits for it as a call does, and starts what a call starts.
+        """The tool that a call of this name would go to. Waits for it, and starts servers, as a call does.
 
         Args:
             name: The public name; with `server`, that server's own name of the tool.
-            server: Whose tool it is.
+            server: The server that has the tool.
 
         Raises:
-            UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
+            UnknownServer, UnknownTool: There is none of that name once all first attempts are settled.
             NotApproved: The tool is held back: see `open_supervisor(pins=…)`.
             ServerDown: Its server is in a state in which a call does not wait.
             SupervisorClosed: The block was left.
@@ -188,7 +188,7 @@ class Supervisor:
         return found
 
     async def find_tools(self, query: str, *, server: str | None = None) -> tuple[Tool, ...]:
-        """The tools whose names, descriptions, hints and arguments fit these words, best first. What is known now is
+        """The tools whose names, descriptions, hints and arguments match the query, best first. Only known tools are
         searched: no server is asked.
 
         Args:
@@ -205,15 +205,15 @@ class Supervisor:
         return tuple(tool for tool in found if tool.name in known and server in (None, tool.server))
 
     def as_toolset(self, *, search: bool = False) -> Toolset:
-        """The tools as the loop of a model's host uses them; follows every change of the catalogue.
+        """The tools as a model's host uses them in its loop; they follow every change of the catalogue.
 
         Args:
-            search: List two tools in place of all: `find_tools`, which gives a model those that fit its words, and
+            search: List two tools in place of all: `find_tools`, which gives a model those that match its words, and
                 `call_tool`, which calls one of them as if the model had called it itself.
 
         Raises:
-            ConfigError: `search`, and the SQLite of this Python has no FTS5.
-            SupervisorClosed: `search`, and the block was left.
+            ConfigError: `search` is True, and the SQLite of this Python has no FTS5.
+            SupervisorClosed: `search` is True, and the block was left.
         """
         check_argument("search", search, true_or_false)
         if not search:
@@ -241,27 +241,28 @@ class Supervisor:
         Args:
             name: The public name; with `server`, that server's own name of the tool.
             arguments: A JSON object.
-            server: Whose tool it is.
+            server: The server that has the tool.
             timeout: Seconds for all of it, waiting for the server included. Default: the server's `call_timeout`,
                 then `MCP_TOOL_TIMEOUT` (ms) in the environment, then none.
-            idle_timeout: Seconds without progress, from the moment it is handed on. Default: none.
+            idle_timeout: Seconds without progress, from when the call is handed on. Default: none.
             when_down: `"wait"` waits for the server, unless it is in a state that only a person ends; `"fail"` does not
-                wait. `"reconnect"` has the restart that is due begun now if the server is `waiting`, waits for that
-                attempt, and fails if it does. Default: wait while it is `connecting` or `idle`, fail while it is
+                wait. `"reconnect"`: if the server is `waiting`, its next start begins now; the call waits for that
+                attempt, and fails with it. Default: wait while it is `connecting` or `idle`, fail while it is
                 `waiting`.
             resend: Whether a call whose connection was lost is sent once more: `"safe"` if it was not sent, or the tool
-                is read-only or idempotent by hints that are trusted; `"always"`; `"never"`. A timeout never is.
+                is read-only or idempotent by hints that are trusted; `"always"`; `"never"`. A call that timed out never
+                is.
             on_progress: `async (progress, total, message)`, called in order, before the result.
-            meta: More for the request's `_meta`.
+            meta: Additional `_meta` of the request.
 
         Raises:
             ValueError: A time, `when_down`, `resend`, `on_progress` or `meta` has a value that is not allowed.
             InvalidArguments: `arguments` is not a JSON object.
-            UnknownServer, UnknownTool: Nothing of that name, now that all first attempts are settled.
+            UnknownServer, UnknownTool: There is none of that name once all first attempts are settled.
             NotApproved: The tool is held back: see `open_supervisor(pins=…)`.
             ServerDown, ServerBusy, BreakerOpen: Not sent.
             ConnectionLost, CallTimeout: See their `delivery`.
-            ServerError, InvalidResult: The server answered, and not with a result; or it asked the host for something
+            ServerError, InvalidResult: The server answered without a valid result; or it asked the host for something
                 and was refused, or asked too often.
             SupervisorClosed: The block was left.
         """
@@ -281,7 +282,7 @@ class Supervisor:
     def fan_out(
         self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None
     ) -> AbstractAsyncContextManager[FanOut]:
-        """Make many calls at once; outcomes come as they finish, and no slow or dead server delays another's.
+        """Make many calls at once; outcomes come as calls finish, and no slow or dead server delays another's.
 
         ::
 
@@ -289,12 +290,12 @@ class Supervisor:
                 async for outcome in outcomes: ...
 
         The iteration ends with the last outcome, or when `until` holds. Then, or when the block is left, calls without
-        an outcome are taken back, and their servers are told. Errors are outcomes; none is raised.
+        an outcome are withdrawn, and their servers notified. Errors are outcomes; none is raised.
 
         Args:
             calls: Each as `call_tool` would be called.
             until: `"all"`, `"first"` (the first success), or how many successes: results without `is_error`.
-            limit: How many calls may be under way at once; a call's time begins when it does. Default: all of them.
+            limit: How many calls may be under way at once; a call's timeout begins with the call. Default: all of them.
 
         Raises:
             ValueError: On entering: `until` or `limit` has a value that is not allowed, or a `timeout` is negative.
@@ -304,7 +305,7 @@ class Supervisor:
         return open_fan_out(calls, self._servers, until=until, limit=limit)
 
     async def gather(self, calls: Iterable[Call], *, limit: int | None = None) -> list[ToolResult | NurseryError]:
-        """Make many calls at once; their results in the order of the calls, errors in place.
+        """Make many calls at once. Returns their results in order, errors in place.
 
         Args:
             calls: Each as `call_tool` would be called.
@@ -328,7 +329,7 @@ class Supervisor:
         until: Until = "all",
         limit: int | None = None,
     ) -> AbstractAsyncContextManager[FanOut]:
-        """Call the tool of this name, the servers' own, on every server that is known to have it. See `fan_out`."""
+        """Call a tool, by the servers' own name of it, on every server that is known to have it. See `fan_out`."""
         parts = self._servers.catalogue.value.parts
         owners = sorted(server for server, part in parts.items() if any(one.tool == tool for one in part.tools))
         return self.fan_out(
@@ -341,7 +342,7 @@ class Supervisor:
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """The resources that servers list now, sorted by URI and server: of those servers whose tools are shown."""
+        """The resources that servers list now, sorted by URI and server. Only of servers whose tools are shown."""
         return self._servers.listed.resources
 
     @property
@@ -357,7 +358,7 @@ class Supervisor:
     async def list_resources(self, server: str | None = None, *, refresh: bool = False) -> tuple[Resource, ...]:
         """The resources, after starting lazy servers and waiting until first attempts are settled.
 
-        Arguments and errors are those of `list_tools`; a refresh is one of everything that a server lists.
+        Arguments and errors are those of `list_tools`; a refresh fetches everything that a server lists.
         """
         await self._list(server, _RESOURCES, refresh=refresh)
         return tuple(resource for resource in self.resources if server in (None, resource.server))
@@ -365,7 +366,7 @@ class Supervisor:
     async def list_prompts(self, server: str | None = None, *, refresh: bool = False) -> tuple[Prompt, ...]:
         """The prompts, after starting lazy servers and waiting until first attempts are settled.
 
-        Arguments and errors are those of `list_tools`; a refresh is one of everything that a server lists.
+        Arguments and errors are those of `list_tools`; a refresh fetches everything that a server lists.
         """
         await self._list(server, _PROMPTS, refresh=refresh)
         return tuple(prompt for prompt in self.prompts if server in (None, prompt.server))
@@ -383,17 +384,17 @@ class Supervisor:
     ) -> ResourceResult:
         """Read a resource, by its URI as the server writes it.
 
-        A server may say for how long what was read stays true: as long it is answered from memory, and no server is
-        asked. It is read anew after a reconnect, and when the server announces that it, or a list, has changed.
+        A server may state how long the contents stay true: for that time they come from memory, and no server is asked.
+        They are read anew after a reconnect, and when the server announces a change of the resource, or of a list.
 
         Args:
-            uri: One that a server lists, or that may come of one of its templates. If several servers have it, the
-                first configured is asked; listed ones go before templates.
-            server: Whom to ask, for any URI.
+            uri: A URI that a server lists, or that matches one of its templates. If several servers have it, the first
+                configured is asked; listed resources go before templates.
+            server: The server to ask, for any URI.
             timeout: As for `call_tool`.
             when_down: As for `call_tool`.
             resend: As for `call_tool`. Reading is safe to repeat: a read whose connection was lost is sent once more.
-            meta: More for the request's `_meta`. With it the server is asked in any case.
+            meta: Additional `_meta` of the request. With them the server is asked in any case.
             refresh: Ask the server in any case.
 
         Raises:
@@ -406,7 +407,7 @@ class Supervisor:
 
     @asynccontextmanager
     async def subscribe(self, uri: str, *, server: str | None = None) -> AsyncGenerator[ResourceUpdates, None]:
-        """A receive channel of the news of one resource, for as long as the block lasts.
+        """A receive channel of updates of one resource, while the block lasts.
 
         ::
 
@@ -414,12 +415,12 @@ class Supervisor:
                 async for update in updates: ...  # read it again
 
         The subscription outlasts connections: after a loss it is made again, and an update that is not `certain` says
-        that the resource may have changed meanwhile. Its server is started if it is idle, and is not stopped for
+        that the resource may have changed meanwhile. The server is started if it is idle, and is not stopped for
         idleness. A server that offers no subscriptions never sends an update.
 
         Args:
-            uri: As for `read_resource`. News of what is under it count as news of it.
-            server: Whose it is.
+            uri: As for `read_resource`. Updates of resources under it count as updates of it.
+            server: The server that has it.
 
         Raises:
             UnknownResource: On entering: no server has it, now that all first attempts are settled.
@@ -442,16 +443,16 @@ class Supervisor:
         resend: Resend = "safe",
         meta: Mapping[str, Any] | None = None,
     ) -> PromptResult:
-        """Have a prompt filled in.
+        """Have a server fill in a prompt.
 
         Args:
             name: The public name; with `server`, that server's own name of the prompt.
             arguments: Texts, by the names of the prompt's arguments.
-            server: Whose prompt it is.
+            server: The server that has the prompt.
             timeout: As for `call_tool`.
             when_down: As for `call_tool`.
             resend: As for `call_tool`. This is safe to repeat.
-            meta: More for the request's `_meta`.
+            meta: Additional `_meta` of the request.
 
         Raises:
             InvalidArguments: `arguments` are not texts by name.
@@ -473,17 +474,17 @@ class Supervisor:
         resend: Resend = "safe",
         meta: Mapping[str, Any] | None = None,
     ) -> Completion:
-        """Ask how the value of an argument may go on, while a user types it.
+        """Ask for completions of an argument's value, while a user types it.
 
         Args:
             ref: A prompt, or a template, of the catalogue.
             argument: The argument of the prompt, or the variable of the template.
-            value: What is typed so far.
+            value: The text typed so far.
             context: Values of other arguments that are known already.
             timeout: As for `call_tool`.
             when_down: As for `call_tool`.
             resend: As for `call_tool`. This is safe to repeat.
-            meta: More for the request's `_meta`.
+            meta: Additional `_meta` of the request.
 
         Raises:
             InvalidArguments: `context` are not texts by name.
@@ -512,35 +513,35 @@ class Supervisor:
         principal: Hashable = None,
         on_unclear: Callable[[], None] | None = None,
     ) -> RelayedResult:
-        """Make a request on behalf of a client of the host's: any method, raw in both directions.
+        """Make a request on behalf of a client of the host: any method, raw in both directions.
 
-        Nothing of it is validated, named, marked or asked about, as a host's own call is; it has the delivery and the
-        errors of one. A gateway is built on this. What servers ask of the host reaches `on_question` only if the
-        supervisor has callbacks for it: without those it is never offered.
+        Unlike a host's own call it is not validated, named, marked or asked about; its delivery and errors are those of
+        a call. A gateway is built on this. Questions of servers reach `on_question` only if the supervisor has
+        callbacks for them: without those servers are not offered to ask.
 
         Args:
-            server: Whom to ask.
-            method: Of the protocol, or any other.
-            params: Without `_meta`.
+            server: The server to ask.
+            method: A method of the protocol, or any other.
+            params: The parameters without `_meta`.
             timeout: As for `call_tool`.
             idle_timeout: As for `call_tool`.
             when_down: As for `call_tool`.
-            resend: As for `call_tool`. `"safe"`: what only reads, and tools that are read-only or idempotent by hints
-                that are trusted.
-            meta: The request's `_meta`, before what we put there ourselves, but for the version of the protocol. With a
-                `progressToken` progress is asked for, with a token of ours.
-            on_notice: `async (method, params)`, called in order, before the result, with what the server says of this
-                request: its progress; where one request comes on one stream (HTTP), all that comes there; elsewhere
-                logs and whatever else its server says, while all requests of this kind there are one principal's and
-                this is the latest.
+            resend: As for `call_tool`. `"safe"`: methods that only read, and tools that are read-only or idempotent by
+                hints that are trusted.
+            meta: The request's `_meta`. It overrides what we put there ourselves, except the version of the protocol.
+                With a `progressToken`, progress is asked for, with a token of ours.
+            on_notice: `async (method, params)`, called in order, before the result, with notifications about this
+                request: its progress; where each request has a stream (HTTP), all that comes there; elsewhere also logs
+                and all others of the server, while all requests of this kind there are one principal's and this is the
+                latest.
             on_question: `async (key, method, params) -> result`, called when a server of the handshake era asks for
-                elicitation, sampling or roots in the middle of this request, or something of which the protocol knows
-                nothing. It may raise `MCPError`.
-            principal: Whose request this is. Over a single stream a server does not say for which request it asks: its
-                question goes to the latest, and is refused while those of several principals are under way, or were
-                given up and not answered.
-            on_unclear: Called when the server asks something and does not say for which request, and it may be this
-                one: the client that is asked then, if there is any.
+                elicitation, sampling or roots in the middle of this request, or for something that the protocol does
+                not know. It may raise `MCPError`.
+            principal: The principal of this request. Over a single stream a server does not say for which request it
+                asks: its question goes to the latest, and is refused while requests of several principals are under
+                way, or were given up and not answered.
+            on_unclear: Called when the server asks without saying for which request, and it may be this one; before any
+                client is asked.
 
         Raises:
             ValueError: An option has a value that is not allowed.
@@ -572,15 +573,15 @@ class Supervisor:
     async def agree(
         self, server: str, tool: str, arguments: Mapping[str, Any] | None = None, *, approve: Approve
     ) -> None:
-        """Have a call of a tool agreed to that is to be a `request`, as a call of a model is: by the rules that
-        `open_supervisor` was given, or else by its `approve`. Where it was given neither, approval is the affair of
-        whatever client the call is for, and nothing is asked.
+        """Have a tool call that is to be a `request` approved, as a model's call is: by the rules that
+        `open_supervisor` was given, or else by its `approve`. If it was given neither, approval is left to the client,
+        and nothing is asked.
 
         Args:
-            server: Whose tool it is.
+            server: The server that has the tool.
             tool: The server's own name of it.
-            arguments: What it will be called with.
-            approve: Asked in the place of that `approve`, where there are rules alone.
+            arguments: The arguments of the call.
+            approve: Asked if `open_supervisor` was given rules and no `approve`.
 
         Raises:
             NotApproved: Denied, or the tool is held back.
@@ -591,13 +592,14 @@ class Supervisor:
             await self._approvals.agree_for(found, arguments, self._servers, approve)
 
     def offers(self, server: str, tool: str, definition: Mapping[str, Any] | None = None) -> bool:
-        """True if the filters of a server, and pins, let this tool of it be used, by the server's own name. Where there
-        are filters, or tools are held back, it has to be one that the server lists.
+        """True if a server's filters and pins let this tool be used. If there are filters, or changed tools are held
+        back, the server has to list it.
 
         Args:
-            server: Whose tool it is.
+            server: The server that has the tool.
             tool: The server's own name of it.
-            definition: What the server declares just now: where tools are held back, it has to be what was compared.
+            definition: The definition that the server declares just now: if changed tools are held back, it has to be
+                the one that was compared.
 
         Raises:
             UnknownServer: No server of that name.
@@ -605,15 +607,14 @@ class Supervisor:
         return self._servers.offers(server, tool, definition)
 
     def notices(self) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[Notice]]:
-        """A receive channel of what servers say that is about no request, raw, for as long as the block lasts: log
-        messages, and notifications of which the protocol knows nothing. What one says while requests made by `request`
-        are with it is about these; where such were taken back, it may still be. A reader that falls 1024 or 4 MiB
-        behind loses what follows."""
+        """A receive channel of servers' notifications about no request, raw, while the block lasts: log messages, and
+        those that the protocol does not know. Notifications of a server that has requests made by `request` are about
+        these; after a withdrawal they may still be. A reader that falls 1024 or 4 MiB behind loses what follows."""
         return self._servers.registry.notices.open(self._servers.snapshots)
 
     def hello(self, server: str) -> dict[str, Any] | None:
         """The result of `initialize` or `server/discover` when a server was last connected, raw. None if it never was.
-        It is for the server's clients: `status` has what may be shown and logged.
+        It is for the server's clients only: use `status` for what is shown or logged.
 
         Raises:
             UnknownServer: No server of that name.
@@ -640,28 +641,28 @@ class Supervisor:
 
     @property
     def session_notes(self) -> SessionNotes:
-        """The notes of a gateway about its sessions, which outlive it as the state does."""
+        """The notes of a gateway about its sessions, which outlive it like the rest of the state."""
         return self._servers.settings.store_worker
 
     def open_instance(
         self, server: str, *, callbacks: Callbacks | None = None
     ) -> "AbstractAsyncContextManager[Supervisor]":
-        """One more instance of a server, for as long as the block lasts: a supervisor of it alone, with the settings,
-        approval, callbacks, state, trust and pins of this one.
+        """One more instance of a server, while the block lasts: a supervisor of it alone, with the settings, approval,
+        callbacks, state, trust and pins of this supervisor.
 
-        It has the spec that the server has now, whatever becomes of that, its own restart ladder and events, and it
-        ends with this supervisor. It stands in `ServerStatus.instances`, and what it does is counted and measured as
-        its server's. Returns at once: calls wait for it.
+        It keeps the spec that the server has now, has its own restart ladder and events, and ends with this supervisor.
+        It is listed in `ServerStatus.instances`, and counted and measured as part of its server. Returns at once: calls
+        wait for it.
 
         Args:
             server: Its name.
-            callbacks: What it may ask, in place of what this supervisor was opened with. Of `roots` only whether there
-                are any: which is this supervisor's affair.
+            callbacks: The callbacks by which it may ask, in place of those of this supervisor. Of `roots` it only
+                counts whether there are any: the folders are this supervisor's.
 
         Raises:
             UnknownServer: On entering: no server of that name.
-            ServerDown: On entering: a person has stopped or disabled it, or has yet to trust it.
-            ConfigError: On entering: its servers are borrowed.
+            ServerDown: On entering: a person has stopped or disabled the server, or has yet to trust it.
+            ConfigError: On entering: this supervisor's servers are borrowed.
             SupervisorClosed: On entering: the block was left.
         """
         return self._open_instance(self._kept, server, self._approvals, callbacks)
@@ -670,7 +671,7 @@ class Supervisor:
 
     @property
     def definition_changes(self) -> tuple[DefinitionChange, ...]:
-        """The tools that are not what they were when they were first used, sorted by server and tool."""
+        """The tools that differ from what they were at first use, sorted by server and tool."""
         reviews = [observable.value.review for observable in self._servers.snapshots.values()]
         changes = [change for review in reviews for change in review.changes.values()]
         return tuple(sorted(changes, key=lambda change: (change.server, change.tool)))
@@ -678,11 +679,11 @@ class Supervisor:
     async def accept_change(self, change: DefinitionChange) -> None:
         """Accept how a tool has changed: it is pinned as it is after the change, and no longer held back.
 
-        What was shown is accepted, and no more: if the tool has changed again meanwhile, it still differs.
+        Only the change that was shown is accepted: if the tool has changed again meanwhile, it still differs.
 
         Raises:
             UnknownServer: No server of that name.
-            NurseryError: It cannot be written down.
+            NurseryError: It cannot be recorded.
             SupervisorClosed: The block was left.
         """
         await self._kept.accept_change(change)
@@ -691,7 +692,7 @@ class Supervisor:
 
     @property
     def _kept(self) -> Servers:
-        """The servers, for who changes them.
+        """The servers, for methods that change them.
 
         Raises:
             ConfigError: They are borrowed.
@@ -715,19 +716,19 @@ class Supervisor:
         return self._servers.projection.status_of(server)
 
     def events(self) -> AbstractAsyncContextManager[EventStream]:
-        """A receive channel of everything that happens, for as long as the block lasts.
+        """A receive channel of everything that happens, while the block lasts.
 
-        It begins with where everything stands: a `SnapshotEvent` of each server, and `DefinitionsChanged` of one whose
-        tools differ from what they were when they were first used. A reader that falls more than 100 events behind gets
-        `Lagged(n)`, and that beginning again.
+        It begins with the present state: a `SnapshotEvent` of each server, and `DefinitionsChanged` of one whose tools
+        differ from what they were at first use. A reader that falls more than 100 events behind gets `Lagged(n)`, and
+        that beginning again.
         """
         return self._servers.events.open()
 
     @asynccontextmanager
     async def stderr(self, server: str) -> AsyncGenerator[StderrLines, None]:
-        """A receive channel of what a server's process writes to standard error, for as long as the block lasts: the
-        last 20 lines of its latest process, then each line that it writes, and what the next process writes after a
-        restart. Secrets are taken out. A server without a process has no lines.
+        """A receive channel of what a server's process writes to standard error, while the block lasts: the last 20
+        lines of its latest process, then each line that it writes, and what the next process writes after a restart.
+        Secrets are removed. A server without a process has no lines.
 
         Raises:
             UnknownServer: On entering: no server of that name.
@@ -739,8 +740,8 @@ class Supervisor:
             yield StderrLines(lines, lambda text: self._servers.redactor(server).beginning(text, LONGEST_LINE))
 
     def redact(self, server: str, text: str, *, longest: int = MAX_SAID) -> str:
-        """Take the secrets of a server, and known kinds of secrets, out of a text about it, as they are taken out of
-        errors, events and standard error: each stands there as `[REDACTED:<kind>]`.
+        """Remove the secrets of a server, and known kinds of secrets, from a text about it, as they are removed from
+        errors, events and standard error: `[REDACTED:<kind>]` takes the place of each.
 
         Args:
             server: The server; one that is not known has no secrets of its own.
@@ -754,13 +755,13 @@ class Supervisor:
 
         Args:
             server: Its name.
-            patience: Seconds after which a failed attempt is the last; one that is under way is still
-                waited for, and one that failed and is revived later is not. None: whatever is due is waited for.
+            patience: Seconds after which a failed attempt is the last; one that is under way is still waited for, and a
+                revival that is due later is not. None: whatever is due is waited for.
 
         Raises:
             UnknownServer: No server of that name.
-            ServerDown: It is in a state that only a person ends, or an attempt has failed and `patience` is at its end.
-            ValueError: `patience` is no number of seconds.
+            ServerDown: It is in a state that only a person ends, or an attempt has failed and `patience` is over.
+            ValueError: `patience` is not a number of seconds.
         """
         check_argument("patience", patience, seconds_or_none)
         snapshots, patient = self._servers.snapshot(server), True
@@ -782,7 +783,7 @@ class Supervisor:
         return self._servers.projection.status_of(server)
 
     async def reconnect(self, server: str) -> None:
-        """Start it afresh now, whatever its state, and wait for the outcome. Many callers share one attempt.
+        """Start a server afresh now, whatever its state, and wait for the outcome. Many callers share one attempt.
 
         Raises:
             UnknownServer: No server of that name.
@@ -795,7 +796,7 @@ class Supervisor:
             raise server_down(command.outcome, now=trio.current_time())
 
     async def start_server(self, server: str) -> None:
-        """Start it if it neither runs nor is being started; a fresh start. Returns in `connecting`.
+        """Start a server afresh, if it neither runs nor is being started. Returns in `connecting`.
 
         Raises:
             UnknownServer: No server of that name.
@@ -803,14 +804,14 @@ class Supervisor:
         await self._kept.execute(server, Start())
 
     async def stop_server(self, server: str, *, drain: float = 0.0) -> None:
-        """End it and leave it `stopped`. Returns when everything it owned is closed.
+        """End a server and leave it `stopped`. Returns when everything it owned is closed.
 
         Args:
             server: Its name.
             drain: Seconds that calls already sent may still take; those not sent fail at once.
 
         Raises:
-            ValueError: `drain` is no seconds.
+            ValueError: `drain` is not a number of seconds.
             UnknownServer: No server of that name.
         """
         check_argument("drain", drain, seconds)
@@ -827,14 +828,14 @@ class Supervisor:
         await self._kept.add(spec)
 
     async def remove_server(self, server: str, *, drain: float = 0.0) -> None:
-        """End it and forget it. Its tools are gone at once; returns when everything it owned is closed.
+        """End a server and forget it. Its tools are gone at once; returns when everything it owned is closed.
 
         Args:
             server: Its name.
             drain: Seconds that calls already sent may still take; those not sent fail at once.
 
         Raises:
-            ValueError: `drain` is no seconds.
+            ValueError: `drain` is not a number of seconds.
             UnknownServer: No server of that name.
         """
         check_argument("drain", drain, seconds)
@@ -849,34 +850,35 @@ class Supervisor:
     ) -> Reloaded:
         """Supervise these servers, and no others, from now on.
 
-        A server whose spec is equal to the one it has goes on as it is, with its connection and its calls; only what
-        is `failed` or `needs_auth` is started afresh. One whose spec has changed begins again as the new one says,
-        when its old connection is closed; calls that were not sent yet go to the new one. One that is not given is
-        removed, also if `add_server` brought it, and one that is new is added.
+        A server whose spec is equal to the one it has goes on as it is, with its connection and its calls; it is
+        started afresh only if it is `failed` or `needs_auth`. One whose spec has changed begins again by the new one,
+        when its old connection is closed; calls not sent yet go to the new connection. One that is not given is
+        removed, also if `add_server` brought it, and a new one is added.
 
-        Specs are compared by value, `source` and `extra` apart: those are only shown. Functions, such as computed
-        headers, and server objects are compared by identity. What a spec refers to (variables, files, commands) is not
-        part of it: that is found out at each connect.
+        Specs are compared by value, without `source`, `host` and `extra`, which are only shown. Functions, such as
+        computed headers, and server objects are compared by identity. What a spec refers to (variables, files,
+        commands) is not part of it: it is looked up at each connect.
 
-        Returns when what was removed or changed is closed, and the others are in `connecting` or the state their spec
-        begins in. It waits for another reload, and for the removal of a server that it names, before it changes
-        anything; then it is done as a whole, also if it is cancelled while it waits for what ends. Of commands that
-        cross it the later one holds. What a person did to a server that has not changed stays: it may be stopped.
+        Returns when the old connections are closed, and new or changed servers are in `connecting` or the state their
+        spec begins in. It waits for another reload, and for the removal of a server that it names, before it changes
+        anything; then it is done as a whole, even if it is cancelled while it waits for old connections. Of concurrent
+        commands the later one holds. What a person did to a server that has not changed, such as a stop, stays.
 
         Args:
-            config_or_specs: What `load_config` returned, specs, or a file's path. Default: the files by which servers
-                were given the last time, read again; where these were no files, the specs there are.
-            restart: Whether every server begins again, or which ones do, also if they have not changed or were stopped:
-                variables, files and commands that their specs refer to are looked at anew.
-            drain: Seconds that calls already sent to what ends may still take; those not sent are given up at once.
+            config_or_specs: The result of `load_config`, specs, or a file's path. Default: the files by which servers
+                were given the last time, read again; if they were not given by files, the present specs.
+            restart: Whether all servers begin again, or the names of those that do, even if unchanged or stopped:
+                variables, files and commands that their specs refer to are looked up anew.
+            drain: Seconds that calls already sent on connections that end may still take; those not sent are given up
+                at once.
 
         Returns:
-            What has become of which server: the event that everybody else is told.
+            The changes of servers: the event that all readers get.
 
         Raises:
-            ConfigError: Two servers of one name, a setting that cannot work, or a file that was found and cannot be
-                used. Nothing has changed then, and the event is a `ReloadFailed`.
-            ValueError: `restart` is neither True, False nor names, or `drain` no seconds.
+            ConfigError: Two servers have one name, a setting cannot work, or a file was found and cannot be used. Then
+                nothing has changed, and the event is a `ReloadFailed`.
+            ValueError: `restart` is neither True, False nor names, or `drain` is not a number of seconds.
             SupervisorClosed: The block was left.
         """
         check_argument("restart", restart, _all_none_or_names)
@@ -904,15 +906,15 @@ class Supervisor:
         return event
 
     async def set_roots(self, roots: Roots) -> None:
-        """Give these folders to work in to servers that ask from now on. Those that are connected, and know
-        of such changes, are notified at once; one that was offered no roots when it connected is offered them
-        when it connects again, and one whose spec has roots of its own keeps to those.
+        """Give these folders to work in to servers that ask from now on. Connected servers that understand such changes
+        are notified at once. A server that was offered no roots when it connected is offered them when it connects
+        again, and one whose spec has roots of its own keeps those.
 
         Args:
-            roots: Paths or `file://` URIs, `"cwd"`, or who says which: see `Callbacks.roots`.
+            roots: Paths or `file://` URIs, `"cwd"`, or a function that returns them: see `Callbacks.roots`.
 
         Raises:
-            ValueError: They are none of these.
+            ValueError: `roots` is none of these.
             SupervisorClosed: The block was left.
         """
         check_argument("roots", roots, are_roots)
@@ -922,8 +924,8 @@ class Supervisor:
         """Figures for debugging and metrics: of all servers, of each, and of each tool that was called.
 
         Args:
-            by_tool: False leaves out those of each tool, which take most of the time: about a millisecond for 50 that
-                were called.
+            by_tool: False leaves out the figures of each tool, which take most of the time: about a millisecond for 50
+                that were called.
 
         Raises:
             ValueError: `by_tool` is neither True nor False.

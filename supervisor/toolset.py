@@ -20,8 +20,8 @@ __all__ = ["ToolOutcome", "Toolset"]
 class Toolset:
     """All tools, always as they are now. Made by `Supervisor.as_toolset`.
 
-    Nothing is copied when it is made: each look is at the present catalogue, so a host that asks before each turn of
-    the model needs no events. `changed` is for hosts that would rather wait.
+    Nothing is copied when it is made: each access reads the present catalogue, so a host that reads the tools before
+    each turn of the model needs no events. `changed` is for hosts that would rather wait.
     """
 
     def __init__(self, servers: ServerView, offered: HostTools) -> None:
@@ -31,7 +31,8 @@ class Toolset:
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools now, sorted by name. While servers have resources, `list_mcp_resources` and `read_mcp_resource` are
-        among them. With `search=True`: `find_tools`, `call_tool` and the tools that say they are always to be there."""
+        among them. With `search=True`: `find_tools`, `call_tool` and the tools that servers want to be loaded
+        always."""
         return self._offered.beside(self._servers.listed)
 
     def as_openai(self) -> list[dict[str, Any]]:
@@ -51,9 +52,9 @@ class Toolset:
         return [tool.as_langchain() for tool in self.tools]
 
     def preamble(self) -> str:
-        """For the system prompt of the model: the rule that what servers say is data and no instruction, and what the
-        servers whose tools there are now say of the use of these, between the same marks, at most 2,000 characters of
-        each. The same text for the same servers, in whatever order they connect."""
+        """The text for the system prompt of the model: the rule that words of servers are data and no instructions, and
+        the instructions of the servers that have tools now, between the same marks, at most 2,000 characters of each.
+        It is the same for the same servers, in whatever order they connect."""
         snapshots = [observable.value for observable in self._servers.snapshots.values()]
         return preamble(
             {
@@ -64,7 +65,7 @@ class Toolset:
         )
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:
-        """Do what a model asked for, as `run` does; what the model is to see of it as text, errors included."""
+        """Do what a model asked for, as `run` does. Returns the text for the model, errors included."""
         return (await self.run(name, arguments)).text
 
     async def run(
@@ -76,17 +77,18 @@ class Toolset:
         on_progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ToolOutcome:
-        """Do what a model asked for, with approval. Always an outcome: a failed call is one, too.
+        """Do what a model asked for, with approval. A failed call has an outcome, too.
 
-        Every `NurseryError` is in the outcome. Cancellation is passed on, and so is what the host's own `approve` and
-        `on_progress` raise.
+        Every `NurseryError` is in the outcome. Cancellation is passed on, and so are exceptions of the host's own
+        `approve` and `on_progress`.
 
         Args:
             name: The tool's public name; with `search=True` also that of a tool which is not listed.
-            arguments: A JSON object, or the text of one, as some models write it: if that is none, the model reads why.
+            arguments: A JSON object, or the text of one, as some models write it: if it is not valid, the model gets
+                the reason.
             timeout: Seconds for the call, from its approval on. Default: as for `Supervisor.call_tool`.
             on_progress: `async (progress, total, message)`, called in order, before the result.
-            meta: More for the request's `_meta`.
+            meta: Additional `_meta` of the request.
         """
         server = None
         try:
@@ -99,7 +101,7 @@ class Toolset:
             return outcome_of_error(error, transport=self._transport(getattr(error, "server", None) or server))
 
     async def changed(self, since: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        """Wait until the tools are others than `since`, an earlier value of `tools`, and return them.
+        """Wait until the tools differ from `since`, an earlier value of `tools`, and return them.
 
         Raises:
             SupervisorClosed: The block is being left.
@@ -118,10 +120,10 @@ class Toolset:
 
 
 def _object_in(text: str, tool: Tool) -> dict[str, Any]:
-    """The object that a model has written as JSON; none at all for an empty text.
+    """The object that a model has written as JSON; an empty one for an empty text.
 
     Raises:
-        InvalidArguments: It is none.
+        InvalidArguments: It is no JSON object.
     """
     try:
         value: object = json.loads(text) if text.strip() else {}

@@ -26,7 +26,7 @@ LOCAL_KINDS = frozenset({"stdio", "docker", "docker-gateway"})
 """Transports whose server is a process of this machine."""
 
 REMOTE_KINDS = frozenset({"http", "sse", "ws"})
-"""Transports whose server is reached over a network, which can fall silent without an end."""
+"""Transports whose server is reached over a network, which can break without a sign."""
 
 
 @frozen
@@ -40,11 +40,11 @@ class StdioTransport:
     args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
     """The arguments. Only their number is shown: they may hold secrets."""
     env: Mapping[str, str] = field(factory=dict[str, str], converter=copied, repr=names_only)
-    """Variables added to the few it inherits (PATH, HOME and the like)."""
+    """Variables added to the few that the process inherits (PATH, HOME and the like)."""
     cwd: str | Path | None = None
     """The working directory; the host's by default."""
     inherit_env: bool = field(default=False, validator=choice(true_or_false))
-    """True if it gets the whole environment of the host, and not only those few; `env` goes first."""
+    """True if the process gets the whole environment of the host, and not only those few; `env` takes precedence."""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -88,11 +88,11 @@ def problem_with_image(image: str) -> str | None:
 def run_arguments(image: str, args: Sequence[str], env: Iterable[str]) -> list[str]:
     """The arguments of a docker client that runs the image with `args`, in the foreground, removed at its end.
 
-    Of the variables in `env` only the names are among them: the client takes each value from its own environment, and
+    Only the names of the variables in `env` are included: the client takes each value from its own environment, so that
     no process list shows it.
     """
-    # An init in front of the server: as the first process of a container it would not be ended by SIGTERM. The dashes:
-    # whatever the image is called, it is no option that mounts a folder.
+    # `--init`: the server would not be ended by SIGTERM if it were the first process of the container. `--`: no image
+    # can # have a name that is taken for an option, and mounts a folder.
     return ["run", "-i", "--rm", "--init", *(f"--env={name}" for name in env), "--", image, *args]
 
 
@@ -106,9 +106,9 @@ def _an_image(_transport: object, attribute: Any, image: str) -> None:
 class DockerTransport:
     """A container that speaks MCP on its standard streams: `docker run -i --rm --init`, under a name of its own.
 
-    It ends with its connection: its input is closed, a while later the client gets SIGTERM, which it passes on, and at
-    last the container is removed by force, whatever has become of the client. An image that is not there yet is pulled
-    first, in time that counts for `connect_timeout`.
+    The container ends with its connection: its input is closed, a while later the client gets SIGTERM, which it passes
+    on, and at last the container is removed by force, whatever has become of the client. A missing image is pulled
+    first; that time counts for `connect_timeout`.
 
     Raises:
         ConfigError: `image` is not the name of an image.
@@ -121,10 +121,10 @@ class DockerTransport:
     args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
     """The arguments of the image's entry point. Only their number is shown."""
     env: Mapping[str, str] = field(factory=dict[str, str], converter=copied, repr=names_only)
-    """Variables for the server. The client has them too, as it must to pass them on: here it can be told `DOCKER_HOST`
-    and the like."""
+    """Variables for the server. The client has them too, in order to pass them on: its own, such as `DOCKER_HOST`, can
+    be set here as well."""
     command: str = "docker"
-    """The client, or another that understands its words."""
+    """The docker client, or another with the same command line."""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ class InProcessTransport:
     """A server object of the MCP SDK in this process: an `MCPServer` or a low-level `Server`.
 
     Trio ends no task that shields itself from cancellation: a handler or a lifespan that does so without a time limit
-    holds a stop, and the end of the block, up until it is done.
+    delays a stop, and the end of the block, until it is done.
     """
 
     kind: ClassVar[TransportKind] = "in-process"
@@ -199,7 +199,7 @@ ComputeHeaders = Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 """A function, async or not, that computes headers anew at each connect."""
 
 Headers = Mapping[str, str] | ComputeHeaders | tuple[Mapping[str, str], ComputeHeaders]
-"""Headers of requests: fixed, computed anew at each connect, or fixed ones and over them those that are computed."""
+"""Headers of requests: fixed, computed anew at each connect, or both; computed ones take precedence."""
 
 
 def problem_with_url(url: str, *schemes: str) -> str | None:
@@ -226,17 +226,17 @@ def _usable(transport: "RemoteTransport", attribute: Any, url: str) -> None:
 
 @frozen
 class BothHeaders:
-    """Fixed headers, and over them those that are computed."""
+    """Fixed and computed headers; the computed ones take precedence."""
 
     fixed: Mapping[str, str] = field(repr=names_only)
     compute: ComputeHeaders = field(repr=False)
 
     async def __call__(self) -> Mapping[str, str]:
-        """All of them at this moment. Names are the same whatever their case."""
+        """All headers at this moment. Names that differ only in case are the same."""
         computed = self.compute()
         over = await computed if inspect.isawaitable(computed) else computed
         if not isinstance(over, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - it is the host's
-            return over  # which is refused by who checks headers
+            return over  # refused where headers are checked
         given = {str(name).lower() for name in over}
         return {**{name: text for name, text in self.fixed.items() if name.lower() not in given}, **over}
 
@@ -268,8 +268,8 @@ class RemoteTransport:
     url: str = field(validator=_usable, repr=lambda url: repr(shown_url(url)))
     """The endpoint. Only scheme, host, port and path are ever shown."""
     headers: Mapping[str, str] | ComputeHeaders = field(factory=dict[str, str], converter=_headers, repr=_shown_headers)
-    """Sent with each request to this origin and to no other, over those of authorisation and under those of the
-    protocol. Only names are ever shown."""
+    """Headers of each request to this origin, and to no other. They override authorisation's, and the protocol's
+    override them. Only names are ever shown."""
 
 
 def _authorises(_transport: object, attribute: Any, auth: object) -> None:
@@ -286,7 +286,7 @@ class AuthorisedTransport(RemoteTransport):
     """A transport whose requests can be authorised."""
 
     auth: "httpx2.Auth | OAuth | None" = field(default=None, kw_only=True, validator=_authorises, repr=_shown_auth)
-    """The authorisation of its requests, over user and password in the URL and under the headers."""
+    """The authorisation of its requests. It overrides user and password in the URL, and `headers` override it."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""The folders that this user's state and configuration are in, as the desktops of Linux and macOS have it."""
+"""The folders of this user's state and configuration, by the conventions of Linux desktops and macOS."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ _LIBRARY: Final = "Library/Application Support"
 
 
 def state_folder() -> Path:
-    """Return the folder of what outlasts a run: in `$XDG_STATE_HOME`, else `~/.local/state`; on macOS
+    """Return the folder of state that outlasts a run: in `$XDG_STATE_HOME`, else `~/.local/state`; on macOS
     `~/Library/Application Support`.
 
     Raises:

@@ -1,8 +1,9 @@
-"""Watching the files by which servers were given, and those that say who may come: when one changes, it is read again.
+"""Watching the files that configure servers, and a gateway's tokens, keys and certificates: a changed file is read
+again.
 
-The files are looked at twice a second, by their metadata. Notifications of the system would be sooner, and would need a
-thread each that a host has to wait for when it ends, a watch on every folder on the way, and this as well where there
-are none: on network drives and in many containers.
+The metadata of the files is checked twice a second. Notifications of the system would come sooner, but would need a
+thread each that a host has to wait for when it ends, a watch on every folder on the way, and these checks as well where
+there are no notifications: on network drives and in many containers.
 """
 
 import logging
@@ -24,17 +25,18 @@ from .supervisor import Supervisor
 logger: Final = logging.getLogger(__name__)
 
 INTERVAL: Final = 0.5
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 SETTLED: Final = 0.25
 """Seconds without a change until a change counts as whole."""
 VANISHED: Final = 1.0
-"""The same where a file is not there any more: some editors remove it and write it anew."""
+"""The same if a file has disappeared: some editors remove it and write it anew."""
 _MOST_LOOKS: Final = 20
-"""Looks until that: who writes without end is read all the same."""
+"""Checks until then at most: a file that is written without end is read all the same."""
 
 
 async def reload_or_log(supervisor: Supervisor, restart: Sequence[str] = ()) -> None:
-    """Read the files again. What is wrong with them is logged, and changes nothing; nor does anything at the end."""
+    """Read the files again. If they cannot be used, that is logged, and nothing changes. A closed supervisor is
+    ignored."""
     try:
         with suppress(SupervisorClosed):
             await supervisor.reload(restart=restart)
@@ -44,11 +46,11 @@ async def reload_or_log(supervisor: Supervisor, restart: Sequence[str] = ()) -> 
 
 @define(eq=False)
 class FileWatch:
-    """Has a few files read again whenever one of them changes. It is made before they are read the first time.
+    """A watch on a few files: all are read again whenever one changes. To be made before they are first read.
 
     Args:
-        paths: Of the files.
-        reload: Reads them again.
+        paths: Those of the files.
+        reload: The function that reads them again.
     """
 
     _paths: Sequence[str]
@@ -64,7 +66,7 @@ class FileWatch:
             await trio.sleep(INTERVAL)
             now = await self._inspect()
             if now != self._seen:
-                # Before it is read: what changes from now on is a change still.
+                # Recorded before the files are read: a later change still counts as one.
                 self._seen = await self._wait_settled(now)
                 self._reload()
 
@@ -77,7 +79,7 @@ class FileWatch:
         return now
 
     async def _inspect(self) -> Mapping[str, Signature]:
-        """In a thread: a network drive may take its time."""
+        """Check the files, in a thread: a network drive may take its time."""
         return await trio.to_thread.run_sync(signatures, self._paths, abandon_on_cancel=True)
 
 
@@ -98,7 +100,7 @@ class _Look:
 
 @define(eq=False)
 class ConfigWatch:
-    """Has a supervisor read its files again whenever one of them changes."""
+    """A watch on a supervisor's files: it reads them again whenever one of them changes."""
 
     _supervisor: Supervisor
     _source: ConfigSource
@@ -114,7 +116,7 @@ class ConfigWatch:
                 await reload_or_log(self._supervisor, self._apply(seen, now))
                 after = (
                     await self._inspect()
-                ).env_files  # others, perhaps; what has changed meanwhile is a change still
+                ).env_files  # perhaps other files; what changed in the meantime still counts as one
                 now = _Look(now.files, {path: now.env_files.get(path, found) for path, found in after.items()})
             seen = now
 
@@ -127,20 +129,20 @@ class ConfigWatch:
         return now
 
     def _apply(self, seen: _Look, now: _Look) -> list[str]:
-        """The servers whose variables are others."""
+        """The servers whose files of variables have changed."""
         before, after = seen.env_files, now.env_files
         others = {path for path in before.keys() & after.keys() if before[path] != after[path]}
         return [name for name, path in self._env_files().items() if path in others]
 
     def _env_files(self) -> dict[str, str]:
-        """By server. Nothing is looked at for one that is not trusted."""
+        """The files of variables, by server; none for a server that is not trusted."""
         transports = {spec.name: spec.transport for spec in self._specs() if spec.trust_request is None}
         deferred = {name: each for name, each in transports.items() if isinstance(each, DeferredTransport)}
         paths = {name: each.env_file_path() for name, each in deferred.items()}
         return {name: path for name, path in paths.items() if path is not None}
 
     async def _inspect(self) -> _Look:
-        """In a thread: a network drive may take its time."""
+        """Check the files, in a thread: a network drive may take its time."""
         env_files = self._env_files().values()
         return await trio.to_thread.run_sync(
             lambda: _Look(signatures(self._source.files()), signatures(env_files)), abandon_on_cancel=True

@@ -1,4 +1,4 @@
-"""A model's call: a person, or a standing decision, agrees to it before it is made."""
+"""The approval of a model's call, by a person or a standing decision, before it is made."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -21,21 +21,21 @@ _NO_RULES: Final = ApprovalRules()
 
 @frozen(eq=False)
 class Approvals:
-    """Decides about the calls of models, and remembers what was allowed for good."""
+    """The decisions about the calls of models, with a memory of what was allowed for good."""
 
     _approve: Approve | None
     """The callback that asks; None: calls that need approval are refused."""
     _standing: ApprovalRules | None
-    """Standing decisions that go before; None: none were given."""
+    """Standing decisions, which take precedence; None if none were given."""
     _drop_placeholders: bool = field(kw_only=True, alias="drop_placeholders")
     """True if empty optional arguments are left out."""
     _allowed: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
     _warned_of: set[str] = field(factory=set[str], init=False)
-    """Servers for whose tools nobody could be asked."""
+    """Servers for which it was logged that there is nobody to ask."""
 
     @property
     def given(self) -> bool:
-        """True if its host has set who approves calls."""
+        """True if its host has given `approve` or rules."""
         return self._standing is not None or self._approve is not None
 
     async def approved(
@@ -44,9 +44,9 @@ class Approvals:
         """The tool as it is declared now, and the arguments as they are to be sent, both agreed to.
 
         Raises:
-            InvalidArguments: They cannot be sent: nobody is asked.
+            InvalidArguments: The arguments cannot be sent: nobody is asked.
             NotApproved: Denied, held back, or nobody to ask.
-            TypeError: Who was asked gave no `Approval`.
+            TypeError: `approve` returned no `Approval`.
             UnknownServer: Its server was removed: nobody is asked.
         """
         encode_arguments(arguments, tool.tool, tool.server)
@@ -60,7 +60,7 @@ class Approvals:
     async def agree_for(
         self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView, approve: Approve
     ) -> None:
-        """Have a call agreed to that is made for somebody else: where the host has no `approve`, this one is asked.
+        """Have a call agreed to that is made on behalf of a client: where the host has no `approve`, this one is asked.
 
         Raises:
             NotApproved: As for `agree`.
@@ -77,12 +77,12 @@ class Approvals:
         declared: Callable[[], Tool] | None = None,
         approve: Approve | None = None,
     ) -> None:
-        """Have somebody agree to this very call, unless a standing decision does; `declared`: the tool as its server
-        declares it by then; `approve`: asks in the place of the host's.
+        """Have this call agreed to, by a standing decision or a person; `declared`: returns the tool as its server
+        declares it by then; `approve`: asked in place of the host's.
 
         Raises:
             NotApproved: Denied, held back, changed meanwhile, or nobody to ask.
-            TypeError: Who was asked gave no `Approval`.
+            TypeError: `approve` returned no `Approval`.
         """
         rules = self._standing or _NO_RULES
         decision = rules.decide(tool, remembered=(tool.server, tool.definition_hash) in self._allowed)
@@ -118,7 +118,7 @@ class Approvals:
 
 
 def _as_declared_now(tool: Tool, servers: ServerView) -> Tool:
-    """The server's present tool under this name: it would be called, and so the person is asked about it.
+    """The server's present tool of this name: the person is asked about this one, as it would be called.
 
     Raises:
         NotApproved: It is held back.

@@ -1,12 +1,12 @@
-"""One call from its name to its result, attempt after attempt: find what it goes to, send it, judge the outcome, and
-decide whether it may be sent again.
+"""One call from its name to its result, attempt after attempt: find its object, send it, judge the outcome, and decide
+whether it may be sent again.
 
 A call is sent again at most once, and only if that cannot make its server act twice: it was not sent, or the tool may
 run twice and the connection was lost before an answer came. A timeout or a cancelled caller ends it.
 
-`deliver` is all of it, in the caller's task. Who has many calls and one task takes the steps apart: `start` what can be
-sent at once, `conclude` when its slot is decided, and `deliver` what needs more than that. All that is known of a call
-is in its `ActiveCall`, and once it has to wait for its server, in that one's `Target`.
+`deliver` does all of it, in the caller's task. A caller with many calls and one task takes the steps apart: `start` for
+calls that can be sent at once, `conclude` when a slot is decided, and `deliver` for calls that need more than that. All
+that is known of a call is in its `ActiveCall` and, once it has to wait for its server, in the `Target` of that.
 """
 
 from typing import Any
@@ -26,9 +26,9 @@ from .outcome_to_result import judge, lost
 
 
 async def deliver(call: ActiveCall[Any, R]) -> R:
-    """Bring the call to its result: from its name, or from the outcome of what `start` has sent.
+    """Bring the call to its result: from its name, or from the outcome of the message that `start` made.
 
-    Tries, and once more if that is allowed.
+    Makes one attempt, and another if that is allowed.
 
     Raises:
         NurseryError: See `Supervisor.call_tool`.
@@ -58,7 +58,7 @@ async def deliver(call: ActiveCall[Any, R]) -> R:
         if counted is not None:
             call.count_failure(counted, raised)
         call.end(None if isinstance(raised, trio.Cancelled) else raised)
-        if isinstance(raised, NurseryError):  # it may have failed at once: who tries again holds up nobody else
+        if isinstance(raised, NurseryError):  # it may have failed at once: a caller that retries holds up nobody else
             await trio.lowlevel.cancel_shielded_checkpoint()
         raise
     if call.operation is not None:
@@ -67,7 +67,7 @@ async def deliver(call: ActiveCall[Any, R]) -> R:
 
 
 async def _begin(call: ActiveCall[Any, Any]) -> Found:
-    """Find what is called, and count the call."""
+    """Find the object of the call, and count the call."""
     await trio.lowlevel.checkpoint_if_cancelled()
     if call.servers.closed:
         raise SupervisorClosed
@@ -78,10 +78,10 @@ async def _begin(call: ActiveCall[Any, Any]) -> Found:
 
 
 async def _find(call: ActiveCall[Any, Any]) -> Found:
-    """Find what nobody knows now, if it comes in time."""
+    """Find an object that is not known yet, if it appears in time."""
     call.begin(None)
     target = target_of(call)
-    target.look()  # refuses, whatever the call's time, if it cannot come
+    target.look()  # raises if it cannot appear, whatever the time
     with call.in_time():
         return await target.find()
 
@@ -109,10 +109,10 @@ async def _ended(call: ActiveCall[Any, R], outcome: Outcome) -> R | Unrouted | L
 
 
 async def _failed(call: ActiveCall[Any, Any], outcome: Loss | Dropped, *, final: bool) -> CallError:
-    """The error of a failed attempt after which there may be another.
+    """The error of a failed attempt that may be followed by another.
 
     Raises:
-        CallError: There may be none.
+        CallError: No other attempt may follow.
     """
     if isinstance(outcome, Loss):
         target, incarnation = target_of(call), call.slot.incarnation
@@ -145,13 +145,13 @@ async def _ready(call: ActiveCall[Any, Any], error: CallError | None) -> Found:
         raise
     except NurseryError:
         if error is not None:
-            raise error from None  # what became of the call goes before where the server stands now
+            raise error from None  # the fate of the call says more than the server's present state
         raise
     call.found = found
     return found
 
 
-# -- its steps, for who has many calls --------------------------------------------------------------------------------
+# -- its steps, for a caller with many calls --------------------------------------------------------------------------
 
 
 def start(call: ActiveCall[Any, Any], slot: ReplySlot) -> Request | None:
@@ -170,14 +170,14 @@ def start(call: ActiveCall[Any, Any], slot: ReplySlot) -> Request | None:
 
 
 def needs_more(call: ActiveCall[Any, Any]) -> bool:
-    """True if the outcome of `start` may not be the last: `deliver` brings that."""
+    """True if the outcome of a started call may not be the last: `deliver` brings that."""
     outcome = call.slot.outcome
     return isinstance(outcome, (Unrouted, Loss, Dropped)) or may_be_question(outcome)
 
 
 async def conclude(call: ActiveCall[Any, R], duration: float) -> R:
-    """The result, now that the slot of `start` is decided, after so many seconds, and needs no more. Cancelled, it can
-    be asked again.
+    """The result of a started call that needs no more: its slot was decided after `duration` seconds. If this is
+    cancelled, it can be called again.
 
     Raises:
         NurseryError: The call failed. See `Supervisor.call_tool`.
@@ -200,7 +200,8 @@ async def conclude(call: ActiveCall[Any, R], duration: float) -> R:
 
 
 def cancel(call: ActiveCall[Any, Any], duration: float) -> None:
-    """Take back what `start` began, or have the server told; `duration`: as for `conclude`, if it is decided."""
+    """Withdraw a started call; its server is notified if it was sent. `duration`: as for `conclude`, if the slot is
+    decided."""
     call.slot.cancel()
     if isinstance(call.slot.outcome, Answered):
         call.servers.usage.finish_call(call.server_name, call.tool_name, duration)

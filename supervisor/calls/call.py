@@ -1,9 +1,9 @@
-"""One call: what its caller asks for, and the same call under way: where it waits, what time it has, whether a server
-may have acted on it, and, once it has to wait for its server, the target of that wait. Tools are called, and so is
-whatever else a server answers: see the classes of calls.
+"""One call as its caller asks for it, and the same call under way: where it waits, how much time it has, whether a
+server may have acted on it, and, once it has to wait for its server, the target of that wait. Calls are of tools, and
+of whatever else a server answers: see the subclasses.
 
 Everything here runs in the caller's task: the object is found, the parameters are encoded and the result is judged
-where somebody waits for it, so that a large call or answer delays its own caller. The caller's deadline and
+where somebody waits for it, so that a large call or answer delays only its own caller. The caller's deadline and
 cancellation are therefore the call's.
 
 A call has one time limit and one place of truth for each thing that may go wrong:
@@ -12,7 +12,7 @@ A call has one time limit and one place of truth for each thing that may go wron
                  call that has to wait for its server looks again, and may then find another server.
     slot         where it waits now. It waits in a new one each time it is sent: again after a loss,
                  or once more with what its server asked for.
-    delivery     whether a server may have acted. What an earlier slot knows counts on: once a
+    delivery     whether a server may have acted. What an earlier slot knows still counts: once a
                  server may have acted on the call, no later slot can say that it was not sent.
     target       the waits for its server, made for the first of them: most calls are sent at once
                  and need none.
@@ -85,7 +85,7 @@ _USUAL: Final = (None, None, None, None, "safe")
 
 @frozen
 class Call:
-    """One tool call with its options. The fields mean what they mean for `Supervisor.call_tool`.
+    """One tool call with its options. The fields have the same meaning as for `Supervisor.call_tool`.
 
     Raises:
         ValueError: A time, `when_down`, `resend`, `on_progress` or `meta` has a value that is not allowed.
@@ -98,7 +98,7 @@ class Call:
     server: str | None = field(default=None, kw_only=True)
     """The server of the tool; None if `name` is public."""
     timeout: float | None = field(default=None, kw_only=True)
-    """Seconds for all of it, from its beginning; None: the server's."""
+    """Seconds for the whole call, from its beginning; None: the server's."""
     idle_timeout: float | None = field(default=None, kw_only=True)
     """Seconds without progress; None: no limit."""
     when_down: WhenDown | None = field(default=None, kw_only=True)
@@ -108,7 +108,7 @@ class Call:
     on_progress: ProgressCallback | None = field(default=None, kw_only=True, repr=False)
     """`async (progress, total, message)`, called in order, before the result."""
     meta: Mapping[str, Any] | None = field(default=None, kw_only=True, repr=False)
-    """More for the request's `_meta`."""
+    """Additional `_meta` of the request."""
 
     def __attrs_post_init__(self) -> None:
         timeout, rest = self.timeout, (self.idle_timeout, self.when_down, self.on_progress, self.meta, self.resend)
@@ -127,7 +127,7 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
     if arguments is None:
         return None
     try:
-        if isinstance(arguments, (dict, Mapping)):  # most are the former: the latter asks a function of Python's own
+        if isinstance(arguments, (dict, Mapping)):  # most are the former: checking for the latter runs Python code
             return encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
         decode = ": decode the JSON first" if isinstance(arguments, str) else ""
         problem = f"the arguments of a tool must be an object, not {type(arguments).__name__}{decode}"
@@ -137,7 +137,7 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
 
 
 _NO_SLOT: Final = ReplySlot()
-"""Of a call that was not sent yet."""
+"""The slot of a call that was not sent yet."""
 
 
 class Found(Protocol):
@@ -160,26 +160,26 @@ R = TypeVar("R")
 
 @define(eq=False, repr=False)
 class ActiveCall(ABC, Generic[F, R]):
-    """One call under way, in its caller's task: of a tool, or any other request that comes to an `R`."""
+    """One call under way, in its caller's task: of a tool, or any other request that results in an `R`."""
 
     asked: Call
     servers: ServerView
     timeout: float = field(default=math.inf, init=False)
-    """Seconds for all of it."""
+    """Seconds for the whole call."""
     slot: ReplySlot = field(default=_NO_SLOT, init=False)
     """The slot in which it waits, or waited last."""
     found: F | None = field(default=None, init=False)
     """The object of the call; None until that is found."""
     operation: "Operation | None" = field(default=None, init=False)
-    """The trace and the measurement of it; None if nobody listens, and before it began."""
+    """The trace and the measurement of it; None if neither is recorded, and before it began."""
     target: "Target | None" = field(default=None, init=False)
     """The waits for its server; None before the first: see `target_of`."""
     relay: Relay | None = field(default=None, init=False)
-    """The client of the host's for whom it is made, which gets the server's words as they came; None: the host."""
+    """The client on whose behalf it is made, which gets the server's words as they came; None: the host."""
     on_said: NoticeCallback | None = field(default=None, init=False)
     """The callback that gets all that the server sends before its answer, if it is relayed."""
     duration: float = field(default=0.0, init=False)
-    """Seconds from its begin to its answer."""
+    """Seconds from its beginning to its answer."""
     was_asked: bool = field(default=False, init=False)
     """True if a server has answered it with a question: its result depends on more than its arguments."""
     _started: float = field(factory=trio.current_time, init=False)
@@ -189,11 +189,11 @@ class ActiveCall(ABC, Generic[F, R]):
     # -- what differs from one kind of call to another ------------------------------------------------------------
 
     method = ""
-    """Of the protocol."""
+    """The method of the protocol."""
     answers_questions: ClassVar[bool] = True
-    """True if the host answers the questions of the server first; if not, its question is the answer."""
+    """True if the host answers the server's questions; if not, a question is the call's answer."""
     awaited: ClassVar[str | None] = NON_TOOLS
-    """The change that it waits for while its object is unknown: see `AwaitedTools`. None for those of its own name."""
+    """The changes that it waits for while its object is unknown: see `AwaitedTools`. None: those of its own name."""
 
     lists: ClassVar[Collection[ListKind]] = ()
     """The lists in which its object would be."""
@@ -208,32 +208,32 @@ class ActiveCall(ABC, Generic[F, R]):
 
     @abstractmethod
     def former_owner(self) -> str | None:
-        """A server that had it until it came to its present state."""
+        """A server that had the object until it came to its present state."""
 
     def check_allowed(self) -> None:
-        """Refuse what is there and must not be used.
+        """Refuse an object that exists and must not be used.
 
         Raises:
             NotApproved: It is held back.
         """
 
     def possible_owners(self) -> Sequence[str]:
-        """The servers that may have something of this name, if its name says so."""
+        """The servers that may have an object of this name, as far as the name shows."""
         return ()
 
     @abstractmethod
     def unknown(self, down: Sequence[str]) -> NurseryError:
-        """The error where nobody has it; `down`: servers that are not connected, one of which may."""
+        """The error if no server has the object; `down`: servers that are not connected, one of which may have it."""
 
     @property
     def tool_name(self) -> str | None:
-        """The server's own name of the tool that is called, since it was found; None if it is no tool."""
+        """The server's own name of the called tool, once it was found; None if the object is no tool."""
         return None
 
     @property
     @abstractmethod
     def repeatable(self) -> bool:
-        """True if a server may do it twice."""
+        """True if a server may execute it twice."""
 
     @property
     @abstractmethod
@@ -242,11 +242,11 @@ class ActiveCall(ABC, Generic[F, R]):
 
     @abstractmethod
     def params(self) -> bytes:
-        """The parameters of its request, since it was found: a JSON object without `_meta`."""
+        """The parameters of its request, once the object was found: a JSON object without `_meta`."""
 
     @abstractmethod
     def given(self, result: Any, incarnation: int, *, small: bool) -> Steps[R]:
-        """The caller's result of a typed one.
+        """The caller's result, made from the typed one.
 
         Raises:
             ValueError: It has no JSON form.
@@ -255,8 +255,8 @@ class ActiveCall(ABC, Generic[F, R]):
     # -- what it goes to ------------------------------------------------------------------------------------------
 
     def begin(self, found: F | None) -> None:
-        """Begin with its object known, or still to be found. That decides its time limit: its own goes before the
-        server's, and that before the environment's."""
+        """Begin, with the object known or still to be found. This sets the time limit: the call's own, else the
+        server's, else the environment's."""
         self.found = found
         if self.asked.timeout is not None:
             self.timeout = float(self.asked.timeout)
@@ -272,22 +272,23 @@ class ActiveCall(ABC, Generic[F, R]):
         self.operation.begin(about, None if self.found is None else self.redactor.said(self.name))
 
     def count_failure(self, server: str, error: BaseException | None) -> None:
-        """Count its end without a result, for the server where it was counted first; None: its caller gave up."""
+        """Count its end without a result, for the server for which its beginning was counted; None: its caller gave
+        up."""
         delivery = error.delivery if isinstance(error, CallError) else self.delivery
         kind = "Cancelled" if error is None else type(error).__name__
         self.servers.usage.fail_call(server, self.tool_name, self.elapsed, kind, delivery.value)
 
     def count_unchecked(self) -> None:
-        """Count that its result was not held against the output schema."""
+        """Count that its result was not checked against the output schema."""
         self.servers.usage.tally(self.server_name).unchecked += 1
 
     def end_attempt(self, ended: object) -> None:
-        """The attempt that waited in the present slot is over; with which error."""
+        """Record the end of the attempt that waited in the present slot, and its error."""
         if self.operation is not None:
             self.operation.record_attempt(self.slot, self.delivery, ended)
 
     def end(self, ended: R | BaseException | None) -> None:
-        """End it; None: its caller gave up."""
+        """Record the end of the call; None: its caller gave up."""
         if self.operation is None:
             return
         delivery = ended.delivery if isinstance(ended, CallError) else self.delivery
@@ -317,7 +318,7 @@ class ActiveCall(ABC, Generic[F, R]):
         """End the block when the call's time is over.
 
         Raises:
-            CallTimeout: It was, before the block was done.
+            CallTimeout: The time was over before the block was done.
         """
         with trio.move_on_at(self._started + self.timeout) as scope:
             yield
@@ -325,7 +326,7 @@ class ActiveCall(ABC, Generic[F, R]):
             raise self.timed_out()
 
     def timed_out(self, idle: float | None = None) -> CallTimeout:
-        """The error of a call whose time is over, or that heard nothing for `idle` seconds."""
+        """The error of a call whose time is over, or that got no progress for `idle` seconds."""
         return CallTimeout(
             server=self.server_name,
             tool=self.name,
@@ -344,11 +345,11 @@ class ActiveCall(ABC, Generic[F, R]):
         return Delivery.UNKNOWN if self._acted_before and delivery is Delivery.NOT_SENT else delivery
 
     def own_meta(self) -> dict[str, Any]:
-        """The `_meta` that its caller gave, without what is None."""
+        """The `_meta` that its caller gave, without members that are None."""
         return {key: value for key, value in (self.asked.meta or {}).items() if value is not None}
 
     def message(self, slot: ReplySlot) -> Request:
-        """The message that sends it. From now on it waits in this slot, as long as it has time."""
+        """The message that sends the call. From now on the call waits in this slot, as long as it has time."""
         asked, found = self.asked, self.found
         assert found is not None  # it was found
         limited = asked.idle_timeout is not None or self.timeout < math.inf
@@ -364,15 +365,15 @@ class ActiveCall(ABC, Generic[F, R]):
     async def submit(
         self, hand_on: Callable[[Request], None] | None = None, *, earlier: CallError | None = None
     ) -> Outcome:
-        """Give it to `hand_on`, or else to the router, and wait in a new slot, as long as it has time.
+        """Send the call by `hand_on`, or else by the router, and wait in a new slot, as long as it has time.
 
         Args:
-            hand_on: Takes the message to its sender.
+            hand_on: Takes the message; None: the router does.
             earlier: The error of an earlier attempt.
 
         Raises:
-            CallTimeout: It has none, or there was no progress in time.
-            BreakerOpen: It must not be sent. If there is an earlier error, that one.
+            CallTimeout: Its time is over, or there was no progress in time.
+            BreakerOpen: The breaker refuses the call. An earlier error is raised instead.
             SupervisorClosed: The router has ended.
         """
         asked = self.asked
@@ -407,30 +408,32 @@ class ActiveCall(ABC, Generic[F, R]):
         """Ask the circuit breaker before the server.
 
         Raises:
-            BreakerOpen: It must not be sent. If there is an earlier error, that one.
+            BreakerOpen: The breaker refuses the call. An earlier error is raised instead.
         """
         refusing = self.servers.breakers.admit(self, self.server_name)
         if refusing is not None:
             if earlier is not None:
-                raise earlier  # what became of the call goes before where the server stands now
+                raise earlier  # the fate of the call says more than the server's present state
             failures, retry_in = refusing.failures, refusing.retry_in
             raise BreakerOpen(server=self.server_name, tool=self.name, failures=failures, retry_in=retry_in)
 
     def settle(self) -> None:
-        """The present slot is decided, or left: its server's circuit breaker hears what that says of the server."""
+        """Report the present slot, decided or left, to its server's circuit breaker."""
         breakers, slot = self.servers.breakers, self.slot
         if breakers.circuits or type(slot.outcome) is not Answered:  # or it says nothing new
             breakers.settle(self, self.server_name, slot)
 
     def renew_slot(self) -> None:
-        """After an answer that is a question: whether its server has acted is unknown until it gives another."""
+        """Take a new slot after an answer that is a question: whether the server has acted is unknown until its next
+        answer."""
         before, self.slot = self.slot, ReplySlot()
         self._acted_before = self._acted_before or before.sent
         self.slot.follow(before)
 
     @contextmanager
     def _attention(self, idle: IdleLimit | None) -> Generator[None, None, None]:
-        """The limits of who hears of progress: the callback runs on the call's time, and no timer could end that."""
+        """The limits of a call that follows progress: its callback runs on the call's time, and no timer could end
+        that."""
         try:
             with self.in_time():
                 if idle is None:
@@ -455,20 +458,20 @@ class Target:
         self._owner = call.asked.server
         """The server of the tool, if that is known."""
         self._unsure: Sequence[str] = ()
-        """Connected servers whose lists may be old, and would have it."""
+        """Connected servers whose lists may be old, and that may have the object."""
         self._listed_again = False
-        """True if these were fetched again for this call."""
+        """True if such lists were fetched again for this call."""
         self._lost_incarnation = 0
         self._started: int | None = None
         """The incarnation that had ended when this call had the next one started."""
         self._took_part = False
-        """True if it has waited for an attempt since it was sent last: it has no other begun before its time."""
+        """True if the call has waited for an attempt since it was sent last: it must not hasten another."""
 
     # -- which tool -----------------------------------------------------------------------------------------------
 
     async def find(self) -> Found:
-        """The object of the call; an unknown one waits until every first attempt is settled, and until lists that may
-        be old were fetched again.
+        """The object of the call. If it is unknown, waits until every first attempt is settled, and lists that may be
+        old were fetched again.
 
         Raises:
             NurseryError: See `look`.
@@ -516,21 +519,21 @@ class Target:
         raise call.unknown(down)
 
     def _never_heard_of(self, down: Sequence[str]) -> str | None:
-        """The server that never told what it has, if what has this name can be no other's."""
+        """The server that has never listed anything, if no other can have an object of this name."""
         parts = self._servers.catalogue.value.parts
         blank = {server for server in down if parts[server].is_blank}
         owners = self._call.possible_owners() if blank else ()
         return owners[0] if len(owners) == 1 and owners[0] in blank else None
 
     def _may_have_it_now(self, owner: str | None) -> Sequence[str]:
-        """The connected servers that may have gained it, and tell nobody of that."""
+        """The connected servers that may have gained the object without announcing it."""
         now, snapshots = trio.current_time(), self._servers.snapshots
         servers = self._call.listers() if self._call.lists and self._call.timeout > 0 else ()
         known = [snapshots[name].value for name in servers if name in snapshots and owner in (None, name)]
         return [one.spec.name for one in known if _connected(one) and one.definitions.old_from <= now]
 
     def _may_come(self) -> bool:
-        """True if a first attempt is under way, or was now begun, that may bring an unknown name."""
+        """True if a first attempt that may bring an unknown name is under way, or was begun just now."""
         for server in self._servers.awaited_tools.unlisted():
             self._servers.wake(server)
         return self._servers.awaited_tools.expected
@@ -538,7 +541,7 @@ class Target:
     # -- its server -----------------------------------------------------------------------------------------------
 
     async def ready(self, *, patient: bool) -> Found:
-        """Wait until another incarnation than the one that was left is connected; what it has then.
+        """Wait until an incarnation other than the one that was left is connected. Returns the object as it is then.
 
         Args:
             patient: Whether to wait through the pause before a restart as well.
@@ -557,11 +560,11 @@ class Target:
         return await self.find()
 
     def leave(self, incarnation: int | None) -> None:
-        """The call is done with this incarnation: only another can take it."""
+        """Leave this incarnation: only another can take the call."""
         self._lost_incarnation, self._took_part = incarnation or 0, False
 
     async def noticed(self, lost: int | None) -> None:
-        """Wait until the keeper knows of a loss too: a caller that knows must not see the server as connected."""
+        """Wait until the keeper knows of a loss too: a caller that knows of it must not see the server as connected."""
         observable = self._servers.snapshots.get(self._call.server_name)
         if observable is not None:
             await observable.wait(
@@ -569,10 +572,10 @@ class Target:
             )
 
     def _is_connected(self, snapshot: Snapshot, waits: frozenset[ServerState]) -> bool:
-        """True if it is connected; False if it is not and the call waits for it, which starts one that calls start.
+        """True if the server is connected; False if the call waits for it, after starting it if calls do so.
 
         Raises:
-            ServerDown: It is not, and the call does not wait in this state.
+            ServerDown: The call does not wait in this state.
         """
         if _connected(snapshot):
             return True
@@ -584,7 +587,7 @@ class Target:
         return False
 
     def _starts(self, snapshot: Snapshot) -> bool:
-        """True if this call has the server started, and that start has not begun yet. A call does so once."""
+        """True if this call has the server started, and that start has not begun yet. A call starts its server once."""
         self._took_part = self._took_part or snapshot.state is ServerState.CONNECTING
         is_due = snapshot.state is ServerState.WAITING and self._asked.when_down == "reconnect" and not self._took_part
         if not (is_due or snapshot.revives_on_call):

@@ -1,4 +1,4 @@
-"""The common parts of the tools of our own that a model is offered: they are no server's."""
+"""The common parts of the tools of our own for a model, which belong to no server."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
@@ -19,15 +19,15 @@ READ_RESOURCE: Final = "read_mcp_resource"
 FIND_TOOLS: Final = "find_tools"
 CALL_TOOL_NAME: Final = "call_tool"
 NAMES: Final = frozenset([LIST_RESOURCES, READ_RESOURCE, FIND_TOOLS, CALL_TOOL_NAME])
-"""No tool of a server gets one of these."""
+"""Names that no tool of a server gets."""
 
 EVERY_SERVER: Final = "every server"
-"""In the place of a server's name."""
+"""The text in place of a server's name."""
 
 
 @define(eq=False)
 class HostTools(ABC):
-    """Two tools of our own, beside those of the catalogue that a model is given with them."""
+    """Two tools of our own, and those of the catalogue that a model is given with them."""
 
     _servers: ServerView
     _reserved: Collection[str]
@@ -47,12 +47,12 @@ class HostTools(ABC):
 
     @abstractmethod
     def own(self, catalogue: Catalogue) -> tuple[Tool, ...]:
-        """The tools of our own, where they are of use."""
+        """The tools of our own; none where they are of no use."""
 
     @abstractmethod
     async def find(self, name: str) -> Tool:
-        """The tool of this public name, one of our own or a server's. Where lists may be old, they are fetched again
-        before there is none.
+        """The tool of this public name, one of our own or a server's. Lists that may be old are fetched again before a
+        name counts as unknown.
 
         Raises:
             NotApproved: It is held back.
@@ -74,7 +74,7 @@ def host_tool(
     requires_approval: bool,
     read_only: bool,
 ) -> Tool:
-    """A tool of ours; with a hash after its name if the host's own tools have that (`reserved`)."""
+    """A tool of our own; with a hash after its name if a tool of the host has that name (`reserved`)."""
     from mcp_types import Tool as Definition
     from mcp_types import ToolAnnotations
 
@@ -92,7 +92,7 @@ def host_tool(
 
 
 def host_result(tool: Tool, text: str, read: ResourceResult | None = None) -> ToolResult:
-    """The answer of a tool of ours: this text, of the server that was `read`."""
+    """The answer of a tool of our own: this text, from the server of what was `read`."""
     from mcp_types import TextContent
 
     return ToolResult(

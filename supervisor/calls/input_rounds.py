@@ -26,7 +26,7 @@ MAX_VISITS = 3
 """Times a call may be refused until its user has visited a page."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
-"""Seconds before a round that brings nothing but the server's own state, doubled each time: the MCP SDK's too."""
+"""Seconds before a round that brings nothing but the server's own state, doubled each time: the MCP SDK's values."""
 
 
 class InputRounds:
@@ -40,7 +40,7 @@ class InputRounds:
         self._pause = _FIRST_PAUSE
 
     async def go_on(self, question: Asked) -> Outcome:
-        """Have the host do what the server wants of it, and send the call again; the outcome of that.
+        """Have the host do what the server asks for, and send the call again. Returns the outcome.
 
         Raises:
             ServerError: The server's refusal stands.
@@ -70,7 +70,7 @@ class InputRounds:
     async def _visit(self, refusal: Rejected) -> Outcome:
         """Offer the pages that must be visited first, and send the call again if the user agrees to all.
 
-        A page that the user declines is the tool's answer. With nobody to offer them to, or if it was done too often,
+        If the user declines a page, that is the tool's answer. With nobody to offer them to, or after too many offers,
         the refusal stands.
         """
         from mcp_types import ElicitRequest
@@ -90,9 +90,9 @@ class InputRounds:
         return await self._send_again(None, None)
 
     async def _ask(self, key: str, request: "InputRequest") -> Outcome:
-        """Have a callback of the host's answer. The time that takes is the host's: no idle limit holds.
+        """Have a callback of the host answer. That time is the host's: no idle limit applies.
 
-        `Answered` with the answer as JSON, `Rejected` if the host refuses, or the loss of the connection.
+        Returns `Answered` with the answer as JSON, `Rejected` if the host refuses, or the loss of the connection.
         """
         self._call.renew_slot()
         slot = self._call.slot
@@ -128,7 +128,7 @@ def wants_a_visit(outcome: Outcome) -> TypeGuard[Rejected]:
 
 
 def follow_up(owner: Owner | None, message: FollowUp) -> None:
-    """Leave a message with the incarnation that its slot is of. If that is gone, the slot is decided at once.
+    """Pass a message to the incarnation that its slot belongs to. If that is gone, the slot is decided at once.
 
     Another incarnation of the server knows nothing of the call: it must not get the rest of it.
     """
@@ -157,7 +157,8 @@ def _pages(refusal: Rejected) -> "list[ElicitRequestURLParams]":
 
 
 def _declined(action: str, message: str) -> Answered:
-    """As the tool's own answer: the model learns why nothing was done. Without the page's address, which is secret."""
+    """The refusal as the tool's own answer: the model learns why nothing was done. The page's address is secret, and
+    left out."""
     did = "declined" if action == "decline" else "dismissed"
     text = f"The tool did nothing: the user {did} what it needs first: {message}"
     return Answered({"content": [{"type": "text", "text": text}], "isError": True})

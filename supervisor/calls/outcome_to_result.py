@@ -1,4 +1,4 @@
-"""From what became of an attempt to what its caller gets: the result, or an error that says what may have happened."""
+"""The outcome of an attempt as its caller gets it: the result, or an error that says what may have happened."""
 
 import json
 from typing import Any, TypeVar, assert_never, cast
@@ -46,10 +46,10 @@ Final = Answered | Rejected | Malformed | Unsendable | Busy | Unlisted | Expired
 
 
 async def judge(outcome: Final, call: ActiveCall[Any, R]) -> R:
-    """The result that the outcome means. What came in a large message is processed in pieces, within the call's time.
+    """The result that the outcome means. A large message is processed in pieces, within the call's time.
 
     Raises:
-        InputWanted: There is none yet: the answer is a request for input.
+        InputWanted: There is no result yet: the answer is a request for input.
         CallError: The call failed.
         InvalidArguments: The call has no JSON form.
         UnknownTool: Its server has just dropped the tool, or whatever else was asked for.
@@ -90,7 +90,7 @@ async def _have_types(call: ActiveCall[Any, Any]) -> None:
 
 
 async def _in_pieces(work: Steps[T], size: int, call: ActiveCall[Any, Any]) -> T:
-    """The result of the work on an answer that had so many bytes.
+    """The result of the work on an answer of `size` bytes.
 
     Raises:
         CallTimeout: The call's time was over before that.
@@ -115,7 +115,7 @@ async def refused(refusal: Rejected, call: ActiveCall[Any, Any]) -> ServerError:
     """The error of a call that its server answered with an error.
 
     Raises:
-        CallTimeout: The call's time was over before it was known.
+        CallTimeout: The call's time was over before that.
     """
     return await _in_pieces(_refused(refusal, call), refusal.size, call)
 
@@ -123,7 +123,7 @@ async def refused(refusal: Rejected, call: ActiveCall[Any, Any]) -> ServerError:
 def _refused(
     refusal: Rejected, call: ActiveCall[Any, Any], *, delivery: Delivery = Delivery.ANSWERED
 ) -> Steps[ServerError]:
-    """`delivery`: unknown if it may be the word of a gateway."""
+    """The same in steps; `delivery`: unknown if it may be a gateway's word."""
     written = _written(refusal.data) if refusal.size <= SMALL else (yield from write(refusal.data))
     signals = yield from scan_in_pieces(f"{refusal.message}\n{written}")
     if signals:
@@ -146,8 +146,8 @@ def _refused(
 
 
 _ASKED_BY_REQUEST = "server-initiated requests"
-"""The words of servers on SDK 2.x (no back-channel for them) and on FastMCP 4 (they are unavailable) that wanted to ask
-the host in the middle of a call as only the older protocol lets them."""
+"""The words of servers on SDK 2.x (no back-channel for such requests) and on FastMCP 4 (they are unavailable) that
+tried to ask the host in the middle of a call in a way that only the older protocol allows."""
 
 
 def _way_out(words: str, call: ActiveCall[Any, Any]) -> str:
@@ -165,7 +165,8 @@ def _way_out(words: str, call: ActiveCall[Any, Any]) -> str:
 
 
 def _written(data: object) -> str | None:
-    """As JSON; None if it has no such form: an object of this process may give integers too long to be written."""
+    """The data as JSON; None if it has no such form: an in-process server may return integers too long to be
+    written."""
     try:
         return json.dumps(data, ensure_ascii=False, default=str)
     except (TypeError, ValueError, RecursionError):
@@ -180,7 +181,7 @@ def _shown(data: object, redactor: Redactor) -> Steps[Any]:
 
 
 def _suspect(words: str, call: ActiveCall[Any, Any]) -> None:
-    """Errors quote servers too, and reach models as results do."""
+    """Report injection signals: errors quote servers too, and reach models as results do."""
     if signals := scan(words):
         call.servers.report_injection(call.server_name, call.name, signals)
 
@@ -197,14 +198,14 @@ def _is_short(data: object) -> bool:
 
 def _result(answer: Answered, call: ActiveCall[Any, R]) -> Steps[R]:
     slot = call.slot
-    assert slot.codec is not None  # who answers
-    assert slot.incarnation is not None  # has noted both
+    assert slot.codec is not None
+    assert slot.incarnation is not None  # both are set before an answer comes
     small = answer.size <= SMALL
     try:
         result = yield from slot.codec.result(answer.result, small=small, on_unchecked=call.count_unchecked)
         call.duration = call.elapsed
         given = yield from call.given(result, slot.incarnation, small=small)
-    except (BadResult, ValueError) as error:  # an object of this process may return integers too long to be written
+    except (BadResult, ValueError) as error:  # an in-process server may return integers too long to be written
         raise _invalid(str(error), call) from None
     signals: tuple[str, ...] = getattr(
         given, "signals", ()

@@ -1,4 +1,4 @@
-"""Requests that are made for somebody else, a client of the host's: any method, raw in both directions."""
+"""Requests that are made on behalf of a client of the host: any method, raw in both directions."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final
@@ -32,11 +32,11 @@ class RelayedResult:
     """The result of a relayed request."""
 
     result: dict[str, Any] = field(repr=False)
-    """As it came: of any kind, also one that asks for input first."""
+    """The result as it came, of any kind, also one that asks for input first."""
     protocol_version: str
-    """Of the protocol that it is written in."""
+    """The version of the protocol that it is written in."""
     incarnation: int
-    """Of the server that gave it."""
+    """The incarnation that gave it."""
     signals: tuple[str, ...] = ()
     """Names of the injection signals found in what a model may see of it: it may try to instruct the model."""
 
@@ -75,7 +75,7 @@ class RelayedCall(DestinationCall[RelayedResult]):
         return tool is not None and tool.hints.repeatable
 
     def find(self) -> Destination | None:
-        """The destination: its server knows whether it has it; filters and pins hold it back here."""
+        """The destination: its server knows whether it has the object; only filters and pins are applied here."""
         server, name = self.asked.server, self.asked.name
         assert server is not None  # a relayed request names it
         if self.method == CALL_TOOL and server in self.servers.snapshots and not self.servers.offers(server, name):
@@ -100,11 +100,11 @@ class RelayedCall(DestinationCall[RelayedResult]):
         return self.asked.server
 
     def unknown(self, down: Sequence[str]) -> NurseryError:
-        """Of a tool that its user does not want."""
+        """The error for a tool that its user does not want."""
         return UnknownTool(self.asked.name, server=self.asked.server, down=down)
 
     def own_meta(self) -> dict[str, Any]:
-        """As it was given: null is a value."""
+        """The `_meta` as it was given: null is a value."""
         return dict(self.asked.meta or {})
 
     @override
@@ -112,11 +112,11 @@ class RelayedCall(DestinationCall[RelayedResult]):
         return self.as_json({key: value for key, value in self.given_params.items() if key != "_meta"})
 
     def params(self) -> bytes:
-        """As they were given."""
+        """The parameters as they were given."""
         return self.encoded
 
     def given(self, result: tuple[dict[str, Any], str], incarnation: int, *, small: bool) -> Steps[RelayedResult]:
-        """As it came, scanned."""
+        """The result as it came, scanned."""
         del small
         raw, version = result
         signals = () if self.method not in _FOR_MODELS else (yield from _scan(raw))

@@ -1,4 +1,4 @@
-"""Two tools of our own for a model: what resources there are, and what one holds. There exactly while some server has
+"""Two tools of our own for a model: one lists resources, and one reads them. They exist only while some server has
 any."""
 
 import json
@@ -45,7 +45,7 @@ _ARGUMENTS: Final[Mapping[str, dict[str, Any]]] = {
 
 @define(eq=False)
 class ResourceTools(HostTools):
-    """Makes the tools, and does what a model wants of them."""
+    """The two tools, and their work for a model."""
 
     _approvals: Approvals
     _made: tuple[Tool, ...] = field(default=(), init=False)
@@ -112,7 +112,7 @@ class ResourceTools(HostTools):
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
     ) -> ToolResult:
-        """Read for a model, which is the model's decision: it goes through approval, as a tool of the server."""
+        """Read a resource for a model. That is the model's decision, and needs approval like a tool of the server."""
         del on_progress
         given = _texts(tool, arguments)
         if "uri" not in given:
@@ -128,7 +128,7 @@ class ResourceTools(HostTools):
         return host_result(tool, read.full_text, read)
 
     def _server(self, named: str | None) -> str | None:
-        """The server of this name, also as the marks around results write it."""
+        """The server of this name, which may be written as in the marks around results."""
         if named is None or named in self._servers.snapshots:
             return named
         return next((name for name in self._servers.snapshots if clean_name(name) == named), named)
@@ -143,7 +143,7 @@ def _texts(tool: Tool, arguments: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _lines(catalogue: Catalogue, server: str | None) -> Steps[str]:
-    """The offers of this server, or of all of them: each may have thousands."""
+    """The offers of this server, or of all servers, one a line: each may have thousands."""
     lines: list[str] = []
     for line in _listed(catalogue):
         yield

@@ -1,4 +1,4 @@
-"""Calls of what is no tool: a resource is read, a prompt is filled in, an argument is completed. All are safe to
+"""Calls other than of tools: a resource is read, a prompt is filled in, an argument is completed. All are safe to
 repeat."""
 
 from collections.abc import Collection, Mapping, Sequence
@@ -68,7 +68,7 @@ class DestinationCall(ActiveCall[Destination, R]):
         return self.asked.name if self.found is None else self.found.name
 
     def place(self, server: str, name: str) -> Destination | None:
-        """The destination that this server calls so; None if it is in a state that shows nothing."""
+        """The destination of this name at this server; None if the server is in a state that shows nothing."""
         observable = self.servers.snapshots.get(server)
         if observable is None or not observable.value.keeps_tools or server in self.servers.registry.leaving:
             return None
@@ -79,7 +79,7 @@ class DestinationCall(ActiveCall[Destination, R]):
         return b"{}"
 
     def as_json(self, value: object) -> bytes:
-        """A part of the parameters.
+        """A part of the parameters as JSON.
 
         Raises:
             InvalidArguments: It has no JSON form.
@@ -91,10 +91,10 @@ class DestinationCall(ActiveCall[Destination, R]):
             raise InvalidArguments(problem, server=self.asked.server, tool=self.asked.name) from None
 
     def strings(self, what: str, values: object) -> bytes:
-        """An object of texts, as prompts and completions take it.
+        """An object of texts as JSON, for prompts and completions.
 
         Raises:
-            InvalidArguments: It is none.
+            InvalidArguments: The values are not texts by name.
         """
         if isinstance(values, Mapping):
             given = dict(cast("Mapping[object, object]", values))
@@ -150,7 +150,8 @@ class ResourceRead(DestinationCall[ResourceResult]):
 
 
 async def read_resource(call: Call, servers: ServerView, *, refresh: bool = False) -> ResourceResult:
-    """Read a resource; from memory, as long as its server says that it stays true, unless that is not wanted.
+    """Read a resource: from memory, as long as it stays true by its server's word, unless the caller wants it read
+    anew.
 
     Raises:
         NurseryError: See `Supervisor.read_resource`.
@@ -239,7 +240,7 @@ class Completing(DestinationCall[Completion]):
     context: Mapping[str, str] | None
 
     def find(self) -> Destination | None:
-        """The destination: its server knows whether it still has it."""
+        """The destination: its server knows whether it still has the object."""
         return self.place(self.ref.server, "")
 
     @override
@@ -247,7 +248,7 @@ class Completing(DestinationCall[Completion]):
         return self.ref.server
 
     def unknown(self, down: Sequence[str]) -> NurseryError:
-        """Never raised: the server is named."""
+        """An error that is never raised: the server is named."""
         return UnknownPrompt(self.asked.name, server=self.asked.server, down=down)
 
     @override

@@ -60,20 +60,20 @@ CALL_SCHEMA: Final[dict[str, Any]] = {
 
 @define(eq=False)
 class SearchTools(HostTools):
-    """Makes the tools, and does what a model wants of them."""
+    """The two tools, and their work for a model."""
 
     _all: ResourceTools
     """The tools that are searched, and called."""
     _index: "ToolIndex | None" = field(default=None, init=False)
     _indexed: Catalogue | None = field(default=None, init=False)
-    """The catalogue that the index is of."""
+    """The catalogue that the index was made from."""
     _indexing: trio.Lock = field(factory=trio.Lock, init=False)
     _call: Tool | None = field(default=None, init=False)
     _find: tuple[Collection[str], Tool] | None = field(default=None, init=False)
-    """Made for these servers."""
+    """The tool, with the servers that it was made for."""
 
     def open(self) -> None:
-        """Somebody wants to search.
+        """Make the index, if there is none yet.
 
         Raises:
             ConfigError: The SQLite of this Python has no FTS5.
@@ -85,7 +85,7 @@ class SearchTools(HostTools):
         self._index = self._index or ToolIndex()
 
     def close(self) -> None:
-        """Nobody does any more."""
+        """Close the index."""
         if self._index is not None:
             self._index.close()
 
@@ -118,7 +118,7 @@ class SearchTools(HostTools):
         return self.find_own(name) or await self._all.find(name)
 
     async def search(self, query: str) -> list[Tool]:
-        """The known tools that fit these words, best first; no server is asked.
+        """The known tools that match the query, best first; no server is asked.
 
         Raises:
             SupervisorClosed: The block was left.
@@ -147,7 +147,7 @@ class SearchTools(HostTools):
         return host_result(tool, described((await self.search(query))[:limit]) or NOTHING)
 
     async def _follow(self) -> None:
-        """Bring the index to where the catalogue is, in turns; while that changes, to where it was not long ago."""
+        """Bring the index up to date with the catalogue, in turns; while that changes, with a recent one."""
         self._servers.check_open()
         catalogue = self._servers.catalogue.value
         assert self._index is not None  # or nobody has this tool
@@ -164,7 +164,7 @@ class SearchTools(HostTools):
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
     ) -> ToolResult:
-        """The call of another tool, as if the model had called that."""
+        """Call another tool, as if the model had called it itself."""
         del tool
         name, given = chosen(arguments)
         self._servers.check_open()
@@ -182,10 +182,10 @@ def finds(servers: Iterable[str]) -> str:
 
 
 def wanted(arguments: object) -> tuple[str, int]:
-    """Words to search for, and how many tools are to be found, out of the arguments of `find_tools`.
+    """The words to search for and the most tools to find, from the arguments of `find_tools`.
 
     Raises:
-        InvalidArguments: They are not there.
+        InvalidArguments: They are missing or not valid.
     """
     given = _given(FIND_TOOLS, FIND_SCHEMA, arguments)
     query, limit = given.get("query"), given.get("limit", FOUND)
@@ -197,10 +197,10 @@ def wanted(arguments: object) -> tuple[str, int]:
 
 
 def chosen(arguments: object) -> tuple[str, Any]:
-    """The name of the tool to be called, and what it is given, out of the arguments of `call_tool`.
+    """The name and the arguments of the tool to be called, from the arguments of `call_tool`.
 
     Raises:
-        InvalidArguments: They are not there.
+        InvalidArguments: They are missing or not valid.
     """
     given = _given(CALL_TOOL_NAME, CALL_SCHEMA, arguments)
     name = given.get("name")
@@ -210,10 +210,10 @@ def chosen(arguments: object) -> tuple[str, Any]:
 
 
 def _given(tool: str, schema: Mapping[str, Any], arguments: object) -> dict[str, Any]:
-    """The arguments; None counts as none.
+    """The arguments without nulls; None counts as an empty object.
 
     Raises:
-        InvalidArguments: It is no object, or has what the tool does not know.
+        InvalidArguments: They are no object, or have an unknown name.
     """
     if not isinstance(arguments, Mapping | None):
         raise InvalidArguments("the arguments must be a JSON object", tool=tool)
@@ -226,7 +226,7 @@ def _given(tool: str, schema: Mapping[str, Any], arguments: object) -> dict[str,
 
 
 def described(tools: Iterable[Tool]) -> str:
-    """The tools, one a line, in no more characters than a model is shown. What does not fit has no schema."""
+    """The tools, one a line, in no more characters than a model is shown. A tool that does not fit has no schema."""
     lines: list[str] = []
     room = MAX_RESULT_CHARS
     for tool in tools:

@@ -37,18 +37,18 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
     lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.TOOLS])
 
     agreed: str | None = None
-    """The hash of the definition that was agreed to, if somebody or something had to agree."""
+    """The hash of the definition that was agreed to, if an agreement was needed."""
     arguments: bytes | None = field(
         default=Factory(
             lambda call: encode_arguments(call.asked.arguments, call.asked.name, call.asked.server), takes_self=True
         ),
         init=False,
     )
-    """Encoded once."""
+    """The arguments, encoded once."""
 
     @property
     def tool(self) -> Tool:
-        """The tool that is called, since it was found."""
+        """The tool that is called, once it was found."""
         assert self.found is not None
         return self.found
 
@@ -74,8 +74,8 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
             raise NotApproved(held.server, held.tool, held.why)
 
     def listers(self) -> Sequence[str]:
-        """The servers that can have a tool of this public name; or the one that was named, unless its user wants no
-        such."""
+        """The servers that can have a tool of this public name; or the one that was named, unless its user does not
+        want this tool."""
         server = self.asked.server
         if server is None:
             return self.possible_owners()
@@ -103,7 +103,7 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
 
     @property
     def name(self) -> str:
-        """The server's own name of the tool, or how the caller named it."""
+        """The server's own name of the tool, or else the caller's name of it."""
         if self.found is not None:
             return self.found.tool
         departed = self.servers.catalogue.value.departed(self.asked.name, self.asked.server)

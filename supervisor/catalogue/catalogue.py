@@ -19,12 +19,12 @@ class Catalogue:
     """All tools and routes at one moment. Made by `replace_parts`."""
 
     parts: Mapping[str, ServerTools]
-    """Of each server. The router routes by it."""
+    """The part of each server. The router routes by it."""
     homes: Mapping[str, str]
-    """The server behind each public name. It alone tells routes of different servers apart: what becomes of a server
-    that keeps its names changes its part and nothing else, however many they are."""
+    """The server behind each public name. Nothing else spans the servers: a change of a server that keeps its names
+    replaces its part and nothing else, however many names there are."""
     contested: Collection[str] = frozenset()
-    """Names that two tools would have: neither gets it, so that none can take over another's."""
+    """Names that two tools would have: neither gets it, so that no tool can take over another's."""
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
@@ -33,7 +33,7 @@ class Catalogue:
         return tuple(public[name] for name in sorted(public) if name not in self.contested)
 
     def find(self, name: str, server: str | None = None) -> Tool | None:
-        """The tool of this public name; with `server`, of that server's own name."""
+        """The tool of this public name; with `server`, the tool of that server's own name."""
         home = self.homes.get(name) if server is None else server
         part = None if home is None else self.parts.get(home)
         if part is None:
@@ -55,7 +55,7 @@ class Catalogue:
 
     @cached_property
     def _offers(self) -> tuple[ServerOffers, ...]:
-        """Of the servers that have anything but tools, and are in a state that shows it."""
+        """The offers of servers that have anything but tools, and are in a state that shows it."""
         return tuple(part.offers for part in self.parts.values() if part.offers is not NO_OFFERS and part.offers.shown)
 
     @cached_property
@@ -66,13 +66,13 @@ class Catalogue:
 
     @cached_property
     def resource_templates(self) -> tuple[ResourceTemplate, ...]:
-        """All templates, sorted by what they say and by server."""
+        """All templates, sorted by their text and server."""
         found = (template for offers in self._offers for template in offers.templates)
         return tuple(sorted(found, key=lambda template: (template.uri_template, template.server)))
 
     @cached_property
     def _prompts(self) -> Mapping[str, Prompt]:
-        """By public name. A name that two prompts would have belongs to neither."""
+        """The prompts by public name. A name that two prompts would have belongs to neither."""
         named = [prompt for offers in self._offers for prompt in offers.prompts if prompt.name]
         counts = Counter(prompt.name for prompt in named)
         return {prompt.name: prompt for prompt in named if counts[prompt.name] == 1}
@@ -83,7 +83,7 @@ class Catalogue:
         return tuple(self._prompts[name] for name in sorted(self._prompts))
 
     def owner_of(self, uri: str, servers: Iterable[str]) -> str | None:
-        """The first of these servers that lists the resource; then the first with a template that it may come of."""
+        """The first of these servers that lists the resource; else the first with a template that matches it."""
         offers = [(server, self.parts[server].offers) for server in servers if server in self.parts]
         offered = [(server, each) for server, each in offers if each is not NO_OFFERS and each.shown]
         listing = (server for server, each in offered if uri in each.uris)
@@ -96,7 +96,7 @@ class Catalogue:
         return min((part.server for part in hidden if uri in part.offers.uris), default=None)
 
     def find_prompt(self, name: str, server: str | None = None) -> Prompt | None:
-        """The prompt of this public name; with `server`, of that server's own name."""
+        """The prompt of this public name; with `server`, the prompt of that server's own name."""
         if server is None:
             return self._prompts.get(name)
         part = self.parts.get(server)
@@ -112,15 +112,15 @@ class Catalogue:
         return min(found, default=None)
 
     def _about(self, server: str | None) -> Iterable[ServerTools]:
-        """The parts that may know of a tool: any of a public name, one server's of its own name."""
+        """The parts that may have a tool: all for a public name, one for a server's own name."""
         if server is None:
             return self.parts.values()
         part = self.parts.get(server)
         return () if part is None else (part,)
 
     def near(self, name: str, server: str | None = None) -> list[str]:
-        """At most three names that may have been meant. Without `server` these are public names, and those of tools
-        that a server calls so come first."""
+        """At most three names that may have been meant. Without `server` these are public names, and tools whose own
+        name this is come first."""
         if server is not None:
             return near_names(name, [tool.tool for tool in self.parts[server].tools])
         called_so = [tool.name for tool in self.tools if tool.tool == name]
@@ -132,7 +132,7 @@ class Catalogue:
 
 
 NO_TOOLS = Catalogue({}, {})
-"""Of no servers."""
+"""The catalogue of no servers."""
 
 
 def replace_parts(catalogue: Catalogue, parts: Iterable[ServerTools], gone: Collection[str] = ()) -> Catalogue:

@@ -1,5 +1,5 @@
-"""One server's part of the catalogue: its tools, and its offers besides. Pure, and made in one go: the definitions of
-one server are bounded."""
+"""One server's part of the catalogue: its tools, and its other offers. Pure, and made in one go: the definitions of one
+server are bounded."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import is_
@@ -28,18 +28,18 @@ class ServerOffers:
     resources: tuple[Resource, ...] = ()
     templates: tuple[ResourceTemplate, ...] = ()
     prompts: tuple[Prompt, ...] = ()
-    """The prompts, each with its public name; those without one have an empty one."""
+    """The prompts, each with its public name, which is empty if it has none."""
     shown: bool = True
     """True if its server is in a state that shows them."""
     available: bool = False
     """True if its server is connected."""
     uris: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
-    """The place in `resources` of each, by its URI."""
+    """The place of each resource in `resources`, by URI."""
     own_prompts: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
-    """The place in `prompts` of each, by the server's own name."""
+    """The place of each prompt in `prompts`, by the server's own name."""
 
     def template_of(self, uri: str) -> ResourceTemplate | None:
-        """The first template that the URI may come of."""
+        """The first template that matches the URI."""
         return next((template for template in self.templates if template.matches(uri)), None)
 
 
@@ -60,7 +60,7 @@ def offers_of(
         snapshot: The server now.
         servers: The names of all configured servers, by which prompts are named as tools are.
         template: How public names are made.
-        offers: What it offered before. What has not changed is taken from it.
+        offers: Its offers before. Whatever has not changed is taken from them.
         before: The server then; None if its prompts would have had other names.
     """
     declared, known = snapshot.definitions, None if before is None else before.definitions
@@ -89,7 +89,8 @@ def offers_of(
 
 
 def _reuse_equal(before: tuple[T, ...], declared: Sequence[Any], make: Callable[[Any], T]) -> tuple[T, ...]:
-    """The items; an unchanged one in the same place is the same object: a comparison of objects finds most of them."""
+    """The items; an unchanged one in the same place is the same object, so that comparing identities finds most of
+    them."""
     made: list[T] = []
     same = len(before) == len(declared)
     for place, each in enumerate(declared):
@@ -106,13 +107,13 @@ ToolKey = str | tuple[str, str]
 
 @frozen
 class HeldBack:
-    """A tool that is not what it was when it was first used."""
+    """A tool that is held back, as it differs from what it was at first use."""
 
     server: str
     tool: str
     """The server's own name of it."""
     why: str
-    """One line."""
+    """The reason, one line."""
 
 
 @frozen
@@ -121,12 +122,12 @@ class ServerTools:
 
     server: str
     tools: tuple[Tool, ...] = ()
-    """Empty in the states that show none."""
+    """The tools; none in the states that show none."""
     held: Mapping[ToolKey, HeldBack] = field(factory=dict[ToolKey, HeldBack])
     """The tools that are not shown until a person accepts how they have changed."""
     departed: Mapping[ToolKey, str] = field(factory=dict[ToolKey, str])
-    """The tools that it offered before it came to a state that shows none, by all their names, and the own name of
-    each: a call gets the server's state, not `UnknownTool`."""
+    """The own name of each tool that it offered before it came to a state that shows none, by all the tool's names: a
+    call gets the server's state, not `UnknownTool`."""
     offers: ServerOffers = NO_OFFERS
     """The resources and prompts."""
     owner: Owner | None = field(default=None, repr=False)
@@ -135,13 +136,13 @@ class ServerTools:
     public: Mapping[str, str] = field(factory=dict[str, str], repr=False, eq=False)
     """The public names of all tools that it declares, those that are not shown included, by its own names."""
     names: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
-    """The place in `tools` of each, by its public name."""
+    """The place of each tool in `tools`, by public name."""
     own: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
     """The same, by the server's own name."""
 
     @property
     def is_blank(self) -> bool:
-        """True if it has never had an entry."""
+        """True if the server has never listed anything."""
         return not (self.tools or self.held or self.departed or self.offers is not NO_OFFERS)
 
 
@@ -162,17 +163,17 @@ def part_of(
 
     Args:
         snapshot: The server now.
-        servers: The names of all configured servers: a tool's name depends on them, on no other server's tools.
+        servers: The names of all configured servers: a tool's name depends on them, and not on other servers' tools.
         template: How public names are made.
         reserved: Public names that the host keeps for itself.
         invoke: Given to the tools, for `await tool(arguments)`.
-        before: An earlier part, made with the same template, reserved names and `invoke`. What is as it was there is
-            taken from it, so that a comparison of objects finds most of what has not changed.
+        before: An earlier part, made with the same template, reserved names and `invoke`. Whatever has not changed is
+            taken from it, so that comparing identities finds most of that.
     """
     name, rivals = snapshot.spec.name, rivals_of(snapshot.spec.name, servers, template)
     then, earlier = (None, ServerTools(name)) if before is None else before
     if earlier.rivals != rivals:
-        then = None  # by then its names were others
+        then = None  # its names were others then
     part = earlier if then is not None and _is_unchanged(snapshot, then, earlier) else None
     if part is None:
         # All of them count for the names: a filter of the user's changes no other tool's name.
@@ -188,7 +189,7 @@ def part_of(
 
 
 def dismiss(part: ServerTools) -> ServerTools:
-    """The part of a server that shows its tools no more."""
+    """The part of a server that no longer shows its tools."""
     offers = part.offers if part.offers is NO_OFFERS else evolve(part.offers, shown=False)
     if part.departed:
         return evolve(part, offers=offers)
@@ -199,7 +200,7 @@ def dismiss(part: ServerTools) -> ServerTools:
 
 
 def _is_unchanged(snapshot: Snapshot, then: Snapshot, part: ServerTools) -> bool:
-    """True if all that the part was made of is the same now, but perhaps for its availability."""
+    """True if all that the part was made of is the same now, except perhaps its availability."""
     return (
         not part.departed
         and then.definitions.tools is snapshot.definitions.tools

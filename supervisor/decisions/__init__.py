@@ -1,1 +1,1 @@
-"""The decisions about a server: when it starts again, in which state it is, what it is counted for. Pure."""
+"""The decisions about a server: when it starts again, in which state it is, what is counted of it. Pure."""

@@ -2,12 +2,11 @@
 
 A connection can live while no call is answered: a server that hangs, a gateway that answers 500. Each caller would wait
 for its own timeout, and each call would keep something in flight. After some failures in a row the breaker is open, and
-calls fail at once; then one call probes, and what becomes of that one decides for all.
+calls fail at once; then one call probes, and its outcome decides for all.
 
-Outcomes of requests count, in the order in which they are known, whatever caller made them and whenever they were
-sent. An answer of any kind closes the breaker, also to a request from before it opened: the server answers. A
-connection that ends is none of its business: the restart policy sees to that, and the next one begins with a closed
-breaker.
+Outcomes of requests count in the order in which they become known, whatever their caller and whenever they were sent.
+An answer of any kind closes the breaker, also to a request from before it opened: the server answers. The end of a
+connection does not concern it: the restart policy sees to that, and the next connection begins with a closed breaker.
 """
 
 import math
@@ -22,8 +21,8 @@ BreakerState = Literal["closed", "open", "half_open"]
 """`closed`: calls are sent. `open`: they fail at once. `half_open`: one call probes, and the others fail at once."""
 
 LEAST_WAIT: Final = 0.5
-"""Seconds that a server must have had for a request whose time is over. To give up sooner says more of the caller; and
-who waits as short as that loses little by calling a server that hangs."""
+"""Seconds that a server must have had a request before its timeout counts. Giving up sooner says more of the caller,
+which loses little by calling a server that hangs."""
 _SERVER_ERROR = 500
 """The first HTTP status that blames the server."""
 
@@ -51,7 +50,7 @@ class CircuitBreaker:
     """
 
     failures: int = field(default=3, validator=_check_failures)
-    """So many in a row open it."""
+    """Failures in a row that open it."""
     open_for: float = field(default=300.0, converter=float, validator=_check_open_for)
     """Seconds until one call may probe."""
 
@@ -74,7 +73,7 @@ class Circuit:
 
     breaker: CircuitBreaker
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     probe_at: float | None = None
     """The time at which a call may probe, on Trio's clock; None while it is closed."""
     probe: object | None = None
@@ -97,7 +96,7 @@ class Circuit:
 
     def admits(self, now: float) -> bool:
         """True if a call may be sent at `now`. A probe may have no time limit, and its server may have lost it: others
-        wait for it no longer than for a first one."""
+        wait for it no longer than for the first one."""
         since = self.probe_at if self.probe is None else self.probes_since + self.breaker.open_for
         return since is None or since <= now
 
@@ -125,8 +124,8 @@ def judge(outcome: Outcome | None, *, sent: bool, waited: float = math.inf, hear
     Args:
         outcome: None if the caller does not wait any more.
         sent: Whether the request has left.
-        waited: For how many seconds the server has had it.
-        heard: Whether the server has said something of it meanwhile.
+        waited: Seconds for which the server has had it.
+        heard: Whether the server has sent a notification about it meanwhile.
     """
     match outcome:
         case Answered() | Malformed():

@@ -1,7 +1,7 @@
 """The line of a process's stderr that names the cause of its failure. Pure.
 
-It is seldom the last one: npm ends with where its log is, Node with its version, a traceback of Node with frames, a
-program with its usage. What is found is quoted, never interpreted: a wrong guess costs a less useful line.
+It is seldom the last one: npm ends with the path of its log, Node with its version, a traceback of Node with frames, a
+program with its usage. The line is quoted, never interpreted: a wrong guess only makes it less useful.
 """
 
 import re
@@ -29,25 +29,25 @@ _TELLING = re.compile(
     re.IGNORECASE,
 )
 _CAUSE = re.compile(r"^(cause[ds]?\b( by)?:?|\W{1,4}─▶)", re.IGNORECASE)
-"""The beginning of a line that goes on with the one before: of uv, and of programs in Rust."""
+"""The beginning of a line that continues the one before: from uv, and from programs in Rust."""
 
 _NPM = re.compile(r"^npm (?:error|ERR!)\s*(.*)$")
 _NPM_ASIDE = re.compile(r"^(code|syscall|path|errno|command|signal|cwd|dest)\b(?! failed)")
 _TRACEBACK = "Traceback (most recent call last)"
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(:|$)")
 _MORE_LINES = 2
-"""Of an exception's message."""
+"""Further lines of an exception's message."""
 
 
 KEPT_CHARACTERS = 4096
 """Characters of a tail that are kept for each server."""
 
 LAST_WORDS = 2.0
-"""Seconds before its end in which a process may say anything, and that is taken for the cause."""
+"""Seconds before the end of a process in which any line that it writes is taken for the cause."""
 
 
 def redact_tail(text: str, redact: Callable[[str], str]) -> str | None:
-    """The end of a tail, without secrets; None if nothing was said. Nothing is cut before the secrets are out."""
+    """The end of a tail, without secrets; None if it is empty. Nothing is cut before the secrets are out."""
     return redact(text)[-KEPT_CHARACTERS:] or None
 
 

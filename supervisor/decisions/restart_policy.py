@@ -12,10 +12,10 @@ RestartMode = Literal["permanent", "transient", "temporary"]
 """OTP's words: restart always, restart unless it ended cleanly, restart never."""
 
 Lazy = bool | Literal["cached"]
-"""The first start of a server: False: at once; True: for a list or a call; `cached`: for a call alone."""
+"""The first start of a server. False: at once; True: for a list or a call; `cached`: for a call alone."""
 
 Revive = Literal["on_call", "never"] | float | tuple[Literal["on_call"], float]
-"""The ends of `failed` besides a person: a call, a number of seconds, or whichever comes first; `never`: none."""
+"""The event, besides a person's act, that ends `failed`: a call, the end of some seconds, or either; `never`: none."""
 
 Instances = Literal["shared", "session", "single"]
 """The owners of an instance of a server behind a gateway."""
@@ -51,7 +51,7 @@ def _are_seconds(value: object) -> bool:
 
 
 def seconds_to_revival(revive: Revive | None) -> float | None:
-    """Seconds after which a server that failed is started afresh; None: time does not."""
+    """Seconds after which a failed server is started afresh; None if time does not start it."""
     seconds = revive[1] if isinstance(revive, tuple) else revive
     return None if seconds is None or isinstance(seconds, str) else float(seconds)
 
@@ -100,7 +100,7 @@ class RestartPolicy:
 
 @frozen
 class Restart:
-    """Start again at `at`, on Trio's clock."""
+    """The decision to start again at `at`, on Trio's clock."""
 
     at: float
     attempt: int
@@ -109,12 +109,12 @@ class Restart:
 
 @frozen
 class GiveUp:
-    """Start no more until someone asks."""
+    """The decision to start no more until someone asks."""
 
 
 @frozen
 class Finished:
-    """The server ended as it may: nothing failed, nothing to restart."""
+    """The decision that the server ended as it may: nothing failed, nothing to restart."""
 
 
 Decision = Restart | GiveUp | Finished
@@ -136,11 +136,11 @@ class RestartTracker:
         return self.failures + 1
 
     def on_connected(self, now: float) -> "RestartTracker":
-        """The server is `connected` since `now`."""
+        """The tracker of a server that is `connected` since `now`."""
         return evolve(self, connected_at=now)
 
     def on_exit(self, at: float, *, clean: bool = False, retriable: bool = True) -> "tuple[RestartTracker, Decision]":
-        """The incarnation ended, noticed at `at`.
+        """The tracker after the end of an incarnation, and the decision.
 
         Args:
             at: Trio's clock when the end was noticed.
@@ -156,10 +156,10 @@ class RestartTracker:
         return tracker, Restart(at=at + self.policy.delays[failures], attempt=tracker.attempt)
 
     def on_idle(self, at: float) -> "RestartTracker":
-        """Stopped at `at` because it was idle: no failure, and by itself no proof that it works.
+        """The tracker after a stop for idleness at `at`: no failure, and by itself no proof that the server works.
 
-        After `stable_after` seconds of `connected` the ladder begins anew with the next start; before, that start has
-        the place on the ladder that this one had. So a server that goes down whenever it is called gives up at last,
+        After `stable_after` seconds of `connected` the ladder begins anew with the next start; sooner, that start has
+        the place on the ladder that this one had. So a server that goes down whenever it is called finally fails,
         however often it was stopped for idleness in between.
         """
         return evolve(self, failures=self._failures_before(at), connected_at=None)
@@ -170,5 +170,5 @@ class RestartTracker:
         return 0 if stable else self.failures
 
     def reset(self) -> "RestartTracker":
-        """A fresh start, on request."""
+        """The tracker for a fresh start, on request."""
         return evolve(self, failures=0, connected_at=None)

@@ -19,23 +19,23 @@ class Introduction:
     capabilities: dict[str, Any] | None = None
     """JSON."""
     hello: dict[str, Any] | None = field(default=None, repr=False, eq=False)
-    """All of it as it came, secrets that the server quotes included: for its clients alone."""
+    """The whole introduction as it came, secrets that the server quotes included: for its clients alone."""
 
     def own_hello(self) -> dict[str, Any] | None:
-        """A copy of all of it, as it came, that the caller may change."""
+        """A copy of `hello` that the caller may change."""
         return None if self.hello is None else _copy(self.hello)
 
     def own_info(self) -> dict[str, Any] | None:
-        """A copy of it that the caller may change."""
+        """A copy of `server_info` that the caller may change."""
         return None if self.server_info is None else _copy(self.server_info)
 
     def own_capabilities(self) -> dict[str, Any] | None:
-        """A copy of them that the caller may change."""
+        """A copy of `capabilities` that the caller may change."""
         return None if self.capabilities is None else _copy(self.capabilities)
 
 
 def introduction_of(handshake: Handshake, redact: Callable[[str], str]) -> Introduction:
-    """The introduction in a handshake. To be made once a connection: it takes a while."""
+    """The introduction in a handshake. To be made once per connection: it takes a while."""
     instructions = handshake.instructions
     return Introduction(
         handshake.protocol_version,
@@ -51,7 +51,7 @@ def _redact(said: dict[str, Any] | None, redact: Callable[[str], str]) -> dict[s
 
 
 def _copy(value: Any) -> Any:
-    """A copy of all that may be changed in it. Often made, of all servers at once."""
+    """A copy of the value, and of all that may be changed in it. Often made for all servers at once."""
     if type(value) is dict:
         parts = cast("dict[str, object]", value)
         return {key: _copy(part) if type(part) in _CHANGEABLE else part for key, part in parts.items()}

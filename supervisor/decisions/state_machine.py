@@ -1,9 +1,9 @@
-"""The state machine of one server: its states, the legal ways between them, and what each event makes of it. Pure.
+"""The state machine of one server: its states, the legal transitions between them, and what follows each event. Pure.
 
 The table says which state may follow which; the code, the tests and the figure in the documentation read it. A
-`Snapshot` is all that is known of a server at one moment. A `StateMachine` is a snapshot with the server's place on
-the restart ladder and the time of its next start. Its methods are the events of a server's life: the keeper
-(`servers/keeper.py`) hears of one, takes the machine that follows it, and publishes that one's snapshot.
+`Snapshot` is all that is known of a server at one moment. A `StateMachine` is a snapshot with the server's place on the
+restart ladder and the time of its next start. Its methods are the events of a server's life: the keeper
+(`servers/keeper.py`) is notified of one, takes the machine that follows it, and publishes the snapshot of that.
 """
 
 import math
@@ -62,17 +62,17 @@ CALLS_WAIT = frozenset({_S.CONNECTING, _S.IDLE})
 """States in which a call waits for the server unless it says otherwise."""
 
 ASKED_AGAIN = 900.0
-"""Seconds in `needs_auth` until the server is asked whether it still is: a matter of one start, without a person."""
+"""Seconds in `needs_auth` until the server is tried again: that takes one start, and no person."""
 
 SHUT = frozenset({_S.STOPPED, _S.DISABLED, _S.BLOCKED})
-"""A person wants nothing of the server, or has yet to trust it."""
+"""States in which a person does not want the server, or has yet to trust it."""
 LEFT_BY_NOBODY = frozenset({_S.DISABLED, _S.BLOCKED, _S.NEEDS_AUTH, _S.FAILED, _S.STOPPED})
 """States that only a person's act ends, unless `revive` ends `failed`. A server in `needs_auth` is asked again now and
 then whether somebody has authorised it: there is no waiting for that."""
 
 
 class IllegalTransition(AssertionError):
-    """A keeper tried a way that the table does not have: a bug of ours."""
+    """The error of a transition that the table does not have: a bug of ours."""
 
 
 def check_beginning(new: ServerState) -> None:
@@ -86,10 +86,10 @@ def check_beginning(new: ServerState) -> None:
 
 
 def check_transition(old: ServerState, new: ServerState) -> None:
-    """Refuse a way between states that the table does not have.
+    """Refuse a transition that the table does not have.
 
     Raises:
-        IllegalTransition: The way is not in `TRANSITIONS`.
+        IllegalTransition: The transition is not in `TRANSITIONS`.
     """
     if new is not old and new not in TRANSITIONS[old]:
         raise IllegalTransition(f"{old} -> {new}")
@@ -130,14 +130,14 @@ class Snapshot:
     recalling: bool = False
     """True if the cache is still to be read for its definitions."""
     review: Review = field(default=UNREVIEWED, repr=False)
-    """The comparison of its tools with what they were when they were first used."""
+    """The comparison of its tools with what they were at first use."""
     challenge: Challenge | None = None
     """In `needs_auth`: what the server said was missing, if it did; without secrets."""
 
     @property
     def settled(self) -> bool:
-        """True if no first attempt is under way, or begins if nothing is cached. One that somebody asked for counts as
-        one."""
+        """True if no first attempt is under way, or will begin if nothing is cached. An attempt that a call or a list
+        began counts as a first one."""
         if self.state is ServerState.IDLE:
             return not (self.recalling and self.spec.lazy == "cached")
         return not (self.state is ServerState.CONNECTING and (self.attempt == 1 or self.woken))
@@ -150,7 +150,7 @@ class Snapshot:
 
     @property
     def listed(self) -> bool:
-        """True if its offers are known, or will not be before another attempt than the first."""
+        """True if its offers are known, or will not be known before a later attempt than the first."""
         return not self.recalling and (self.settled or bool(self.definitions))
 
     @property
@@ -190,7 +190,7 @@ class StateMachine:
     """One server between two events. Nothing here changes: each event is a method that returns what follows it.
 
     Raises:
-        IllegalTransition: By every event: it leads where `TRANSITIONS` has no way.
+        IllegalTransition: From every event: its transition is not in `TRANSITIONS`.
     """
 
     snapshot: Snapshot
@@ -206,11 +206,11 @@ class StateMachine:
     def configured(
         cls, spec: "ServerSpec", policy: RestartPolicy, now: float, *, recalls: bool = False
     ) -> "StateMachine":
-        """The server has just been configured.
+        """The machine of a server that has just been configured.
 
         Args:
             spec: Its spec.
-            policy: For one that brings none.
+            policy: The ladder, if the spec has none.
             now: The time.
             recalls: Whether its definitions may be cached: `recalled` follows.
         """
@@ -225,8 +225,8 @@ class StateMachine:
         return cls(snapshot, now if starts else _NEVER, RestartTracker(ladder, spec.restart), begun=not starts)
 
     def recalled(self, definitions: Definitions, review: Review, now: float) -> "StateMachine":
-        """The cache had this of it. A server that is to be started only when it is called, and of which nothing is
-        cached, is started once to learn what it has."""
+        """The event: the cache was read, and had this. A server that only calls start, and of which nothing is cached,
+        is started once to learn what it has."""
         snapshot = evolve(self.snapshot, recalling=False)
         if definitions and not self.snapshot.definitions:
             snapshot = evolve(snapshot, definitions=definitions, review=review)
@@ -241,7 +241,7 @@ class StateMachine:
         return self._resumed(now, self._tracker.reset(), woken=woken)
 
     def woken(self, now: float) -> "StateMachine | None":
-        """A call or a list needs it; None if those do not start it in this state.
+        """The event: a call or a list needs it; None if those do not start it in this state.
 
         After idleness it keeps its place on the ladder.
         """
@@ -250,18 +250,18 @@ class StateMachine:
         return self._resumed(now, self._tracker, woken=True) if self.snapshot.state is ServerState.IDLE else None
 
     def hastened(self, now: float) -> "StateMachine | None":
-        """A call wants the attempt that is due to begin now; None if none is. On the ladder it counts as if it had been
-        on time."""
+        """The event: a call wants the attempt that is due to begin now; None if none is due. On the ladder it counts as
+        if it had been on time."""
         if self.snapshot.state is not ServerState.WAITING or self.due <= now:
             return None
         return self._to(evolve(self.snapshot, due_at=now), due=now)
 
     def authorised(self, now: float) -> "StateMachine | None":
-        """Somebody may have authorised it; None if it does not wait for that."""
+        """The event: somebody may have authorised it; None if it does not wait for that."""
         return self.started(now) if self.snapshot.state is ServerState.NEEDS_AUTH else None
 
     def not_authorised(self, why: str) -> "StateMachine | None":
-        """A person was asked to authorise it, and nothing came of that; None if it does not wait for it."""
+        """The event: a person was asked to authorise it, in vain; None if it does not wait for that."""
         if self.snapshot.state is not ServerState.NEEDS_AUTH:
             return None
         said = ": ".join(filter(None, (self.snapshot.error, why)))
@@ -272,14 +272,14 @@ class StateMachine:
         return self._to(coming, due=now, tracker=tracker, begun=False)
 
     def reconnected(self, now: float) -> "StateMachine":
-        """Somebody wants a fresh start. An attempt under way is as good as one, from now on."""
+        """The event: somebody wants a fresh start. An attempt under way counts as one from now on."""
         if self.snapshot.state is not ServerState.CONNECTING:
             return self.started(now)
         fresh = self._tracker.reset()
         return self._to(self._connecting(fresh), tracker=fresh)
 
     def incarnated(self) -> "StateMachine":
-        """The next incarnation begins. Its end will say what is due after it."""
+        """The event: the next incarnation begins. Its end will decide what is due after it."""
         return self._to(evolve(self._connecting(self._tracker), incarnation=self._coming), due=_NEVER, begun=True)
 
     @property
@@ -288,13 +288,13 @@ class StateMachine:
         return self.snapshot.incarnation + self._begun
 
     def opened(self, pid: int | None) -> "StateMachine":
-        """There is a transport."""
+        """The event: there is a transport."""
         return self._to(evolve(self.snapshot, pid=pid))
 
     def connected(
         self, report: Connected, introduction: Introduction, review: Review, *, stderr_tail: str | None, now: float
     ) -> "StateMachine":
-        """The event: it is ready for calls; with its introduction, and its stderr, without secrets."""
+        """The event: it is ready for calls. Introduction and stderr are without secrets."""
         snapshot = evolve(
             self.snapshot,
             state=ServerState.CONNECTED,
@@ -311,7 +311,7 @@ class StateMachine:
     # -- connected ------------------------------------------------------------------------------------------------
 
     def listed(self, definitions: Definitions, review: Review) -> "StateMachine":
-        """Some of its lists were fetched again, or its tools compared again with what they were."""
+        """The event: some of its lists were fetched again, or its tools compared again with what they were."""
         return self._to(evolve(self.snapshot, definitions=definitions, review=review))
 
     def idle(self, now: float) -> "StateMachine":
@@ -324,7 +324,7 @@ class StateMachine:
     # -- ends -----------------------------------------------------------------------------------------------------
 
     def ended(self, reason: ExitReason, redact: Callable[[str], str]) -> "StateMachine":
-        """An incarnation has ended unasked: the policy decides what follows.
+        """The event: an incarnation has ended unasked. The policy decides what follows.
 
         A refused probe is no failure: the next incarnation belongs to the same attempt.
         """
@@ -348,7 +348,7 @@ class StateMachine:
         return self._to(ended, due=due, tracker=tracker)
 
     def stopped(self) -> "StateMachine":
-        """A person wants it down, and has seen what was wrong with it."""
+        """The event: a person wants it down, and has seen what was wrong with it."""
         if self.snapshot.state is ServerState.STOPPED:
             return evolve(self, due=_NEVER)
         snapshot = evolve(self._connecting(self._tracker), state=ServerState.STOPPED, attempt=1, pid=None, error=None)
@@ -361,9 +361,8 @@ class StateMachine:
     ) -> "StateMachine":
         """The event: its spec is another. It begins as if it had just been configured, with incarnations counted on.
 
-        A spec that equals the one it had changes nothing, unless it is to `restart`: what does not count in comparing
-        may differ. What the server
-        said of itself and its tools are known as before if it is reached in the same way; otherwise it may be quite
+        A spec equal to the one it had changes nothing, unless it is to `restart`: only what does not count in comparing
+        may differ. Its introduction and its tools are kept if it is reached in the same way; otherwise it may be quite
         another server, and they are forgotten.
         """
         old = self.snapshot
@@ -431,8 +430,8 @@ def _disconnect(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], 
 
 
 def _give_up(ended: Snapshot, reason: ExitReason, *, begun: bool) -> Snapshot:
-    """Started no more but by a person, or by what its spec says revives it. Not if it could not even `begin`: what is
-    missing on this machine may come, and what its spec says stays what it is."""
+    """The snapshot of a server that is started only by a person, or by what its spec says revives it. Nothing revives
+    one that could not even begin: what is missing on this machine may come, but a spec stays what it is."""
     if reason.kind is ExitKind.NEEDS_AUTH:
         return evolve(ended, state=ServerState.NEEDS_AUTH)
     if reason.kind is ExitKind.REFUSED:

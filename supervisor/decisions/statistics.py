@@ -1,11 +1,11 @@
-"""Figures of servers, tools and calls: how they are counted, and what a user reads. Pure.
+"""Figures of servers, tools and calls: how they are counted, and how a user reads them. Pure.
 
-One place counts: a `ServerTally` for each server, with a `Tally` for each tool that was called. What is read is made of
-them on request. Whatever a server is called and whatever tools it invents, a tally is bounded.
+One place counts: a `ServerTally` for each server, with a `Tally` for each tool that was called. The figures that a user
+reads are made of these on request. A tally is bounded, whatever tools a server invents.
 
 Latencies are kept as a histogram whose buckets are a sixteenth of a power of two wide: a percentile is exact to 3 %, a
-tool has at most 650 small numbers, and an answer costs a third of a microsecond. ddsketch, which does the
-same, takes twice as long.
+tool has at most 650 small numbers, and an answer costs a third of a microsecond. ddsketch, which does the same, takes
+twice as long.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ MOST_RECENT: Final = 100
 """Calls of one server that are remembered one by one."""
 
 _SHORTEST, _LONGEST = 1e-6, 1e6
-"""Seconds: what is outside counts as these."""
+"""Seconds: shorter or longer durations count as these."""
 _STEPS = 16
 """Buckets for each power of two."""
 
@@ -81,7 +81,7 @@ class Latency:
     """The durations of calls that were answered with a result, from their beginning, in seconds. Exact to 3 %."""
 
     p50: float
-    """Half of them took no longer."""
+    """Half of the calls took no longer."""
     p95: float
     """Of a hundred, 95 took no longer."""
     p99: float
@@ -99,7 +99,7 @@ class ToolStatistics:
     failures: tuple[FailureCount, ...]
     """The failed calls, by their errors; the most frequent first."""
     latency: Latency | None
-    """None before the first result."""
+    """The durations; None before the first result."""
 
 
 @frozen
@@ -111,9 +111,9 @@ class ServerStatistics:
     failures: tuple[FailureCount, ...]
     """The failed calls, by their errors; the most frequent first."""
     latency: Latency | None
-    """None before the first result."""
+    """The durations; None before the first result."""
     unchecked: int
-    """Results of tools that were not held against their output schemas, as that would have taken too long."""
+    """Results of tools that were not checked against their output schemas, as that would have taken too long."""
     restarts: int
     """Starts made by its restart policy."""
     tools: int
@@ -121,7 +121,8 @@ class ServerStatistics:
     last_refresh: float | None
     """Seconds since it listed its tools last; None if it never did."""
     kept: Mapping[str, int]
-    """Bytes that wait for it, or of what it has said, by kind: `answers`, `notices`, `progress`, `questions`."""
+    """Bytes of messages that wait for it, or that it has sent, by kind: `answers`, `notices`, `progress`,
+    `questions`."""
     by_tool: Mapping[str, ToolStatistics]
     """Tools that were called, by the server's own names: the first thousand. Empty if they were not asked for."""
 
@@ -151,11 +152,11 @@ class SupervisorStatistics:
     unique_tools: int
     """Names that these have on their servers, each counted once."""
     calls: CallCounts
-    """Of all servers together."""
+    """The calls of all servers together."""
     failures: tuple[FailureCount, ...]
-    """Calls that failed, by what became of them; the most frequent first."""
+    """The failed calls, by their errors; the most frequent first."""
     latency: Latency | None
-    """Of all servers together; None before the first result."""
+    """The durations for all servers together; None before the first result."""
     restarts: int
     """Starts made by restart policies."""
     last_refresh: float | None
@@ -177,23 +178,23 @@ class Tally:
 
     done: int = 0
     failures: dict[tuple[str, str], int] = field(factory=dict[tuple[str, str], int])
-    """By error and delivery."""
+    """The failures, by error and delivery."""
     buckets: dict[int, int] = field(factory=dict[int, int])
-    """Results by how long they took."""
+    """The results, by how long they took."""
 
     def fail(self, error: str, delivery: str, count: int = 1) -> None:
-        """So many calls failed in this way."""
+        """Count calls that failed in this way."""
         self.failures[error, delivery] = self.failures.get((error, delivery), 0) + count
 
     def add(self, seconds: float) -> None:
-        """A call was answered with a result."""
+        """Count a call that was answered with a result."""
         self.done += 1
         fraction, exponent = frexp(min(max(seconds, _SHORTEST), _LONGEST))
         bucket = exponent * _STEPS + int(fraction * (2 * _STEPS))
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     def statistics(self) -> ToolStatistics:
-        """As a user reads it."""
+        """The figures as a user reads them."""
         counts = failure_counts([self])
         return ToolStatistics(self.done, sum(self.failures.values()), counts, latency_of([self]))
 
@@ -203,7 +204,7 @@ class ServerTally:
     """The outcomes of the calls of one server, and its incarnations, counted."""
 
     account: Account = field(factory=Account)
-    """Of what waits for it."""
+    """The account of what waits for it."""
     in_flight: int = 0
     done: int = 0
     failed: int = 0
@@ -235,7 +236,7 @@ class ServerTally:
         return CallCounts(self.in_flight, self.done, self.failed)
 
     def total(self) -> Tally:
-        """Of all its calls that have their outcome."""
+        """The tally of all its calls that have their outcome."""
         total = Tally()
         for each in (*self.tools.values(), self.others):
             for (error, delivery), count in each.failures.items():
@@ -245,7 +246,8 @@ class ServerTally:
         return total
 
     def statistics(self, total: Tally, *, tools: int, now: float, by_tool: bool) -> ServerStatistics:
-        """As a user reads it, with so many tools that have a public name, and perhaps the figures of each."""
+        """The figures as a user reads them; `tools`: how many have a public name; `by_tool`: include the figures of
+        each."""
         return ServerStatistics(
             calls=self.counts,
             failures=failure_counts([total]),
@@ -260,7 +262,7 @@ class ServerTally:
 
 
 def failure_counts(tallies: Iterable[Tally]) -> tuple[FailureCount, ...]:
-    """All their failures, the most frequent first."""
+    """All failures of these, the most frequent first."""
     total: Counter[tuple[str, str]] = Counter()
     for tally in tallies:
         total.update(tally.failures)
@@ -269,7 +271,7 @@ def failure_counts(tallies: Iterable[Tally]) -> tuple[FailureCount, ...]:
 
 
 def latency_of(tallies: Iterable[Tally]) -> Latency | None:
-    """All their results, by how long they took."""
+    """The durations of all their results, if any."""
     buckets: dict[int, int] = {}
     for tally in tallies:
         for bucket, count in tally.buckets.items():
@@ -281,7 +283,7 @@ def latency_of(tallies: Iterable[Tally]) -> Latency | None:
 
 
 def _percentile(ordered: list[tuple[int, int]], rank: float) -> float:
-    """The middle of the bucket in which that many are reached."""
+    """The middle of the bucket in which `rank` results are reached."""
     reached = accumulate(count for _, count in ordered)
     bucket = next(bucket for (bucket, _), so_far in zip(ordered, reached, strict=True) if so_far >= rank)
     exponent, step = divmod(bucket - _STEPS, _STEPS)
@@ -298,14 +300,14 @@ def statistics_of(
     now: float,
     by_tool: bool,
 ) -> SupervisorStatistics:
-    """All that a user reads.
+    """All figures that a user reads.
 
     Args:
-        tallies: Those of the servers that are configured.
+        tallies: Those of the configured servers.
         tools: The own names of each server's tools.
-        connected: How many servers are.
-        router: Its mailbox.
-        state: Its store.
+        connected: The number of connected servers.
+        router: Figures of the router's mailbox.
+        state: Figures of the store.
         now: The time on Trio's clock.
         by_tool: Whether the figures of each tool are among them.
     """

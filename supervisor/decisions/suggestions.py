@@ -1,8 +1,7 @@
 """Suggestions for a name that does not exist, of a tool or a key of a file. Pure.
 
-To compare two names as a whole takes a tenth of a millisecond, and a server chooses how many names there are and how
-long they are. Who mistypes a name keeps its beginning or its end: only those names are compared that share the most of
-either.
+Comparing two whole names takes a tenth of a millisecond, and a server chooses how many names there are and how long
+they are. A mistyped name keeps its beginning or its end: only the names that share most of either are compared.
 """
 
 from bisect import bisect
@@ -18,11 +17,11 @@ _NEIGHBOURS = 8
 """Names that are compared on each side of where the name would stand among the others, read forwards or backwards."""
 _MOST_SUGGESTIONS = 3
 _MOST_COMPARED = 10_000
-"""Names that are put in order in one go: 40 ms."""
+"""Names that are sorted in one go: 40 ms."""
 
 
 class NearNames:
-    """Names to look among, put in order once.
+    """Names to search, sorted once.
 
     Args:
         known: The names, in any order.
@@ -34,7 +33,7 @@ class NearNames:
         self._backwards = sorted(name[::-1] for name in self._known)
 
     def of(self, name: str) -> list[str]:
-        """At most three that may have been meant, nearest first."""
+        """At most three names that may have been meant, nearest first."""
         name = name[:_COMPARED_CHARACTERS]
         candidates = {
             *_neighbours(name, self._forwards),
@@ -44,8 +43,8 @@ class NearNames:
 
 
 def near_names(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that are nearly this one, the best first. Of very many only some are compared, as it would take
-    long to put them in order."""
+    """The known names that are nearly this one, the best first. Of very many only some are compared, as sorting them
+    would take long."""
     return NearNames(islice(known, _MOST_COMPARED)).of(name)
 
 
@@ -55,12 +54,12 @@ def _neighbours(name: str, ordered: Sequence[str]) -> Sequence[str]:
 
 
 _LEAST_LIKENESS = 0.8
-"""The likeness that a key must have to another: a word of another host that means nothing here must not be taken for
-one."""
+"""The least likeness of a key to a known one: a word of another host that means nothing here must not be taken for
+it."""
 _MOST_KEYS = 100
 """Keys that are looked at: each may take a tenth of a millisecond, and a file may have any number."""
 _LONGEST_KEY = 64
-"""Characters of them."""
+"""Characters of a key that are compared."""
 
 
 def keys_meant(key: str, known: Iterable[str]) -> list[str]:

@@ -1,8 +1,8 @@
 """Supervised tools as a source of tools of Inspect AI.
 
 One supervisor serves all samples of an evaluation: a solver or an agent gets the tools that there are when it asks for
-them. On Inspect's Trio backend (`INSPECT_ASYNC_BACKEND=trio`) it is a `Supervisor` of the same loop. A sample that is
-cancelled, or has used up a limit, takes its calls back, and their servers are told.
+them. On Inspect's Trio backend (`INSPECT_ASYNC_BACKEND=trio`) it is a `Supervisor` of the same loop. The calls of a
+sample that is cancelled, or has used up a limit, are withdrawn, and their servers are notified.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,21 +72,21 @@ def mcp_nursery_tools(
     server's spec, and Inspect's `max_tool_output` does not cut them again: their marks stay whole.
 
     Args:
-        supervisor: Whose tools they are.
+        supervisor: The supervisor of the tools.
         tools: Globs for public names; `"all"`.
         search: As for `Supervisor.as_toolset`.
         parallel: Whether calls of one message of the model may be made at once.
         timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
-        on_progress: Is told of the progress of calls.
-        startup_wait: Seconds for which servers that are starting are waited for, the first time. Default 5. Tools of
-            slower ones come when they are asked for again.
+        on_progress: Receives the progress of calls.
+        startup_wait: Seconds to wait for servers that are starting, the first time. Default 5. Tools of slower ones
+            come when they are asked for again.
     """
     listed = ListedTools(supervisor, search, startup_wait)
     return _Source(listed, tools, parallel=parallel, timeout=timeout, on_progress=on_progress)
 
 
 class _Source(ToolSource):
-    """Asked by each solver and agent that is given it."""
+    """The source of tools, asked by each solver and agent that is given it."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ def _content(outcome: ToolOutcome) -> Content:
 
 
 def _parameters(schema: Mapping[str, Any]) -> ToolParams:
-    """The schema as far as Inspect has words for it. Its own check lets pass what the server is to check."""
+    """The schema as far as Inspect has words for it. Its own check passes the rest, which the server checks."""
     properties, required = schema["properties"], schema.get("required")
     named = cast("dict[str, object]", properties) if isinstance(properties, dict) else {}
     names = cast("list[object]", required) if isinstance(required, list) else []
@@ -164,5 +164,5 @@ def _parameter(name: str, schema: object) -> ToolParam:
         parameter = ToolParam.model_validate(schema)
     except ValidationError:  # `true`, or what only JSON Schema can say
         parameter = ToolParam()
-    parameter.description = parameter.description or name  # a sample with a tool that does not say it ends
+    parameter.description = parameter.description or name  # a sample ends if a tool lacks it
     return parameter

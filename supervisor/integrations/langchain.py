@@ -1,7 +1,7 @@
 """Supervised tools as tools of LangChain, for its agents and for LangGraph.
 
-A tool of LangChain stands for one public name. The call is made of whatever has that name when it is made, also after a
-restart of its server; `supervised_tools` is asked again for tools that came later.
+A tool of LangChain stands for one public name. A call goes to the tool that has that name by then, also after a restart
+of its server; `supervised_tools` is asked again for tools that came later.
 """
 
 from typing import Any, Literal
@@ -42,16 +42,15 @@ async def supervised_tools(
     """The tools of supervised servers as they are now.
 
     A tool that is called with a tool call gives a `ToolMessage`: `content` is text, or the text and images as content
-    blocks; `artifact` is what `facts_of` says, structured content included; `status` is `error` if the
-    tool or the call failed. Nothing is raised for that. They are asynchronous only.
+    blocks; `artifact` is the result of `facts_of`, structured content included; `status` is `error` if the tool or the
+    call failed. Nothing is raised for that. The tools are asynchronous only.
 
     Args:
-        supervisor: Whose tools they are.
+        supervisor: The supervisor of the tools.
         search: As for `Supervisor.as_toolset`.
         timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
-        on_progress: Is told of the progress of calls.
-        startup_wait: Seconds for which servers that are starting are waited for. Default 5. Ask again for the tools of
-            slower ones.
+        on_progress: Receives the progress of calls.
+        startup_wait: Seconds to wait for servers that are starting. Default 5. Ask again for the tools of slower ones.
     """
     listed = ListedTools(supervisor, search, startup_wait)
     made: list[BaseTool] = []
@@ -64,7 +63,7 @@ async def supervised_tools(
 
 
 class _SupervisedTool(BaseTool):
-    """Takes any arguments by their names, such as `config`, which a `StructuredTool` keeps for itself."""
+    """A tool that takes any arguments by their names, such as `config`, which a `StructuredTool` keeps for itself."""
 
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     _offered: OfferedTools = PrivateAttr()
@@ -87,7 +86,7 @@ class _SupervisedTool(BaseTool):
 
     @override
     async def arun(self, tool_input: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call it. A failure is a message with the facts of it: `ToolException` would leave no room for these."""
+        """Call the tool. A failure is a message with the facts of it: `ToolException` would leave no room for these."""
         output = await super().arun(tool_input, *args, **kwargs)
         if isinstance(output, ToolMessage) and output.artifact["is_error"]:
             output.status = "error"

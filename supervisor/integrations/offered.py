@@ -48,7 +48,7 @@ class OfferedTools(Protocol):
         on_progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> Coroutine[Any, Any, ToolOutcome]:
-        """Do what a model asked for, with approval; always an outcome."""
+        """Do what a model asked for, with approval. A failed call has an outcome, too."""
         ...
 
 
@@ -67,7 +67,7 @@ class ToolSupervisor(Protocol):
 FIRST_WAIT: Final = 5.0
 """Seconds for which a framework's first request for tools waits for servers that are starting."""
 NEXT_WAIT: Final = 0.1
-"""Seconds for which its next ones wait for lists that may be old."""
+"""Seconds for which its next requests wait for lists that may be old."""
 
 
 OfThread: TypeAlias = ThreadSupervisor | BlockingSupervisor
@@ -85,10 +85,10 @@ def awaitable(supervisor: ToolSupervisor | OfThread) -> ToolSupervisor:
 @define(eq=False)
 class ListedTools:
     """The tools of a supervisor, as they are listed before each request to a model. No server that is slow to start, or
-    to list what it has, holds up an agent: what comes later is there at a later request.
+    to list what it has, holds up an agent: tools that come later are there at a later request.
 
     Args:
-        supervisor: Whose tools they are.
+        supervisor: The supervisor of the tools.
         search: As for `Supervisor.as_toolset`.
         wait: Seconds for which the first request waits.
     """
@@ -111,7 +111,7 @@ class ListedTools:
 
 
 def progress_of(tool: str, on_progress: OnProgress | None) -> ProgressCallback | None:
-    """The callback of one call of this tool; None if nobody wants to know."""
+    """The callback of one call of this tool; None if there is none."""
     return None if on_progress is None else partial(on_progress, tool)
 
 

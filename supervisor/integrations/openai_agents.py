@@ -47,7 +47,7 @@ class PromptSupervisor(ToolSupervisor, Protocol):
         ...
 
     def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Coroutine[Any, Any, PromptResult]:
-        """Have a prompt filled in."""
+        """Have a server fill in a prompt."""
         ...
 
 
@@ -55,18 +55,18 @@ class SupervisedMCPServer(MCPServer):
     """All supervised servers as one, for `Agent(…, mcp_servers=[SupervisedMCPServer(supervisor)])`.
 
     Connecting and cleaning it up starts and ends nothing: the servers live as long as the block of their supervisor. A
-    result of the model's is text, followed by images; `ToolCallOutputItem.custom_data` has what `facts_of` says.
+    result for the model is text, followed by images; `ToolCallOutputItem.custom_data` has the result of `facts_of`.
 
     Args:
-        supervisor: Whose tools they are.
+        supervisor: The supervisor of the tools.
         name: The name that traces show.
         search: As for `Supervisor.as_toolset`.
         timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
-        on_progress: Is told of the progress of calls.
+        on_progress: Receives the progress of calls.
         startup_wait: Seconds for which the first turn waits for servers that are starting. Default 5. Tools of slower
             ones come with a later turn.
-        require_approval: The approval policy of the framework, which goes before that of the supervisor: see
-            `MCPServer`. Default: none.
+        require_approval: The approval policy of the framework, applied before that of the supervisor: see `MCPServer`.
+            Default: none.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class SupervisedMCPServer(MCPServer):
 
     @override
     async def cleanup(self) -> None:
-        """Do nothing: the servers are not of this agent alone."""
+        """Do nothing: the servers are not this agent's alone."""
 
     @override
     async def list_tools(

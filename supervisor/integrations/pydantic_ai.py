@@ -1,8 +1,8 @@
 """Supervised tools as a toolset of pydantic-ai.
 
 The agent asks for its tools before each request to the model, so it sees what servers have by then. A call that fails
-is a failed result for the model (`ToolFailed`), which costs it none of its retries: what it should do next stands in
-the text, and whether the server may have acted.
+is a failed result for the model (`ToolFailed`), which costs it none of its retries: the text says what to do next, and
+whether the server may have acted.
 """
 
 import base64
@@ -24,24 +24,23 @@ with needs_extra("pydantic-ai"):
 __all__ = ["SupervisedToolset"]
 
 _ANY_ARGUMENTS = SchemaValidator(core_schema.any_schema())
-"""The servers check the arguments themselves, and say what is wrong with them."""
+"""A validator that passes all arguments: the servers check them, and report what is wrong."""
 
 
 class SupervisedToolset(AbstractToolset[Any]):
     """The tools of supervised servers, for `Agent(…, toolsets=[SupervisedToolset(supervisor)])`.
 
     Entering and leaving it starts and ends nothing: the servers live as long as the block of their supervisor. A result
-    of the model's is text, followed by images and sounds as `BinaryContent`; `ToolReturnPart.metadata` has what
-    `facts_of` says. Where a call
-    failed, `ToolFailed.__cause__` is its `NurseryError`, for a toolset that wraps this one.
+    for the model is text, followed by images and sounds as `BinaryContent`; `ToolReturnPart.metadata` has the result of
+    `facts_of`. If a call failed, `ToolFailed.__cause__` is its `NurseryError`, for a toolset that wraps this one.
 
     Args:
-        supervisor: Whose tools they are.
+        supervisor: The supervisor of the tools.
         id: The toolset's name, unique in its agent.
         search: As for `Supervisor.as_toolset`.
-        instructions: Whether the agent's instructions have `Toolset.preamble`.
+        instructions: Whether the agent's instructions include `Toolset.preamble`.
         timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
-        on_progress: Is told of the progress of calls.
+        on_progress: Receives the progress of calls.
         startup_wait: Seconds for which the first step waits for servers that are starting. Default 5. Tools of slower
             ones come with a later step.
     """

@@ -1,4 +1,4 @@
-"""Authorisation as a user has it: in words, where tokens are kept, and how a person is asked for them."""
+"""Authorisation as a user sees it: its settings, where tokens are kept, and how a person is asked for them."""
 
 from mcp_nursery.actors.oauth.settings import OAuth
 

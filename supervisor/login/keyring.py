@@ -1,5 +1,5 @@
-"""The keyring of the operating system, where there is one, and the extra `keyring` is installed. All of it waits for
-other programs: for threads alone."""
+"""The keyring of the operating system, where there is one, and the extra `keyring` is installed. Everything here waits
+for other programs, and is for threads alone."""
 
 from importlib import import_module
 from typing import Any, Final
@@ -46,7 +46,7 @@ def _usable() -> Any:
 
 
 def put(name: str, secret: str) -> bool:
-    """Keep a secret; False if there is no keyring that does."""
+    """Keep a secret; False if no keyring keeps it."""
     keyring = _usable()
     if keyring is None:
         return False
@@ -61,7 +61,7 @@ def get(name: str) -> str | None:
     """The text that was kept; None if there is none.
 
     Raises:
-        KeyringFailed: That cannot be told.
+        KeyringFailed: That cannot be found out.
     """
     keyring = _existing()
     try:
@@ -72,10 +72,10 @@ def get(name: str) -> str | None:
 
 
 def remove(name: str) -> None:
-    """Keep it no more.
+    """Remove a secret.
 
     Raises:
-        KeyringFailed: It may be there still.
+        KeyringFailed: It may still be there.
     """
     keyring = _existing()
     try:

@@ -1,4 +1,4 @@
-"""A login: a person agrees, and the tokens are kept for every host of this user. It has its own time."""
+"""A login: a person agrees, and the tokens are kept for every host of this user. It has a time limit of its own."""
 
 from secrets import token_hex
 from typing import Any
@@ -38,7 +38,7 @@ async def resolved(spec: ServerSpec) -> Any:
 
 
 async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens:
-    """Have a person authorise a server; the tokens, which are kept.
+    """Have a person authorise a server. Returns the tokens, which are kept.
 
     Raises:
         AuthorizationFailed: The login got no token. Stored tokens are kept.

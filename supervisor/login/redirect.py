@@ -1,4 +1,4 @@
-"""A person at a browser: shown a page, who agrees there, and is sent back to a port of this machine with a code."""
+"""A person at a browser, who is shown a page, agrees there, and is sent back to a port of this machine with a code."""
 
 import secrets
 from collections.abc import AsyncGenerator
@@ -23,7 +23,7 @@ from ..http_server.server import HttpServer
 CONSENT: Final = 600.0
 """Seconds that a person may take."""
 _CONNECTIONS: Final = 16
-"""Of browsers, at once."""
+"""Connections of browsers at once."""
 _LAST_PAGE: Final = b"<!doctype html><meta charset=utf-8><title>mcp-nursery</title><p>%s</p>"
 _HEADERS: Final = (
     (b"content-type", b"text/html"),
@@ -54,7 +54,7 @@ async def open_redirect(
 
 @define(eq=False)
 class PersonAtBrowser:
-    """A `Consent`. The browser comes back by itself, or the person brings what it was sent back to."""
+    """A `Consent`. The browser comes back by itself, or the person brings the URL that it was sent back to."""
 
     server: str
     redirect_uri: str
@@ -111,8 +111,8 @@ class PersonAtBrowser:
             self._settle(answer)
 
     def _said(self, query: str) -> dict[str, str]:
-        """The parameters that the browser was sent back with; none, if it does not come from where this person was
-        sent."""
+        """The parameters that the browser was sent back with; none if it does not come from the page that this person
+        was sent to."""
         said = {name: values[0] for name, values in parse_qs(query).items()}
         ours = secrets.compare_digest(said.get("state", "").encode(), self._state.encode())
         return said if ours and ("code" in said or "error" in said) else {}
@@ -123,7 +123,7 @@ class PersonAtBrowser:
             self._done.set()
 
     async def _serve(self, scope: Message, _receive: Receive, send: Send) -> None:
-        """ASGI: one request of a browser. Others than the one that is waited for change nothing."""
+        """Answer one request of a browser, by ASGI. Any other than the one that is waited for changes nothing."""
         place = urlsplit(self.redirect_uri).path or "/"
         if scope["method"] != "GET" or scope["raw_path"].decode("ascii", "replace") != place:
             await _reply(send, HTTPStatus.NOT_FOUND, _NOT_OURS)
@@ -135,7 +135,7 @@ class PersonAtBrowser:
 
 
 def _query(url: str) -> str:
-    """The query of what anybody may have sent."""
+    """The query of a URL that anybody may have sent."""
     try:
         return urlsplit(url).query
     except ValueError:
@@ -145,7 +145,7 @@ def _query(url: str) -> str:
 async def _listen(words: OAuth, known: Tokens | None) -> tuple[list[trio.SocketListener], str]:
     if words.redirect_uri is not None:
         place = urlsplit(words.redirect_uri)
-        assert place.port  # or it would be no words
+        assert place.port  # or it would be no `OAuth`
         return await _listen_at(place.hostname or "127.0.0.1", place.port), words.redirect_uri
     if words.redirect_port is None and (before := _port_of(known)) is not None:
         try:
@@ -157,7 +157,7 @@ async def _listen(words: OAuth, known: Tokens | None) -> tuple[list[trio.SocketL
 
 
 def _port_of(known: Tokens | None) -> int | None:
-    """The one that the client was registered with; an issuer takes no other."""
+    """The port that the client was registered with; an issuer takes no other."""
     uris: Any = (known.client.get("redirect_uris") if known is not None else None) or ("",)
     uri = str(uris[0])
     port = urlsplit(uri).port if is_loopback(uri) else None

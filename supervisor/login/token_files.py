@@ -1,8 +1,9 @@
-"""Tokens that outlast a run: for each key a file of this user's alone. What is secret is in the keyring, if there is
-one, and else in that file too.
+"""Tokens that outlast a run: for each key a file of this user's alone. The secrets are in the keyring, if there is one,
+and else in that file, too.
 
 Everything here waits for a disk or for another program, so it is done in threads, and nobody waits longer than
-`DISK_TIMEOUT`. A file is replaced as a whole. Who changes it holds the lock beside it, which ends with its process.
+`DISK_TIMEOUT`. A file is replaced as a whole. A process that changes it holds the lock beside it, which ends with that
+process.
 """
 
 import fcntl
@@ -32,9 +33,9 @@ DISK_TIMEOUT: Final = 10.0
 LONGEST_RENEWAL: Final = 60.0
 """Seconds that anybody waits for the lock: longer than it takes to renew a token, with all tries."""
 _LOCK_INTERVAL: Final = 0.05
-"""Seconds between looks at a lock that somebody else holds."""
+"""Seconds between checks of a lock that another process holds."""
 _INTERVAL: Final = 2.0
-"""Seconds between looks at a file that is waited for."""
+"""Seconds between checks of a file whose change is waited for."""
 _LARGEST_FILE: Final = 1 << 20
 """Bytes of a file: threads, too, hold up the loop while they read one."""
 _TOKEN_FORMAT: Final = 1
@@ -54,7 +55,7 @@ class Kept:
 
     key: TokenKey
     where: str = field(validator=in_(("keyring", "file", "database")))
-    """`keyring`, `file` or `database`."""
+    """The place of the tokens: `keyring`, `file` or `database`."""
     issuer: str | None = field(validator=optional(instance_of(str)))
     scope: str | None = field(validator=optional(instance_of(str)))
     expires_at: float | None = field(validator=optional(and_(instance_of((int, float)), lt(math.inf), gt(-math.inf))))
@@ -100,10 +101,10 @@ class TokenFile(TokenStore):
         self._login = tokens.login
 
     async def remove(self) -> bool:
-        """Keep them no more; False if there were none.
+        """Remove the tokens; False if there were none.
 
         Raises:
-            TokensUnreadable: They may be there still.
+            TokensUnreadable: They may still be there.
         """
         async with self.locked():
             return await _in_thread(self._remove)
@@ -112,13 +113,13 @@ class TokenFile(TokenStore):
         """The facts about the tokens; None if there are none.
 
         Raises:
-            TokensUnreadable: That cannot be told.
+            TokensUnreadable: That cannot be found out.
         """
         return await _in_thread(self._kept)
 
     async def changed(self) -> None:
-        """Wait until they come from another login than those that were last read or written here, or are gone. That
-        another host has renewed them does not count: where a server refuses them all, hosts would wake each other."""
+        """Wait until the tokens come from another login than those that were last read or written here, or are gone. A
+        renewal by another host does not count: where a server refuses all tokens, hosts would wake each other."""
         while True:
             with suppress(TokensUnreadable):
                 if (stamp := await _in_thread(self._stamp)) != self._seen:
@@ -241,7 +242,7 @@ def _take(lock: int) -> bool:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Do it in a thread, which finishes even if its caller is cancelled: what it writes is written."""
+    """Do the work in a thread, which finishes even if its caller is cancelled: what it writes is written."""
     try:
         with trio.move_on_after(DISK_TIMEOUT):
             return await trio.to_thread.run_sync(work, abandon_on_cancel=True)

@@ -1,7 +1,7 @@
-"""Tokens that several machines share: rows of the state database. They are secrets, as the rest of it is not.
+"""Tokens that several machines share: rows of the state database. They are secrets, unlike the rest of it.
 
-Each look opens a connection of its own, which it closes: there are few, and nobody has to see to it that they end. Who
-renews tokens holds an advisory lock by the connection that took it; it ends with its process.
+Each access opens a connection of its own, and closes it: there are few, and no other code has to close them. A process
+that renews tokens holds an advisory lock by the connection that took it; the lock ends with that process.
 """
 
 import json
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOCK_INTERVAL: Final = 0.1
-"""Seconds between looks at a lock that another machine holds."""
+"""Seconds between checks of a lock that another machine holds."""
 _INTERVAL: Final = 2.0
-"""Seconds between looks at tokens that are waited for."""
+"""Seconds between checks of tokens whose change is waited for."""
 
 _READ = "SELECT document FROM mcp_nursery.tokens WHERE key = %s"
 _LOGIN = "SELECT login FROM mcp_nursery.tokens WHERE key = %s"
@@ -44,7 +44,7 @@ SELECT EXISTS (
     AND (classid::bigint << 32 | objid::bigint) = %s
 )
 """
-"""True if this connection holds an advisory lock. One that was made anew, after it was lost, does not."""
+"""True if this connection holds an advisory lock. One that was opened anew, after a loss, does not."""
 _REMOVE = "DELETE FROM mcp_nursery.tokens WHERE key = %s RETURNING key"
 
 
@@ -52,7 +52,7 @@ class TokenTable:
     """All tokens in a database.
 
     Args:
-        database: The database. It is not used itself, but others like it.
+        database: The database. Each access uses another connection to it.
     """
 
     def __init__(self, database: StateDatabase) -> None:
@@ -88,10 +88,10 @@ class TokenRow(TokenStore):
         self._login = tokens.login
 
     async def remove(self) -> bool:
-        """Keep them no more; False if there were none.
+        """Remove the tokens; False if there were none.
 
         Raises:
-            TokensUnreadable: They may be there still.
+            TokensUnreadable: They may still be there.
         """
         async with self.locked():
             return await self._run(lambda db: db.execute(_REMOVE, (self._key.digest,)).fetchone()) is not None
@@ -100,7 +100,7 @@ class TokenRow(TokenStore):
         """The facts about the tokens; None if there are none.
 
         Raises:
-            TokensUnreadable: That cannot be told.
+            TokensUnreadable: That cannot be found out.
         """
         tokens = await self._tokens()
         if tokens is None:
@@ -109,7 +109,7 @@ class TokenRow(TokenStore):
         return Kept(self._key, "database", tokens.issuer, tokens.scope, tokens.expires_at, renewable)
 
     async def changed(self) -> None:
-        """Wait until they come from another login than those that were last read or written here, or are gone."""
+        """Wait until the tokens come from another login than those that were last read or written here, or are gone."""
         while True:
             await trio.sleep(_INTERVAL)
             with suppress(TokensUnreadable):
@@ -152,7 +152,7 @@ class TokenRow(TokenStore):
 
 
 class _Lock:
-    """An advisory lock, which the connection that took it holds. Two threads may call its methods: who waits may be
+    """An advisory lock, which the connection that took it holds. Two threads may call its methods: a caller may be
     cancelled while it is being taken."""
 
     def __init__(self, database: StateDatabase, key: int) -> None:
@@ -174,10 +174,10 @@ class _Lock:
                 self.release()
 
     def run(self, work: "Callable[[Connection], T]") -> T:
-        """Do something by the connection that holds it.
+        """Run `work` by the connection that holds it.
 
         Raises:
-            StoreUnreadable: It was not done, or the lock was lost.
+            StoreUnreadable: The work was not done, or the lock was lost.
         """
 
         def run(db: "Connection") -> T:
@@ -190,7 +190,7 @@ class _Lock:
             return self._database.run(run)
 
     def release(self) -> None:
-        """Let go of it; if it is being taken, as soon as that is over."""
+        """Release it; if it is being taken, as soon as that is over."""
         self._over = True
         if self._turn.acquire(blocking=False):
             try:
@@ -200,7 +200,7 @@ class _Lock:
 
 
 async def _in_thread(work: Callable[[], T]) -> T:
-    """Do it in a thread, which finishes even if its caller is cancelled: what it writes is written."""
+    """Do the work in a thread, which finishes even if its caller is cancelled: what it writes is written."""
     try:
         with trio.move_on_after(DISK_TIMEOUT):
             return await trio.to_thread.run_sync(work, abandon_on_cancel=True)

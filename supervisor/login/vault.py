@@ -1,4 +1,4 @@
-"""The vault of the tokens of a supervisor's servers, and which of them a server has. Light to import."""
+"""The vault of the tokens of a supervisor's servers, and the tokens that a server uses. Light to import."""
 
 import os
 from pathlib import Path
@@ -35,17 +35,17 @@ def lasting_vault(store: Store) -> TokenFolder | TokenTable:
 
 
 def words_of(spec: ServerSpec) -> OAuth | None:
-    """The authorisation of a server's requests, unresolved; None if not in words of ours."""
+    """The authorisation of a server's requests, unresolved; None if it is no `OAuth`."""
     transport: Any = spec.transport
     auth = getattr(transport.transport if isinstance(transport, DeferredTransport) else transport, "auth", None)
     return auth if isinstance(auth, OAuth) else None
 
 
 class ServerVault(Vault):
-    """The vault of all servers as one of them uses it: which tokens its last connection had.
+    """The vault of all servers as one of them uses it, with the tokens that its last connection had.
 
     Args:
-        vault: Of all servers.
+        vault: The vault of all servers.
     """
 
     def __init__(self, vault: Vault) -> None:
@@ -58,8 +58,8 @@ class ServerVault(Vault):
         return self._used
 
     async def changed(self) -> None:
-        """Wait until the tokens that the last connection had are others. It may have had none, and then nobody changes
-        them; and what is in memory is changed by nobody else."""
+        """Wait until the tokens that the last connection had have changed. Waits for ever if it had none, or if they
+        are in memory, where nobody else changes them."""
         if isinstance(self._used, TokenFile | TokenRow):
             await self._used.changed()
         else:

@@ -7,7 +7,7 @@ Nothing is polled.
 
 Two promises. *Each request has one outcome on each side*: a caller that is cancelled has the request cancelled there,
 at once, and goes on when it has ended. *Nothing outlives the block*: leaving it ends every request, every server and
-the thread, also where the interpreter exits before.
+the thread, even if the interpreter exits first.
 
 The blocking portal of anyio crosses in the same way, and gives futures of `concurrent.futures`. A caller that is
 cancelled goes on before its call has ended there, streams need a generator task for each, and callbacks do not come

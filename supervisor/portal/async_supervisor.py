@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 async def _ask(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
-    """Run a function in the thread. A task that is cancelled meanwhile has it cancelled there, and goes on when it has
+    """Run a function in the thread. If this task is cancelled, so is the function, and the task goes on when that has
     ended."""
     signal = thread.signals.here()
     request = ThreadRequest(function, signal)
@@ -69,7 +69,7 @@ def _asked(
 
 class ThreadStream(Generic[T]):
     """A stream of the thread, for a block: `async with … as items: async for item in items`. A reader that falls behind
-    holds back what comes, as in the thread itself."""
+    holds back further items, as in the thread itself."""
 
     def __init__(
         self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]]
@@ -162,7 +162,7 @@ class ThreadToolset(ThreadTools):
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """As of `Toolset`."""
+        """See `Toolset`."""
         return tuple(map(self._here, self._thread.do(lambda: self._there.tools)))
 
     as_openai: Final = moment(Toolset.as_openai)
@@ -177,44 +177,44 @@ class ThreadToolset(ThreadTools):
 
 @final
 class ThreadSupervisor(ThreadTools, KnownOffers):
-    """A `Supervisor` of the thread, for tasks of the loop that has opened it: its methods have the names, arguments,
-    results and errors of that. Plain ones take a moment of the thread. Callbacks run in the loop of the caller."""
+    """A `Supervisor` of the thread, for tasks of the loop that has opened it: its methods have the same names,
+    arguments, results and errors. Plain ones take a moment of the thread. Callbacks run in the loop of the caller."""
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         return tuple(map(self._here, self._thread.do(lambda: self._there.tools)))
 
     def tool(self, name: str, *, server: str | None = None) -> Tool:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         return self._here(self._thread.do(lambda: self._there.tool(name, server=server)))
 
     async def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         return tuple(map(self._here, await _ask(self._thread, lambda: self._there.list_tools(server, refresh=refresh))))
 
     async def find_tool(self, name: str, *, server: str | None = None) -> Tool:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         return self._here(await _ask(self._thread, lambda: self._there.find_tool(name, server=server)))
 
     async def find_tools(self, query: str, *, server: str | None = None) -> tuple[Tool, ...]:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         return tuple(map(self._here, await _ask(self._thread, lambda: self._there.find_tools(query, server=server))))
 
     def as_toolset(self, *, search: bool = False) -> ThreadToolset:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         there = self._thread.do(lambda: self._there.as_toolset(search=search))
         return ThreadToolset(self._thread, there, self._wrap)
 
     def fan_out(
         self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None
     ) -> ThreadStream[CallOutcome]:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         crossed = [self._crossed(call) for call in calls]
         return ThreadStream(self._thread, lambda: self._there.fan_out(crossed, until=until, limit=limit))
 
     async def gather(self, calls: Iterable[Call], *, limit: int | None = None) -> list[ToolResult | NurseryError]:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         crossed = [self._crossed(call) for call in calls]
         return await _ask(self._thread, lambda: self._there.gather(crossed, limit=limit))
 

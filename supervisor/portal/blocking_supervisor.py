@@ -123,7 +123,7 @@ def _blocking_stream(
 
 
 def _description(tool: Tool) -> Tool:
-    """A tool that plain code cannot await."""
+    """The tool as a description: plain code cannot await it."""
     return evolve(tool, invoke=None)
 
 
@@ -137,7 +137,7 @@ class BlockingToolset(ThreadProxy):
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """As of `Toolset`; they are descriptions: `run` and `call` call one."""
+        """See `Toolset`. These are descriptions: `run` and `call` call one."""
         return _described(self._thread.do(lambda: self._there.tools))
 
     as_openai: Final = moment(Toolset.as_openai)
@@ -152,44 +152,44 @@ class BlockingToolset(ThreadProxy):
 
 @final
 class BlockingSupervisor(KnownOffers):
-    """A `Supervisor` of the thread, for plain code and notebooks: its methods have the names, arguments, results and
-    errors of that, and wait. Any thread may call them. Callbacks may be plain functions, which run in threads."""
+    """A `Supervisor` of the thread, for plain code and notebooks: its methods have the same names, arguments, results
+    and errors, and wait. Any thread may call them. Callbacks may be plain functions, which run in threads."""
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """As of `Supervisor`; they are descriptions: `call_tool` calls one."""
+        """See `Supervisor`. These are descriptions: `call_tool` calls one."""
         return _described(self._thread.do(lambda: self._there.tools))
 
     def tool(self, name: str, *, server: str | None = None) -> Tool:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         return _description(self._thread.do(lambda: self._there.tool(name, server=server)))
 
     def list_tools(self, server: str | None = None, *, refresh: bool = False) -> tuple[Tool, ...]:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         return _described(_block(self._thread, lambda: self._there.list_tools(server, refresh=refresh)))
 
     def find_tool(self, name: str, *, server: str | None = None) -> Tool:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         return _description(_block(self._thread, lambda: self._there.find_tool(name, server=server)))
 
     def find_tools(self, query: str, *, server: str | None = None) -> tuple[Tool, ...]:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         return _described(_block(self._thread, lambda: self._there.find_tools(query, server=server)))
 
     def as_toolset(self, *, search: bool = False) -> BlockingToolset:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         there = self._thread.do(lambda: self._there.as_toolset(search=search))
         return BlockingToolset(self._thread, there, self._wrap)
 
     def fan_out(
         self, calls: Iterable[Call], *, until: Until = "all", limit: int | None = None
     ) -> BlockingStream[CallOutcome]:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         crossed = [self._crossed(call) for call in calls]
         return BlockingStream(self._thread, lambda: self._there.fan_out(crossed, until=until, limit=limit))
 
     def gather(self, calls: Iterable[Call], *, limit: int | None = None) -> list[ToolResult | NurseryError]:
-        """As of `Supervisor`."""
+        """See `Supervisor`."""
         crossed = [self._crossed(call) for call in calls]
         return _block(self._thread, lambda: self._there.gather(crossed, limit=limit))
 

@@ -1,7 +1,7 @@
 """Callbacks of the caller, as the thread of the supervisor awaits them.
 
 Each runs in the loop of the caller, in the context of the call that it is for. It is cancelled there when it is
-cancelled here, and has ended, or has had `GRACE` seconds, before the thread goes on. Its exceptions are raised here.
+cancelled here; the thread goes on when it has ended, or after `GRACE` seconds. Its exceptions are raised here.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from .signals import GRACE, running_loop
 Callback: TypeAlias = Callable[..., Any]
 AwaitedCallback: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 CallbackWrap: TypeAlias = Callable[[Callback], AwaitedCallback]
-"""Makes of a callback of the caller one that the thread awaits."""
+"""The function that turns a callback of the caller into one that the thread awaits."""
 
 
 class _Crossing:
@@ -32,7 +32,7 @@ class _Crossing:
         self._outcome: ThreadOutcome[Any] | None = None
 
     def finish(self, outcome: ThreadOutcome[Any]) -> None:
-        """Give the thread its outcome; only the first counts. In any thread."""
+        """Give the thread its outcome; only the first counts. May be called in any thread."""
         if self._outcome is None:
             self._outcome = outcome
             with suppress(trio.RunFinishedError):
@@ -52,12 +52,12 @@ class _Crossing:
 
 
 def loop_callback(function: Callback) -> AwaitedCallback:
-    """Make a callback of a program in a loop of its own one that the thread awaits."""
+    """Turn a callback of a program in a loop of its own into one that the thread awaits."""
     return trio_callback(function) if running_loop() is None else asyncio_callback(function)
 
 
 def asyncio_callback(function: Callback) -> AwaitedCallback:
-    """Make a callback of a program on asyncio one that the thread awaits."""
+    """Turn a callback of a program on asyncio into one that the thread awaits."""
     loop = asyncio.get_running_loop()
 
     @wraps(function)
@@ -92,7 +92,7 @@ def asyncio_callback(function: Callback) -> AwaitedCallback:
 
 
 def trio_callback(function: Callback) -> AwaitedCallback:
-    """Make a callback of a program on another Trio loop one that the thread awaits."""
+    """Turn a callback of a program on another Trio loop into one that the thread awaits."""
     home = trio.lowlevel.current_trio_token()
 
     @wraps(function)
@@ -122,8 +122,8 @@ def trio_callback(function: Callback) -> AwaitedCallback:
 
 
 def thread_callback(function: Callback) -> AwaitedCallback:
-    """Make a callback of plain code one that the thread awaits: a plain function runs in a thread of its own, which is
-    abandoned if it is cancelled; a coroutine function runs on Trio itself."""
+    """Turn a callback of plain code into one that the thread awaits: a plain function runs in a thread of its own,
+    which is abandoned if it is cancelled; a coroutine function runs on Trio itself."""
     if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004
         return function
 

@@ -14,8 +14,8 @@ T = TypeVar("T")
 def in_context(context: Context, running: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
     """Run a coroutine in a context, inside a task that has another one.
 
-    A task takes a new context only when it goes on after a wait. So the first step is made in it here; the others by
-    Trio. What follows in the same step as the end of the coroutine is still run there.
+    A task takes a new context only when it goes on after a wait. So the first step is run in the context here, the
+    others by Trio. Code that follows the end of the coroutine in the same step is still run in it.
     """
     task = trio.lowlevel.current_task()
     own, task.context = task.context, context

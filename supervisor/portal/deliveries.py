@@ -9,10 +9,10 @@ Function: TypeAlias = Callable[[], object]
 
 
 class Deliveries:
-    """Runs functions in another thread, in the order in which they were added. Any thread may add some.
+    """The functions to run in another thread, in the order in which they were added. Any thread may add some.
 
-    To wake a thread takes a system call, and hands over the lock of the interpreter. With 128 calls at once that is
-    once for many of them: each takes 0.8 of the time that it takes with a wake-up of its own.
+    Waking a thread takes a system call, and hands over the lock of the interpreter. With 128 calls at once, many share
+    one wake-up: each takes 0.8 of the time that it takes with a wake-up of its own.
 
     Args:
         wake: Has the other thread run a function soon, once.
@@ -37,7 +37,7 @@ class Deliveries:
         next wake-up, or for `run`."""
         self._waiting.append(function)
         here = get_ident()
-        if not self._is_woken or self._waking == here:  # that is a handler of signals, in the middle of this
+        if not self._is_woken or self._waking == here:  # this is a handler of signals, in the middle of `add`
             self._waking, self._is_woken = here, True
             try:
                 self._wake(self.run)
@@ -48,8 +48,8 @@ class Deliveries:
                 self._waking = None
 
     def run(self) -> None:
-        """Run all that wait now, in this thread; those that are added meanwhile have another wake-up, and what else the
-        thread has to do comes in between."""
+        """Run all that wait now, in this thread; those that are added meanwhile have another wake-up, and the thread's
+        other work comes in between."""
         self._is_woken = False  # before the first is taken: one that is added from here on wakes again
         self.batch = len(self._waiting)
         for _ in range(self.batch):

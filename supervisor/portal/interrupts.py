@@ -9,7 +9,7 @@ from types import FrameType
 
 @contextmanager
 def interrupts_held() -> Generator[None, None, None]:
-    """Hold off Ctrl-C for as long as the block lasts, where it would come: who presses it again while servers end would
+    """Hold off Ctrl-C while the block lasts, in the thread that would get it: pressed again while servers end, it would
     leave them behind. The block has to be bounded."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):

@@ -140,7 +140,7 @@ def _in_a_thread(opening: Callable[P, AbstractAsyncContextManager[Supervisor]]) 
 
         Args:
             args: Those of `open_supervisor`.
-            options: Those of `open_supervisor`, but for `borrow`. Callbacks are functions of the caller: in a loop they
+            options: Those of `open_supervisor`, except `borrow`. Callbacks are functions of the caller: in a loop they
                 run in that loop; in plain code a function runs in a thread of its own, a coroutine function on Trio.
 
         Raises:

@@ -31,12 +31,12 @@ async def run_to_outcome(
     finish: Callable[[ThreadOutcome[T]], object],
     cancelled: Callable[[], BaseException],
 ) -> None:
-    """Run a function, and give its outcome on, whatever it is: once.
+    """Run a function, and pass its outcome on, whatever it is, once.
 
     Args:
         function: The function.
-        finish: Is given the outcome.
-        cancelled: Makes the error that is its outcome if it was cancelled.
+        finish: Called with the outcome.
+        cancelled: Makes the error that is the outcome if the function was cancelled.
     """
     outcome: ThreadOutcome[T] | None = None
     try:

@@ -23,7 +23,7 @@ class ThreadProxy:
     Args:
         thread: The thread.
         there: The object.
-        wrap: For the callbacks of the caller.
+        wrap: Wraps the caller's callbacks.
     """
 
     def __init__(self, thread: TrioThread, there: Any, wrap: CallbackWrap) -> None:
@@ -37,7 +37,7 @@ class ThreadProxy:
         return partial(method, self._there, *map(self._given, args), **crossed)
 
     def _given(self, value: Any) -> Any:
-        """An argument; a function is a callback of the caller's."""
+        """The argument; a function is wrapped as a callback."""
         return self._wrap(value) if callable(value) else value
 
     def _crossed(self, call: Call) -> Call:
@@ -46,7 +46,7 @@ class ThreadProxy:
 
 
 def moment(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A plain method: it takes a moment of the thread, for which the caller's waits."""
+    """A plain method: it takes a moment of the thread, for which the caller's thread waits."""
 
     @wraps(method)
     def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> R:

@@ -18,11 +18,11 @@ import trio
 from .deliveries import Deliveries
 
 GRACE: Final = 5.0
-"""Seconds that a caller who was cancelled waits at most for the other side to end, which is told at once."""
+"""Most seconds that a cancelled caller waits for the other side to end, which is notified at once."""
 
 
 class Signal(ABC):
-    """Wakes one task."""
+    """A signal that wakes one task."""
 
     __slots__ = ()
 
@@ -43,8 +43,8 @@ class Signal(ABC):
 class _Wait:
     """One wait of a task of asyncio, for which it has the methods of a future that tasks use (`asyncio.isfuture`).
 
-    Where nothing else is to be done, the task goes on in the very moment at which the loop hears of it. With a future
-    of asyncio's own, which takes another turn of the loop, a crossing takes 1.2 times as long.
+    If nothing else is to be done, the task goes on at the very moment at which the loop is notified. With a future of
+    asyncio's own, which takes another turn of the loop, a crossing takes 1.2 times as long.
     """
 
     __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_go_on", "_loop")
@@ -61,7 +61,7 @@ class _Wait:
         yield self
 
     def end(self, *, at_once: bool) -> None:
-        """Have the task go on: here, where the loop runs this outside of any task, or in the next turn."""
+        """Have the task go on: here, if the loop runs this outside of any task, or in the next turn."""
         go_on, self._go_on = self._go_on, None
         if go_on is None:
             return
@@ -71,19 +71,19 @@ class _Wait:
             self._loop.call_soon(go_on, self, context=self._context)
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        """As of `asyncio.Future`."""
+        """See `asyncio.Future`."""
         return self._loop
 
     def done(self) -> bool:
-        """As of `asyncio.Future`."""
+        """See `asyncio.Future`."""
         return self._go_on is None
 
     def add_done_callback(self, go_on: Callable[[Any], object], *, context: Context | None = None) -> None:
-        """As of `asyncio.Future`: the task waits."""
+        """See `asyncio.Future`: the task waits."""
         self._go_on, self._context = go_on, context
 
     def cancel(self, msg: Any = None) -> bool:
-        """As of `asyncio.Future`: the task is cancelled."""
+        """See `asyncio.Future`: the task is cancelled."""
         if self._go_on is None:
             return False
         self._cancelled = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
@@ -91,7 +91,7 @@ class _Wait:
         return True
 
     def result(self) -> None:
-        """As of `asyncio.Future`: the end of the wait."""
+        """See `asyncio.Future`: the end of the wait."""
         cancelled, self._cancelled = self._cancelled, None
         if cancelled is not None:
             try:
@@ -102,10 +102,10 @@ class _Wait:
 
 @final
 class AsyncioSignal(Signal):
-    """Wakes a task of asyncio.
+    """A signal that wakes a task of asyncio.
 
     Args:
-        deliveries: Run functions in the loop of the task.
+        deliveries: The functions to run in the loop of the task.
     """
 
     __slots__ = ("_deliveries", "_is_set", "_loop", "_waits")
@@ -124,7 +124,7 @@ class AsyncioSignal(Signal):
     def _set(self) -> None:
         self._is_set = True
         waits, self._waits = self._waits, []
-        # A task may run its loop in turn, as in notebooks: what was delivered with it would wait for it.
+        # A task may run its loop itself, as in notebooks: functions that were delivered with it would wait for it.
         at_once = len(waits) == 1 and self._deliveries.batch == 1
         for wait in waits:
             wait.end(at_once=at_once)
@@ -161,7 +161,7 @@ class AsyncioSignal(Signal):
 
 @final
 class TrioSignal(Signal):
-    """Wakes a task of another Trio loop."""
+    """A signal that wakes a task of another Trio loop."""
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
@@ -189,8 +189,8 @@ class TrioSignal(Signal):
 
 @final
 class ThreadSignal:
-    """Wakes a thread: it is set while its lock is free. With a `threading.Event`, which is written in Python, each
-    crossing of plain code takes 1.2 times as long."""
+    """A signal that wakes a thread: it is set while its lock is free. With a `threading.Event`, which is written in
+    Python, each crossing of plain code takes 1.2 times as long."""
 
     def __init__(self) -> None:
         self._unset = threading.Lock()
@@ -202,7 +202,7 @@ class ThreadSignal:
             self._unset.release()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is set, or so many seconds; false if it is not."""
+        """Wait until it is set, or `seconds` are over; false if it is not set by then."""
         return self._unset.acquire(timeout=-1 if seconds is None else seconds)
 
 
@@ -215,17 +215,17 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class Signals:
-    """Makes signals, for callers of any loop."""
+    """The maker of signals for callers of any loop."""
 
     def __init__(self) -> None:
         self._deliveries: dict[asyncio.AbstractEventLoop, Deliveries] = {}
-        """One for each loop that has asked: as a rule that of the program."""
+        """The deliveries to each loop that has asked: as a rule that of the program."""
 
     def here(self) -> Signal:
         """Make a signal for the task that asks.
 
         Raises:
-            RuntimeError: It is no task of asyncio or Trio.
+            RuntimeError: The caller is no task of asyncio or Trio.
         """
         loop = running_loop()
         if loop is not None:

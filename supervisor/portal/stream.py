@@ -14,7 +14,7 @@ from .workers import ThreadRequest
 T = TypeVar("T")
 
 MOST_UNREAD: Final = 100
-"""Items of a stream that have crossed and were not read: more stay where they come from."""
+"""Items of a stream that may have crossed without being read: more stay in the thread."""
 
 
 class ItemFeed(Generic[T]):
@@ -79,6 +79,6 @@ class ItemFeed(Generic[T]):
         return self.request.outcome is not None and not self._items
 
     def check(self) -> None:
-        """Raise what has ended the stream, if that was an error."""
+        """Raise the error that has ended the stream, if there was one."""
         if self.request.outcome is not None:
             self.request.outcome.unwrap()

@@ -44,9 +44,9 @@ class TrioThread:
         self._has_returned = threading.Event()
         self._stop = trio.Event()
         self._deliveries: Deliveries | None = None
-        """Run functions in the thread, once it has begun."""
+        """The functions to run in the thread, once it has begun."""
         self.signals: Final = Signals()
-        """Makes signals for its callers."""
+        """The maker of signals for its callers."""
         self._opening_scope: Final = trio.CancelScope()
         self._workers: Workers
         self._end_wanted = False
@@ -61,7 +61,7 @@ class TrioThread:
         """The supervisor, after it was waited for.
 
         Raises:
-            BaseException: What has ended its opening.
+            BaseException: The error that has ended its opening.
         """
         if self.supervisor is None:
             self.check()
@@ -83,7 +83,7 @@ class TrioThread:
         self._has_begun.wait()
 
     def end(self, watcher: Signal | ThreadSignal | None = None) -> None:
-        """Have it end. `watcher` is woken when it has."""
+        """Have the thread end. `watcher` is woken when it has."""
         if not self.is_own:
             return  # a child: the servers are its parent's
         self._end_wanted = True  # for a loop that has not begun yet
@@ -100,13 +100,13 @@ class TrioThread:
             self._has_returned.wait(seconds)  # its own `join` takes it for ended once it was interrupted
 
     def check(self) -> None:
-        """Raise what has ended it, if that was an error."""
+        """Raise the error that has ended it, if there was one."""
         if self._failure is not None:
             raise self._failure
 
     def post(self, request: ThreadRequest[Any]) -> None:
-        """Have a request done. Its outcome is `SupervisorClosed` if the block is being left, or it was left, or this
-        process is a child of the one that entered it."""
+        """Run a request. Its outcome is `SupervisorClosed` if the block is being left, or it was left, or this process
+        is a child of the one that entered it."""
         if isinstance(request.signal, ThreadSignal) and threading.current_thread() is self._thread:
             problem = "a callback that runs in the thread of the supervisor would wait for itself"
             request.finish(ThreadOutcome(error=RuntimeError(problem)))
@@ -114,7 +114,7 @@ class TrioThread:
             self._refuse(request)
 
     def cancel(self, request: ThreadRequest[Any]) -> None:
-        """Have a request cancelled."""
+        """Cancel a request."""
         if not self.begin(request.cancel):
             self._refuse(request)
 
@@ -127,7 +127,7 @@ class TrioThread:
         """Run a plain function in the thread, between two steps of its tasks, and wait for it.
 
         Raises:
-            SupervisorClosed: There is none, as for `post`.
+            SupervisorClosed: The function cannot be run, as for `post`.
         """
         if threading.current_thread() is self._thread:
             return function()
@@ -148,7 +148,7 @@ class TrioThread:
         return found[0].unwrap()
 
     def begin(self, function: Callable[[], object]) -> bool:
-        """Run a plain function in the thread, soon; false if there is none any more."""
+        """Run a plain function in the thread, soon; false if that is no longer possible."""
         if not self.is_own or self._deliveries is None or self.has_ended:
             return False
         with suppress(trio.RunFinishedError):  # then it is about to end
@@ -208,7 +208,7 @@ _RUNNING: "Final[weakref.WeakSet[TrioThread]]" = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """End what was never left: the interpreter would stop the threads, and leave their servers behind."""
+    """End all blocks that were never left: the interpreter would stop the threads, and leave their servers behind."""
     with interrupts_held():
         running, until = list(_RUNNING), time.monotonic() + AT_EXIT
         for thread in running:

@@ -9,21 +9,21 @@ import trio
 
 
 class _SendingEnd(socket.socket):
-    """Closed when the last thread that writes to it has let go of it: from then on another file may have its number. A
-    lock would be held while handlers of signals run."""
+    """A socket that is closed when the last thread that writes to it has released it: from then on another file may
+    have its number. A lock would be held while handlers of signals run."""
 
     def __del__(self) -> None:
         self.close()
 
 
 class Wakeup:
-    """Wakes one task of this Trio loop from any thread, for a block of the loop's own."""
+    """The wake-up of one task of this Trio loop from any thread, for a block of the loop's own."""
 
     def __init__(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         there, self._here = socket.socketpair()
         self._there: _SendingEnd | None = _SendingEnd(fileno=there.detach())
-        """None once Trio is asked instead."""
+        """The sending end; None once Trio is asked instead."""
         self._there.settimeout(0)
         self._here.settimeout(0)
 
@@ -55,6 +55,6 @@ class Wakeup:
             self._here.recv(64)
 
     def leave_to_trio(self, run: Callable[[], object]) -> None:
-        """Have Trio itself call `run`, now and whenever somebody wakes the task: it ends."""
+        """Have Trio itself call `run`, now and whenever somebody wakes the task, which ends."""
         self._there = None
         self._token.run_sync_soon(run)

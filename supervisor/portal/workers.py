@@ -1,9 +1,9 @@
 """The tasks of the thread that do what callers elsewhere ask for, one request after another.
 
 Most requests are short and are not cancelled, and a task and a cancel scope for each cost more than both wake-ups. So a
-task that has done a request waits for the next one, in the scope that it has, and ends only if that was cancelled or
-if enough others wait. To cross takes 0.7 of the CPU time that it takes with a task and a scope for each request, 0.63
-with 128 at once.
+task that has done a request waits for the next one, in the scope that it has, and ends only if that was cancelled or if
+enough others wait. Crossing takes 0.7 of the CPU time that it takes with a task and a scope for each request, 0.63 with
+128 at once.
 
 One of those that wait is the leader: it waits for other threads, does the first request that comes itself, and has
 another one lead meanwhile (the pattern leader and followers). Where `TrioToken.run_sync_soon` wakes a worker, which
@@ -29,7 +29,7 @@ from .wakeup import Wakeup
 T = TypeVar("T")
 
 MOST_IDLE: Final = 128
-"""Tasks that wait for a request. More end when they have done theirs."""
+"""Tasks that may wait for a request. Any more end when they have done theirs."""
 
 
 class ThreadRequest(Generic[T]):
@@ -47,7 +47,7 @@ class ThreadRequest(Generic[T]):
         self.scope: trio.CancelScope | None = None
         """The scope that it runs in, from its beginning; when it has ended, others run there."""
         self.outcome: ThreadOutcome[T] | None = None
-        """Set once, in the thread."""
+        """The outcome, set once, in the thread."""
         self.signal: Final = signal
 
     def cancel(self) -> None:
@@ -65,10 +65,11 @@ class ThreadRequest(Generic[T]):
 
 
 class Workers:
-    """Does requests, each in the context of its caller. Everything but `deliveries` is for the thread itself.
+    """The tasks that do requests, each in the context of its caller. Everything but `deliveries` is for the thread
+    itself.
 
     Args:
-        nursery: Has the tasks, and ends them.
+        nursery: The nursery of the tasks, which ends them.
         wakeup: Wakes the leader.
     """
 
@@ -76,15 +77,15 @@ class Workers:
         self._nursery = nursery
         self._leader: _Worker | None = None
         self.wakeup: Final = wakeup
-        """Wakes the leader."""
+        """The wake-up of the leader."""
         self.deliveries: Final = Deliveries(wakeup.wake)
-        """Run functions in the thread; any thread may add some."""
+        """The functions to run in the thread; any thread may add some."""
         self.idle: Final = list[_Worker]()
         """The tasks that wait for a request, without the leader."""
         self._start(None)
 
     def begin(self, request: ThreadRequest[Any]) -> None:
-        """Have a request done. Only a function that was delivered may."""
+        """Begin a request. Only a function that was delivered may do so."""
         if self._leader is not None and self._leader.request is None:
             self._leader.give(request)
         elif self.idle:
@@ -93,7 +94,7 @@ class Workers:
             self._start(request)
 
     def lead(self, leader: "_Worker | None") -> None:
-        """Have a task lead, or with None whichever waits."""
+        """Have a task lead, or, with None, any that waits."""
         self._leader = leader
         if leader is None:
             if self.idle:
@@ -109,7 +110,7 @@ class _Worker:
     """A task that does requests.
 
     Args:
-        workers: The others.
+        workers: The workers it belongs to.
         request: The first one; without one it leads.
     """
 

@@ -1,7 +1,7 @@
 """Signs that a result tries to instruct the model. Pure, and advisory: they block nothing and change nothing.
 
 Each is a sentence that an ordinary text hardly has; an attack that is written to be missed will be. A text *about* such
-attacks that quotes one has its sign too. All of a text is read, by the regular expressions of the JSON Schema
+attacks that quotes one has its sign, too. All of a text is read, by the regular expressions of the JSON Schema
 validator: they take time linear in the text, 2 ms for 1 MB of prose, code, JSON or HTML and 5 ms of Chinese, at worst
 60 ms where every letter is escaped. RE2 takes as long, Python's `re` 150 to 600 ms.
 """
@@ -24,7 +24,7 @@ Raises UnicodeEncodeError for a text with half a character, which cannot be writ
 
 @cache
 def finder(pattern: str) -> Finder:
-    """One that finds what a regular expression describes, in any case, in time linear in the text."""
+    """The finder of what a regular expression describes, in upper or lower case, in time linear in the text."""
     import jsonschema_rs  # takes a while to load, and most programs start without a text to search
 
     # A validator for the sake of its regular expressions, which know neither lookaround nor references.
@@ -65,7 +65,7 @@ _SHARED: Final = {
         |switch|begin|start|instead|treat|follow) (all|any|every|the|your|this|that|me|us|it|them|my|no|only|with|to
         |as|by) )""",
 }
-"""The parts that the patterns of signs have in common, by the name that they have for it."""
+"""The common parts of the patterns of signs, by their names in these."""
 
 
 @frozen
@@ -74,12 +74,12 @@ class Sign:
 
     name: str
     pattern: str
-    """A regular expression that minds no case. A space stands for one or more of what may stand between words, a word
-    in capitals for a shared part, the end of a line for nothing."""
+    """A regular expression that ignores case. A space stands for one or more characters that may stand between words, a
+    word in capitals for a shared part, the end of a line for nothing."""
     found: tuple[str, ...]
     """Sentences that have it."""
     missed: tuple[str, ...]
-    """Ordinary ones that come near."""
+    """Ordinary sentences that come near."""
 
 
 TABLE: Final = (
@@ -156,12 +156,12 @@ _SCANNED_CHARACTERS: Final = 128 << 10
 """Characters that are looked at in one go: ten milliseconds if everything in them is escaped, usually a quarter."""
 
 _OVERLAP: Final = 4096
-"""Of them, those that were looked at before."""
+"""Characters of these that the piece before had, too."""
 
 _ESCAPE: Final = "\\u00"
 """The beginning of an ASCII character as JSON may have it."""
 _CODE: Final = re.compile("0[9ad]|[2-7][0-9a-f]", re.IGNORECASE)
-"""The rest of it."""
+"""The rest of such an escape."""
 
 _SEEN: Final = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)} | dict.fromkeys(
     [0xAD, *range(0x200B, 0x2010), *range(0x2060, 0x2065), 0xFE0E, 0xFE0F, 0xFEFF]
@@ -181,13 +181,13 @@ def expand(pattern: str) -> str:
 _SIGN_PATTERNS: Final = {sign.name: expand(sign.pattern) for sign in TABLE}
 
 _ANY: Final = "|".join(_SIGN_PATTERNS.values())
-"""One look for all eight, which most texts pass."""
+"""The pattern for any of the eight, which most texts lack."""
 
 
 def scan(text: str) -> tuple[str, ...]:
     """The signs in a text, however long, in the order of `SIGNALS`.
 
-    The text is searched as it is, and with JSON's escapes resolved and without what has no width.
+    The text is searched as it is, and with JSON's escapes resolved and without characters of no width.
     """
     try:
         found = _signs(text)
@@ -200,11 +200,12 @@ def scan(text: str) -> tuple[str, ...]:
 
 
 def scan_in_pieces(text: str) -> Steps[tuple[str, ...]]:
-    """As `scan`, of a text of any length. A sign longer than 4096 characters may be missed where pieces meet."""
+    """The result of `scan` for a text of any length. A sign longer than 4096 characters may be missed where pieces
+    meet."""
     found: set[str] = set()
     for at in range(0, len(text), _SCANNED_CHARACTERS):
         begin, end = max(0, at - _OVERLAP), at + _SCANNED_CHARACTERS
-        # What is cut off is neither the beginning of a line nor the end of the text.
+        # A cut is neither the beginning of a line nor the end of the text.
         cut = ("x" if begin else "", "x" if end < len(text) else "")
         found.update(scan(text[begin:end].join(cut)))
         yield
@@ -212,7 +213,8 @@ def scan_in_pieces(text: str) -> Steps[tuple[str, ...]]:
 
 
 def prepare() -> None:
-    """Compile what every text is looked at with, once a process. It takes a few hundredths of a second at most."""
+    """Compile the patterns that every text is searched for, once per process. It takes a few hundredths of a second at
+    most."""
     scan("\u00e9")
 
 
@@ -224,7 +226,7 @@ def _signs(text: str) -> set[str]:
 
 def _unescape(text: str) -> str:
     """The text without JSON's escapes of ASCII, also of JSON in JSON, where an escape begins with more than one
-    backslash. To search for all of that with a regular expression takes twenty times as long."""
+    backslash. Searching for all of that with a regular expression takes twenty times as long."""
     parts: list[str] = []
     for part in text.split(_ESCAPE):
         if parts and _CODE.match(part):
@@ -236,8 +238,8 @@ def _unescape(text: str) -> str:
 
 
 def _read(text: str) -> str:
-    """The text as it is read by a person. One character is looked for first, in a tenth of the time that four take,
-    which is a third of the time of a scan."""
+    """The text as a person reads it. Searching for one character first takes a tenth of the time that four take, which
+    is a third of the time of a scan."""
     if "\\" in text and _ESCAPE in text:
         text = _unescape(text)
     if not text.isascii() and finder(_UNSEEN)(text):

@@ -1,4 +1,4 @@
-"""Taking secrets out of what is logged, shown or put into an error. Pure.
+"""The removal of secrets from what is logged, shown or put into an error. Pure.
 
 Arguments of calls, stderr, and what servers say in errors go through here before anybody sees them. Results of tools
 do not: they are the answer.
@@ -34,14 +34,14 @@ MAX_DEPTH: Final = 64
 MAX_SAID: Final = 100_000
 """Characters of a server's text that are kept: the search for secrets takes two million a second."""
 _LONG_VALUE: Final = 256
-"""Characters of a value from which on it is looked for by itself: to make a pattern takes a microsecond for each, and
-each token that is renewed makes another."""
+"""Characters from which on a value is looked for by itself: making a pattern takes a microsecond for each, and each
+token that is renewed needs another pattern."""
 CUT_MARGIN: Final = 10_000
 """Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
 
 _SHORTEST_KEY: Final = 15
-"""Characters of the shortest key. A shorter text that names nothing, with `:` or `=`, holds no secret of any kind: a
-name, a version, a title, of which each server has some when it is connected."""
+"""Characters of the shortest key. A shorter text without `:` and `=` holds no secret of any kind: a name, a version, a
+title, of which each server has some when it is connected."""
 
 _SHORT_TEXT: Final = 4096
 """Characters that are looked at in one go: two milliseconds."""
@@ -63,9 +63,9 @@ def _patterns() -> Sequence[tuple[re.Pattern[str], str]]:
 
 @frozen
 class Redactor:
-    """Replaces known kinds of secrets, and the values it was made for, by `[REDACTED:<name>]`.
+    """The replacement of known kinds of secrets, and of the values it was made for, by `[REDACTED:<name>]`.
 
-    Doing it twice changes nothing more. Takes time linear in the text.
+    Doing it twice changes nothing more. It takes time linear in the text.
     """
 
     _values: tuple[str, ...] = field(default=(), repr=False, eq=False)
@@ -73,7 +73,7 @@ class Redactor:
     _spelled: tuple[str, ...] = field(
         default=Factory(lambda self: _spelled(self._values), takes_self=True), init=False, repr=False, eq=False
     )
-    """As it may be quoted, the longest first."""
+    """The forms in which they may be quoted, the longest first."""
     _long: tuple[str, ...] = field(
         default=Factory(
             lambda self: tuple(form for form in self._spelled if len(form) >= _LONG_VALUE), takes_self=True
@@ -91,24 +91,24 @@ class Redactor:
 
     @classmethod
     def of(cls, values: Iterable[str]) -> "Redactor":
-        """One that also replaces these values wherever they stand, plain, in JSON, in a URL or in base64. Case counts,
-        but in small letters throughout they are found too.
+        """The redactor that also replaces these values wherever they stand, plain, in JSON, in a URL or in base64. Case
+        counts, but values in lower case throughout are found, too.
 
         Values of fewer than 6 characters, and those that a mark holds itself, are left alone.
         """
         return cls(_worth_looking_for(values))
 
     def also_of(self, transport: object) -> "Redactor":
-        """One that also replaces what is secret of that which this transport was given: variables, headers and parts of
-        its URL that go by a secret's name or are not plain, passwords, and the arguments that follow a secret's name.
+        """The redactor that also replaces the secrets of this transport: variables, headers and parts of its URL that
+        have a secret's name or are not plain, passwords, and the arguments that follow a secret's name.
 
-        Of one whose text is not resolved yet, those that stand there to the letter: its `literals`.
+        For a transport that is not resolved yet, those written out in it: its `literals`.
         """
         literals: Iterable[str] | None = getattr(transport, "literals", None)
         return self.also(secrets_of(transport) if literals is None else literals)
 
     def also(self, values: Iterable[str]) -> "Redactor":
-        """One that also replaces these values, and what follows a scheme in them.
+        """The redactor that also replaces these values, and what follows a scheme in them.
 
         Of earlier values the last 100 stay: tokens that change at each connect do not pile up.
         """
@@ -133,22 +133,22 @@ class Redactor:
         return text
 
     def said(self, text: str) -> str:
-        """The words of a server without secrets; of more than 100,000 characters the beginning. To shorten a text, cut
-        this result: half of a secret, cut before, would not be found."""
+        """The words of a server without secrets; only the beginning of more than 100,000 characters. To shorten a text,
+        cut this result: half of a secret would not be found in a text that was cut before."""
         if len(text) <= MAX_SAID:
             return self.text(text)
         return f"{self.text(text[:MAX_SAID])[:-CUT_MARGIN]}… ({len(text)} characters)"
 
     def beginning(self, text: str, longest: int) -> str:
-        """The first so many characters of a server's words, without secrets. Takes the time of these, however long the
-        text is."""
+        """The first `longest` characters of a server's words, without secrets. The time depends on these, not on the
+        whole text."""
         end = longest + CUT_MARGIN
         if len(text) <= end:
             return self.text(text)[:longest]
         return self.text(text[:end])[:-CUT_MARGIN][:longest]
 
     def text_in_pieces(self, text: str) -> Steps[str]:
-        """As `text`, one kind of secret after the other."""
+        """The result of `text`, one kind of secret after the other."""
         if len(text) <= _SHORT_TEXT:
             return self.text(text)
         text = self._without_configured(text)
@@ -172,14 +172,14 @@ class Redactor:
         return False
 
     def said_in_pieces(self, text: str) -> Steps[str]:
-        """As `said`."""
+        """The result of `said`, in pieces."""
         if len(text) <= MAX_SAID:
             return (yield from self.text_in_pieces(text))
         shown = yield from self.text_in_pieces(text[:MAX_SAID])
         return f"{shown[:-CUT_MARGIN]}… ({len(text)} characters)"
 
     def value(self, value: object, *, depth: int = MAX_DEPTH) -> Any:
-        """The same JSON value with every text in it redacted; texts under a name like `password` altogether.
+        """The same JSON value with every text in it redacted; texts under a name like `password` are redacted entirely.
 
         Args:
             value: The JSON value.
@@ -188,7 +188,7 @@ class Redactor:
         return at_once(self._value_in_pieces(value, depth, secret=False))
 
     def value_in_pieces(self, value: object) -> Steps[Any]:
-        """As `value`."""
+        """The result of `value`, in pieces."""
         return self._value_in_pieces(value, MAX_DEPTH, secret=False)
 
     def _value_in_pieces(self, value: object, depth: int, *, secret: bool) -> Steps[Any]:
@@ -229,7 +229,7 @@ are."""
 
 def _forms(value: str) -> Iterator[str]:
     """A value as it may stand in a text: as it is, on one line, in JSON, in HTML, in a URL, in base64; and its lines,
-    which a log parts. Small letters are what becomes of it in a host name and in the type of a body."""
+    which a log separates. In a host name and in the type of a body it is written in lower case."""
     lines = [line.strip() for line in value.splitlines()]
     yield from (value, " ".join(value.split()), *(line for line in lines if len(line) >= MIN_LINE))
     yield from (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
@@ -249,4 +249,4 @@ def _worth_looking_for(values: Iterable[str]) -> tuple[str, ...]:
 
 
 PLAIN: Final = Redactor()
-"""For what belongs to no server."""
+"""The redactor of texts that belong to no server."""

@@ -1,7 +1,7 @@
 """The patterns of secrets: data, nothing else.
 
-All of it is linear in the text, whatever the text is: no pattern needs anything behind an unbounded run, so a run that
-was read is also replaced, and what does not match has failed after a bounded number of characters.
+All of them are linear in any text: no pattern needs anything behind an unbounded run, so a run that was read is also
+replaced, and a match that fails does so after a bounded number of characters.
 """
 
 from typing import Final

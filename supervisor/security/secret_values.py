@@ -1,6 +1,7 @@
-"""The secret values of an entry: those whose names or looks say so. The program and its place are not secret. Pure.
+"""The secret values of an entry: those with the name or the looks of a secret. The program and its place are not
+secret. Pure.
 
-A server can quote what it is given whole or in part, and as it came or as it was read: a URL's password in percent
+A server can quote what it is given in whole or in part, as it came or as it was read: a URL's password percent-encoded
 or plain, the token behind its scheme, one cookie of many.
 """
 
@@ -18,22 +19,22 @@ from .secret_patterns import SECRET_NAME
 
 # -- plain values: words, numbers, places and versions that nobody keeps secret ---------------------------------------
 #
-# What is plain is cut out of no text, or texts would have holes: `development` of a variable that selects a mode. All
-# that is not sure to be plain counts as secret. So a value is looked at in its words, and is plain only if each of them
-# looks like one that people write: none that mixes letters and digits, or capitals and small letters, as keys do.
+# Plain values are not cut out of texts, or these would have holes: `development` of a variable that selects a mode. A
+# value that is not surely plain counts as secret. So a value is split into words, and is plain only if each of them
+# looks like one that people write, and does not mix letters and digits, or capitals and small letters, as keys do.
 
 _MOST_MIXED: Final = 1
-"""Words with letters and digits in them, such as `utf8`, that a plain value may have: the groups of a key are more."""
+"""Words with letters and digits in them, such as `utf8`, that a plain value may have: a key has more."""
 _MOST_MIXED_IN_PLACE: Final = 3
-"""Of those, as many as the path of a file may have: `/usr/lib/x86_64/python3.11`."""
+"""Such words that the path of a file may have: `/usr/lib/x86_64/python3.11`."""
 _MOST_SIZES: Final = 2
-"""Of those, sizes and versions that do not count: `llama3.1:8b`, `mistral-7b-instruct-v0.3`."""
+"""Such words that are sizes and versions, and do not count: `llama3.1:8b`, `mistral-7b-instruct-v0.3`."""
 _MOST_DIGITS: Final = 17
 """Digits of a plain value: a date with its time, an address with its port."""
 _LONGEST_NUMBER: Final = 14
 """Digits of a plain number."""
 _LONG_WORD: Final = 8
-"""Letters of a word from which on it has to be one that can be spoken."""
+"""Letters from which on a word has to be pronounceable."""
 
 _SECRET_NAME: Final = re.compile(SECRET_NAME)
 _TELLING_NAME: Final = re.compile(
@@ -76,9 +77,9 @@ _UNSPEAKABLE: Final = re.compile(
     r"[jqv][mntw]|[fgjqvwx]k|[jv]l|cw|[bfghj]w",
     re.IGNORECASE,
 )
-"""Letters that do not stand together in words: random ones do, in all but a few in a hundred of such length."""
+"""Letters that do not stand together in words: in random texts of such length, all but a few in a hundred, some do."""
 _ROUGH: Final = 3
-"""Letters for each capital in the midst of a word, at least: `JavaScript`, not `aKdEp`."""
+"""Least letters for each capital in the middle of a word: `JavaScript`, not `aKdEp`."""
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -176,7 +177,7 @@ def _unless_plain(*values: str) -> Iterator[str]:
 
 
 def _parts_of_secret(text: str) -> Iterator[str]:
-    """All that is in a secret."""
+    """All parts of a secret."""
     yield from (text, text.strip(), behind_scheme(text))
     yield from (pair.partition("=")[2].strip() for pair in text.split(";") if "=" in pair)
     if (basic := _BASIC_SCHEME.fullmatch(text)) is not None:
@@ -185,7 +186,7 @@ def _parts_of_secret(text: str) -> Iterator[str]:
 
 
 def _of_pairs(text: str) -> Iterator[str]:
-    """Of `name=value`, several with `;` between."""
+    """The secrets of `name=value` pairs with `;` between them."""
     for pair in text.split(";"):
         name, _, value = map(str.strip, pair.partition("="))
         if is_secret(name, value):
@@ -212,8 +213,8 @@ def _of_url(url: str) -> Iterator[str]:
 
 
 def _of_user(user: str) -> Iterator[str]:
-    """`user:password` of a URL or of basic authorisation, which is what a client makes of the former. A user without a
-    password is a token."""
+    """The secrets of `user:password`, of a URL or of basic authorisation, which a client makes from it. A user without
+    a password is a token."""
     for pair in (user, unquote(user)) if user else ():
         name, _, password = pair.partition(":")
         yield from (password, unquote(password), b64encode(pair.encode(errors="replace")).decode())
@@ -229,7 +230,7 @@ def _decode(base64: str) -> str:
 
 
 def _of_json(text: str) -> Iterator[str]:
-    """Some servers take their headers as JSON in a variable."""
+    """The secrets in JSON: some servers take their headers so, in a variable."""
     for name, value in _texts_in_json(text):
         if is_secret(name, value):
             yield from (value, behind_scheme(value))
@@ -238,7 +239,7 @@ def _of_json(text: str) -> Iterator[str]:
 
 
 def _texts_in_json(text: str) -> Iterator[tuple[str, str]]:
-    """All text in it but names, each with the name that it goes by."""
+    """All texts in JSON except names, each with its name."""
     if not text.lstrip().startswith(("{", "[")):
         return
     try:
@@ -256,7 +257,7 @@ def _texts_in_json(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _of_arguments(args: Sequence[str]) -> Iterator[str]:
-    """Not every argument: packages and folders are what an error has to name."""
+    """The secrets of arguments, not every argument: an error has to name packages and folders."""
     for before, argument in pairwise(("", *args)):
         yield from _of_url(argument)
         if before.startswith("-") and is_secret(before.lstrip("-"), argument):

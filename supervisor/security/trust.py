@@ -2,7 +2,7 @@
 
 A clone of a repository brings its files along, and the user never asked for what they start. The effect of an entry is
 its `TrustRequest`; the `TrustGate` is asked before every start of its server. A file whose text becomes part of the
-entry is agreed to as well: the request is made anew of what the file holds, each time.
+entry is agreed to as well: the request is made anew from its content, each time.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ logger: Final = logging.getLogger(__name__)
 
 
 AGREED_FILE: ContextVar[str | None] = ContextVar("mcp_nursery_agreed_file", default=None)
-"""The digest of the `FileRead` that was agreed to, for what connects in this task: with another content it must not.
+"""The digest of the `FileRead` that was agreed to, for a connect in this task: it must fail if the content is another.
 None: no agreement is needed."""
 
 
@@ -31,7 +31,7 @@ class FileRead:
     """A file whose text becomes part of an entry, as it was when it was looked at."""
 
     path: str
-    """As the entry names it, if that names no file now."""
+    """The path; as the entry names it, if there is no such file now."""
     digest: str = field(default="", repr=False)
     """SHA-256 of its content; empty for one that cannot be used."""
     variables: tuple[str, ...] = ()
@@ -59,10 +59,10 @@ class TrustRequest:
     files: tuple[FileRead, ...] = field(default=(), eq=False)
     """The files whose text becomes part of the entry, as they were found: that of `envFile`."""
     reader: Callable[[], FileRead] | None = field(default=None, repr=False, eq=False)
-    """Looks at that file, which takes a disk's time; None once that is done, or if there is none."""
+    """The function that reads that file, which may wait for a disk; None once it is read, or if there is none."""
 
     def as_found(self) -> "TrustRequest":
-        """The request with what its file holds now: that, and nothing else, is what can be agreed to. Blocks."""
+        """The request with the present content of its file: that, and nothing else, can be agreed to. Blocks."""
         if self.reader is None:
             return self
         file = self.reader()
@@ -80,12 +80,12 @@ class TrustRequest:
         return agreed(found.digest)
 
     def hold(self) -> None:
-        """Have what connects in this task use the file as it was found, or not connect."""
+        """Have a connect in this task use the file as it was found, or fail."""
         AGREED_FILE.set(self.files[0].digest if self.files else None)
 
 
 Trust = Callable[[TrustRequest], Awaitable[bool]]
-"""Asks a person whether an entry of a project's file may be used. True is remembered."""
+"""The function that asks a person whether an entry of a project's file may be used. True is remembered."""
 
 
 class Memory(Protocol):
@@ -107,19 +107,20 @@ class Memory(Protocol):
 
 @frozen(eq=False)
 class TrustGate:
-    """Lets start only what its user has agreed to."""
+    """The gate that lets only those servers start whose user has agreed."""
 
     _memory: Memory
     """The memory of earlier agreements."""
     _trust: Trust | None
-    """Asks the user; None: what was not agreed to earlier does not start."""
+    """The function that asks the user; None: only what was agreed to earlier starts."""
     _lock: AbstractAsyncContextManager[None, None]
     """Held while the user is asked: a person is shown one request at a time."""
 
     async def permit(self, request: TrustRequest) -> str | None:
-        """None if what a project's file wants is agreed to, earlier or now; otherwise why not, in one line.
+        """None if the request of a project's file is agreed to, earlier or now; otherwise the reason why not, in one
+        line.
 
-        What connects in this task afterwards is held to what was agreed to.
+        A later connect in this task is held to what was agreed to.
         """
         try:
             request = await self._memory.found(request)

@@ -1,7 +1,7 @@
-"""The marks on what a server says to a model: around it, since nothing between them is an instruction, and where it is
-cut. Pure.
+"""The marks on a server's words to a model: around them, since nothing between marks is an instruction, and where they
+are cut. Pure.
 
-What cannot stand between them, a tool's description and schema, is at least kept from forging them: `harmless`.
+Words that cannot stand between marks, a tool's description and schema, are at least kept from forging them: `harmless`.
 """
 
 import json
@@ -30,7 +30,7 @@ _PIECE_CHARACTERS = 32
 _LOOKS_LIKE_LESS = re.compile(f"[{_LESS_THAN}]")
 
 _SPELLED_TAG = "<[^0-9a-z<]*" + "[^0-9a-z</]*".join(TAG.replace("_", ""))
-"""In ASCII, whatever stands between its letters that is none."""
+"""The tag in ASCII, whatever stands between its letters that is none."""
 
 _LOOK_ALIKES = str.maketrans(
     {
@@ -45,7 +45,7 @@ _LOOK_ALIKES = str.maketrans(
 
 def wrap(body: str, *, server: str, tool: str | None) -> str:
     """The body, `harmless`, between one opening and one closing mark that say whose words these are: a tool's, or, if
-    that is None, what the server says of itself."""
+    that is None, the server's about itself."""
     named = "" if tool is None else f' tool="{clean_name(tool)}"'
     opening = f'<{TAG} server="{clean_name(server)}"{named} trust="untrusted">'
     return f"{opening}\n{harmless(body)}\n</{TAG}>"
@@ -65,7 +65,7 @@ def clean_name(name: str) -> str:
 
 
 def harmless(body: str) -> str:
-    """The text so that nothing in it begins or ends a block, and nothing is written in it unseen: see `reveal`.
+    """The text changed so that nothing in it begins or ends a block, and nothing in it is hidden: see `reveal`.
 
     A `<` that begins the tag, in any case and with white space in it, becomes `&lt;`; in a text that spells the tag
     with invisible, compatible or similar-looking characters, every `<` does.
@@ -86,8 +86,8 @@ def _spells_tag(text: str) -> bool:
 
 
 def _in_ascii(piece: str) -> str:
-    """The piece as ASCII, as far as it can be read as that; in pieces, since accents are put in order in time quadratic
-    in their number."""
+    """The piece as ASCII, as far as it can be read as that; in pieces, since sorting accents takes time quadratic in
+    their number."""
     piece = normalize("NFKD", normalize("NFKD", piece).casefold()).translate(_LOOK_ALIKES)
     return piece.encode("ascii", "ignore").decode()
 
@@ -109,8 +109,8 @@ _HIDDEN = re.compile(f"(?P<flag>{_FLAG})|[\U000e0000-\U000e007f]+|[{_SELECTORS}]
 
 
 def reveal(text: str) -> str:
-    """The text with what is written in characters that models read and nobody sees shown as `[hidden: …]`: letters of
-    Unicode's tag block, but for the three flags that are spelled with them, and rows of variation selectors."""
+    """The text with characters that models read and nobody sees shown as `[hidden: …]`: letters of Unicode's tag block,
+    except in the three flags that are spelled with them, and rows of variation selectors."""
     return text if text.isascii() else _HIDDEN.sub(_reveal, text)
 
 
@@ -122,8 +122,8 @@ def _reveal(found: re.Match[str]) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with every character escaped that cannot be seen, or that a terminal obeys: nothing is left out of what
-    a person agrees to, and it is one line."""
+    """The text on one line, with every character escaped that cannot be seen, or that a terminal obeys: nothing is
+    hidden of what a person agrees to."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -151,10 +151,11 @@ _USAGE = (
 
 
 def preamble(instructions: Mapping[str, str]) -> str:
-    """For a system prompt: the rule, and after it what each server wants a model to know, between its marks.
+    """The text for a system prompt: the rule, and after it each server's instructions, between its marks.
 
     Args:
-        instructions: By server. Of each, 2,000 characters are taken. They come in the order of the servers' names.
+        instructions: The instructions by server. Of each, 2,000 characters are taken, in the order of the servers'
+            names.
     """
     said = [(server, text.strip()) for server, text in sorted(instructions.items()) if text.strip()]
     blocks = [wrap(truncate(text, MOST_INSTRUCTIONS), server=server, tool=None) for server, text in said]

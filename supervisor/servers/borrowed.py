@@ -1,7 +1,7 @@
 """Servers that another supervisor keeps: with names, filters and limits of their own, and no keepers.
 
-Nothing runs here. What the lender's keepers write is shown in the same step, in the way of the borrower; calls go
-the lender's way to the same connections.
+Nothing runs here. What the lender's keepers write is shown in the same step, as the borrower sees it; calls go the
+lender's way to the same connections.
 """
 
 import math
@@ -48,7 +48,7 @@ class BorrowedServer:
     """
 
     name: str = field(validator=setting(instance_of(str)))
-    """As the lender calls it."""
+    """The lender's name of it."""
     allow: Sequence[str] = field(default=("*",), kw_only=True, converter=several)
     """Globs on its own names of tools: only those that match one are offered."""
     deny: Sequence[str] = field(default=(), kw_only=True, converter=several)
@@ -69,7 +69,7 @@ class _BorrowedSpec(ServerSpec):
     borrowed: BorrowedServer = field(kw_only=True)
 
     def offers(self, tool: str) -> bool:
-        """True if both want this tool."""
+        """True if lender and borrower both want this tool."""
         wanted = self.borrowed
         return self.lender.offers(tool) and is_offered(
             tool, allow=wanted.allow, deny=wanted.deny, disabled=wanted.disabled_tools
@@ -77,17 +77,18 @@ class _BorrowedSpec(ServerSpec):
 
     @property
     def is_filtered(self) -> bool:
-        """True if one of both does not want each tool that it has."""
+        """True if a filter of either may hide some of its tools."""
         wanted = self.borrowed
         return self.lender.is_filtered or tuple(wanted.allow) != ("*",) or bool(wanted.deny or wanted.disabled_tools)
 
 
 class _Lens:
-    """A keeper's snapshots as a borrower sees them: with the specs of what is borrowed, the same for the same.
+    """A keeper's snapshots as a borrower sees them: with the specs of what is borrowed, and the same object for the
+    same spec.
 
     Args:
-        borrowed: What is borrowed, by name.
-        lender: What the lender makes of the snapshots.
+        borrowed: The borrowed servers, by name.
+        lender: The function by which the lender sees the snapshots.
     """
 
     def __init__(self, borrowed: Mapping[str, BorrowedServer], lender: Callable[[Snapshot], Snapshot]) -> None:
@@ -112,7 +113,7 @@ def _borrowed_spec(spec: ServerSpec, borrowed: BorrowedServer) -> ServerSpec:
 
 
 class BorrowedSubscriptions(Subscriptions):
-    """Subscriptions with the lender's servers, of which the borrower's own end with it."""
+    """Subscriptions to the lender's servers; the borrower's own end with it."""
 
     def __init__(self, lender: Subscriptions) -> None:
         super().__init__(_nobody)
@@ -121,7 +122,7 @@ class BorrowedSubscriptions(Subscriptions):
 
     @contextmanager
     def open(self, server: str, uri: str) -> Generator[Updates, None, None]:
-        """A subscription that lasts as long as the block. The lender hands on what it hears."""
+        """A subscription that lasts as long as the block. The lender passes updates on."""
         with self._lender.open(server, uri) as updates:
             self._own.add(updates)
             try:
@@ -130,28 +131,28 @@ class BorrowedSubscriptions(Subscriptions):
                 self._own.discard(updates)
 
     def end_all(self) -> None:
-        """Everything is over for the borrower."""
+        """End the borrower's subscriptions."""
         for updates in self._own:
             updates.finish()
 
 
 def _nobody(_server: str, _uris: frozenset[str]) -> None:
-    """No keeper is told: the lender tells its own."""
+    """Notify no keeper: the lender notifies its own."""
 
 
 class BorrowedServers(ServerView):
     """Servers that another supervisor keeps, as a borrower and its calls see them.
 
     Args:
-        lender: Who keeps them, or borrows them in turn.
-        borrowed: What is borrowed.
-        invoke: What calls a tool for a model.
-        callbacks: What answers servers that ask in the middle of a call of the borrower's; None: the lender's.
+        lender: The lender's servers, kept or borrowed in turn.
+        borrowed: The servers to borrow.
+        invoke: The function that calls a tool for a model.
+        callbacks: Those for servers that ask in the middle of a call of the borrower's; None: the lender's.
         template: How public names are made.
         reserved: Names that no tool may have.
 
     Raises:
-        ConfigError: One server twice.
+        ConfigError: A server is given twice.
         UnknownServer: The lender has none of that name.
         SupervisorClosed: The lender's block was left.
     """
@@ -182,7 +183,7 @@ class BorrowedServers(ServerView):
         self.callbacks = callbacks
 
     async def begin(self) -> None:
-        """Show the servers from now on, until `end`: as if each had just come to where it stands, one in a turn.
+        """Show the servers from now on, until `end`, one in a turn of the loop, as if each had just come to its state.
 
         Raises:
             SupervisorClosed: The lender's block is being left.
@@ -202,7 +203,7 @@ class BorrowedServers(ServerView):
         self.check_open()
 
     def end(self) -> None:
-        """End this view. The lender and its servers know nothing of it."""
+        """End this view. The lender and its servers are not notified."""
         super().end()
         self._lender.dependents.discard(self)
         self.registry.borrowed.discard(self._shown)

@@ -1,8 +1,8 @@
-"""The circuit breakers of all servers: asked before a call is sent, told what became of it, and shown in status and
-events. What they make of that is decided in `circuit_breaker`.
+"""The circuit breakers of all servers: asked before a call is sent, given its outcome, and shown in status and events.
+The rules are in `circuit_breaker`.
 
-Lists have a row of their own, by the same rules: many a server lists at once what it does not do, and the other way
-round, so that neither may close or open the breaker of the other. Nobody waits for a list while one of the two is open.
+Lists have circuits of their own, by the same rules: many a server lists at once but does not answer calls, or the other
+way round, so neither may close or open the breaker of the other. Nobody waits for a list while one of the two is open.
 """
 
 import logging
@@ -27,14 +27,14 @@ logger: Final = logging.getLogger(__name__)
 
 @define(eq=False)
 class CircuitBreakers:
-    """The circuits of servers whose last request has failed; for all others there is nothing to know."""
+    """The circuits of servers whose last request has failed; the others have none."""
 
     _snapshots: Mapping[str, Observable[Snapshot]]
     _publish: Callable[[BreakerChanged], None]
     circuits: dict[str, Circuit] = field(factory=dict[str, Circuit], init=False)
-    """Of calls, by server; of others there is none."""
+    """The circuits of calls, by server."""
     _lists: dict[str, Circuit] = field(factory=dict[str, Circuit], init=False)
-    """Of what lists its connection has fetched again, as `circuits` are of its calls."""
+    """The circuits of lists that are fetched again, by server."""
 
     def status(self, server: str) -> BreakerStatus | None:
         """The breaker of a server in its status; None if it has none."""
@@ -49,10 +49,10 @@ class CircuitBreakers:
         return circuit is None or circuit.state == "closed"
 
     def admit(self, call: object, server: str) -> BreakerStatus | None:
-        """A call is about to be sent, perhaps as a probe. Whatever becomes of it, `settle` is to be told.
+        """Admit a call, perhaps as a probe. Whatever becomes of it, `settle` is to be called.
 
         Returns:
-            None; or what stands in its way, and then it must not be sent.
+            None; or the status of the breaker, if the call must not be sent.
         """
         if server not in self.circuits:
             return None  # as for nearly all
@@ -63,13 +63,13 @@ class CircuitBreakers:
         return None
 
     def settle(self, call: object, server: str, slot: ReplySlot) -> None:
-        """A request of this call, to this server, has its outcome in this slot, or nobody waits for one any more."""
+        """Take the outcome of a request of this call from its slot; none if nobody waits for it any more."""
         circuit = self.circuits.get(server)
         if circuit is None and type(slot.outcome) is Answered:
             return  # as nearly all
         owner = observable.value.owner if (observable := self._snapshots.get(server)) is not None else None
         if observable is None or owner is None or slot.incarnation not in (None, owner.incarnation):
-            return  # it says nothing of the connection there is
+            return  # it shows nothing of the present connection
         if circuit is None:
             if (breaker := observable.value.spec.breaker) is None:
                 return
@@ -87,8 +87,8 @@ class CircuitBreakers:
         return all(circuit is None or circuit.admits(now) for circuit in circuits)
 
     def settle_list(self, server: str, *, came: bool) -> None:
-        """A list of this server was fetched again, or its time was over. One is fetched at a time, so each is the probe
-        of an open breaker."""
+        """Record that a list of this server was fetched again, or timed out. One is fetched at a time, so each is the
+        probe of an open breaker."""
         breaker = self._snapshots[server].value.spec.breaker
         before = self._lists.pop(server, None)
         if came or breaker is None:
@@ -104,7 +104,7 @@ class CircuitBreakers:
     # -- servers --------------------------------------------------------------------------------------------------
 
     def close(self, server: str) -> None:
-        """Close the circuit: its connection has come or gone."""
+        """Close the circuits of a server whose connection has come or gone."""
         self._lists.pop(server, None)
         circuit = self.circuits.get(server)
         if circuit is not None:

@@ -1,4 +1,4 @@
-"""The commands that a keeper obeys, where its answers appear, and which commands still wait for one."""
+"""The commands that a keeper obeys, their answers, and the commands that still wait for one."""
 
 from collections.abc import Collection
 
@@ -15,7 +15,7 @@ from .settings import KeeperSettings
 
 @define(eq=False)
 class Command:
-    """A command to a keeper, and where its answer appears."""
+    """A command to a keeper, with its answer."""
 
     done: trio.Event = field(factory=trio.Event, init=False)
     outcome: Snapshot | None = field(default=None, init=False)
@@ -31,20 +31,22 @@ class Command:
 
 
 class Start(Command):
-    """A person wants it running: a fresh start, unless it runs or is being started."""
+    """The command of a person to run it: a fresh start, unless it runs or is being started."""
 
 
 class Wake(Command):
-    """A call or list needs it: start it if it is idle, or failed and revived by calls. Shortens no ladder."""
+    """The command of a call or list that needs it: start it if it is idle, or failed and revived by calls. Shortens no
+    ladder."""
 
 
 class Hasten(Command):
-    """A call wants the attempt that is due to begin now; of many, the first has it begun. Never answered."""
+    """The command of a call to begin the due attempt at once; of many, the first does so. Never answered."""
 
 
 @define(eq=False)
 class PutFirst(Command):
-    """Somebody who named it waits for it: its first start goes before those for whom nobody waits. Never answered."""
+    """The command of a caller that named it and waits: its first start goes before those nobody waits for. Never
+    answered."""
 
     awaited: float
     """The place among those for whom somebody waits."""
@@ -56,29 +58,30 @@ class Authorised(Wake):
 
 @define(eq=False)
 class NotAuthorised(Command):
-    """From the keeper itself: a person was asked to authorise the server, and nothing came of that."""
+    """The keeper's own command: a person was asked to authorise the server, in vain."""
 
     why: str
     """One line, without secrets."""
 
 
 class Recall(Command):
-    """From the keeper itself: the store was asked what is cached of the server's definitions."""
+    """The keeper's own command: the store was asked for the server's cached definitions."""
 
 
 class Reconnect(Command):
-    """A fresh start now, whatever it does. Answered with the outcome of the attempt; many share one."""
+    """The command to start it afresh now, whatever it does. Answered with the outcome of the attempt; many share
+    one."""
 
 
 class Refresh(Command):
-    """Fetch the tools again; what is idle is started for it. Answered when that is done; a connection that is lost
-    meanwhile leaves it to the next."""
+    """The command to fetch the tools again; an idle server is started for it. Answered when that is done; if the
+    connection is lost meanwhile, by the next one."""
 
 
 @define(eq=False)
 class RefreshOld(Command):
-    """Somebody asks for these lists: fetch again what of them may be old, if it runs. Answered when that is done, or
-    the connection is lost, and at once if what is known has to do."""
+    """The command to fetch those of these lists again that may be old, if it runs. Answered when that is done, or the
+    connection is lost, and at once if the known lists have to do."""
 
     kinds: Collection[ListKind]
     since: float
@@ -86,16 +89,16 @@ class RefreshOld(Command):
 
 
 class RefreshExpired(Command):
-    """Somebody looks at its lists: fetch those again that are too old, if it runs. Answered at once."""
+    """The command to fetch lists again that are too old, if it runs. Answered at once."""
 
 
 class AnnounceRoots(Command):
-    """The host's roots changed: tell the server if it runs. Answered at once."""
+    """The command to notify the server of new roots of the host, if it runs. Answered at once."""
 
 
 @define(eq=False)
 class Subscribe(Command):
-    """The command that sets the resources of it that somebody subscribes to now, besides those of its spec. Answered at
+    """The command that sets which of its resources somebody subscribes to now, besides those of its spec. Answered at
     once."""
 
     uris: frozenset[str]
@@ -103,20 +106,21 @@ class Subscribe(Command):
 
 @define(eq=False)
 class Stop(Command):
-    """End it, and start it no more. Answered when everything it owned is closed."""
+    """The command to end it, and start it no more. Answered when everything it owned is closed."""
 
     drain: float = 0.0
     """Seconds that calls already sent may still take."""
 
 
 class Remove(Stop):
-    """As `Stop`, and the keeper ends too."""
+    """The command to stop it and end the keeper."""
 
 
 @define(eq=False)
 class Reconfigure(Command):
-    """Keep it by another spec. If that differs from the one it had, the connection ends and it begins anew; otherwise
-    only what has failed, or lacks authorisation, is started afresh. Answered when what ends is closed."""
+    """The command to keep it by another spec. If that differs from the one it had, the connection ends and it begins
+    anew; otherwise it is started afresh only if it has failed, or lacks authorisation. Answered when what ends is
+    closed."""
 
     spec: ServerSpec
     settings: KeeperSettings
@@ -128,7 +132,7 @@ class Reconfigure(Command):
 
 @define(eq=False)
 class AcceptChange(Command):
-    """A person accepts how a tool has changed: it is pinned so, and the tools are compared again."""
+    """The command of a person who accepts how a tool has changed: it is pinned so, and the tools are compared again."""
 
     change: DefinitionChange
 
@@ -138,7 +142,7 @@ class PendingCommands:
     """Unanswered commands, by what answers them. Each event of the server's life is one method, and answers some."""
 
     for_outcome: list[Command] = field(factory=list[Command], init=False)
-    """Of the attempt under way, or about to begin."""
+    """Commands for the attempt under way, or the one about to begin."""
     for_tools: list[Command] = field(factory=list[Command], init=False)
     """Commands for tools that are being fetched from the present connection."""
     for_next_tools: list[Command] = field(factory=list[Command], init=False)
@@ -147,41 +151,41 @@ class PendingCommands:
     """Commands for lists that are being fetched again because they may be old: if the connection is lost, they stay as
     they are."""
     for_closing: list[Command] = field(factory=list[Command], init=False)
-    """Of everything the incarnation owns."""
+    """Commands for the closing of all that the incarnation owns."""
 
     def connected(self, now: Snapshot) -> None:
-        """The attempt has succeeded, and brought tools."""
+        """Answer for an attempt that has succeeded, and brought tools."""
         _settle(now, self.for_next_tools, self.for_outcome)
 
     def refreshed(self, now: Snapshot, answers: Collection[object]) -> None:
-        """Lists were fetched again, or could not be: answer these requests for that."""
+        """Answer these requests: lists were fetched again, or could not be."""
         for waiting in (self.for_tools, self.for_lists):
             answered = [command for command in waiting if command in answers]
             waiting[:] = [command for command in waiting if command not in answers]
             _settle(now, answered)
 
     def overruled(self, now: Snapshot) -> None:
-        """The connection is being ended: its lists stay as they are."""
+        """Answer for lists of a connection that is being ended: they stay as they are."""
         _settle(now, self.for_lists)
 
     def replaced(self) -> None:
-        """Another connection takes the place of this one, and fetches the tools anyway."""
+        """Leave tools to the connection that takes the place of this one: it fetches them anyway."""
         self.for_next_tools.extend(self.for_tools)
         self.for_tools.clear()
 
     def ended(self, now: Snapshot) -> None:
-        """An incarnation has ended unasked."""
+        """Answer for an incarnation that has ended unasked."""
         _settle(now, self.for_next_tools)
         if now.state is ServerState.WAITING:
             self.replaced()
         _settle(now, self.for_tools, self.for_lists, self.for_outcome)
 
     def stopped(self, now: Snapshot) -> None:
-        """No attempt will bring what they wait for."""
+        """Answer those for attempts and lists: none will come."""
         _settle(now, self.for_tools, self.for_lists, self.for_next_tools, self.for_outcome)
 
     def closed(self, now: Snapshot) -> None:
-        """Nothing of an earlier connection is left."""
+        """Answer for an earlier connection, of which nothing is left."""
         _settle(now, self.for_closing)
 
 

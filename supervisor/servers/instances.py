@@ -22,11 +22,11 @@ class InstanceServers(Servers):
     first.
 
     Args:
-        first: Who that is.
+        first: The servers of the first keeper.
         server: The server.
-        callbacks: What it may ask, in place of what the first may; None: the same.
-        nursery: Where it is kept.
-        invoke: What calls a tool for a model.
+        callbacks: Its callbacks, in place of the first's; None: the same.
+        nursery: The nursery that it is kept in.
+        invoke: The function that calls a tool for a model.
 
     Raises:
         UnknownServer: No server of that name.

@@ -24,9 +24,9 @@ That is why two transports of one server are never alive at the same time. A com
 what is due after it at once, sets `_overruled`, and has the actor stop; what that one still reports changes nothing.
 No end is awaited in a command, or the next command would wait for a server that does not exit.
 
-Commands are answered by `PendingCommands`: each waits in a list named for what answers it (the outcome of an attempt,
-a list, the closing of what is there), and one event of the server's life answers all in some of these lists. So a
-hundred callers who reconnect a server share one reconnect, and no caller is left when the keeper ends: a command that
+Commands are answered by `PendingCommands`: each waits in a list named for what answers it (the outcome of an attempt, a
+list, the closing of what is there), and one event of the server's life answers all in some of these lists. So a hundred
+callers who reconnect a server share one reconnect, and no caller is left waiting when the keeper ends: a command that
 comes later is settled in `send`.
 
 Whether a server is idle for too long is decided here, in one step with the snapshot: a call either began before, and
@@ -104,7 +104,7 @@ _UNBLOCKED_BY_RELOAD = (ServerState.FAILED, ServerState.NEEDS_AUTH)
 
 @define(eq=False)
 class Keeper:
-    """Keeps one server as its policy says."""
+    """The keeper of one server, by its policy."""
 
     _machine: StateMachine
     """The state of the server, and what is due. At first nothing was done."""
@@ -124,29 +124,29 @@ class Keeper:
     _mailbox: Mailbox[Command | Report] = field(factory=lambda: Mailbox(math.inf), init=False)
     _life: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     _removed: bool = field(default=False, init=False)
-    """After this incarnation comes no other."""
+    """True if no incarnation follows this one."""
     _actor: ServerActor | None = field(default=None, init=False)
     """The living incarnation, or one that is being closed."""
     _subscribed: frozenset[str] = field(default=frozenset(), init=False)
     """Resources that somebody subscribes to, besides those of the spec."""
     _heard_of: set[str] = field(factory=set[str], init=False)
-    """Resources that were subscribed before: when they are again, they may have changed meanwhile."""
+    """Resources that were subscribed before: when they are subscribed again, they may have changed meanwhile."""
     _overruled: bool = field(default=False, init=False)
-    """A command has ended that incarnation: what it still says changes nothing."""
+    """True if a command has ended the incarnation: what it still reports changes nothing."""
     _asked_person: bool = field(default=False, init=False)
-    """A person was asked to authorise it, and it was neither connected nor started by anybody since."""
+    """True if a person was asked to authorise it, and it was neither connected nor started by anybody since."""
     _looks_for_person: bool = field(default=False, init=False)
-    """Tasks of this keeper do that just now."""
+    """True while tasks of this keeper wait for a person."""
 
     def send(self, command: Command) -> None:
-        """Leave a command. Never waits; one that comes after the keeper has ended is answered at once."""
+        """Send a command. Never waits; one that comes after the keeper has ended is answered at once."""
         try:
             self._mailbox.put_nowait(command)
         except trio.BrokenResourceError:
             command.settle(self._now, _REMOVED)
 
     def cancel(self) -> None:
-        """End it without waiting for what closes in its own time."""
+        """End the keeper without waiting for what closes in its own time."""
         self._life.cancel()
 
     # -- the life of a server -------------------------------------------------------------------------------------
@@ -189,7 +189,8 @@ class Keeper:
             await self._obey(message)
 
     async def _wait_for_person(self) -> None:
-        """Rest, and look for what somebody does about its authorisation. What ends this is answered when it is over."""
+        """Rest, and watch for somebody to authorise the server. A command that ends this is answered when it is
+        over."""
         self._looks_for_person = True
         async with run_alongside(self._await_tokens, self._ask_person):
             while self._is_resting() and self._now.state is ServerState.NEEDS_AUTH:
@@ -215,7 +216,7 @@ class Keeper:
             self.send(Authorised())
 
     async def _incarnate(self) -> None:
-        """Run one incarnation to its end, closed. What is due after it is found out on the way."""
+        """Run one incarnation until it is closed. What is due after it is decided on the way."""
         self._overruled = False
         LOG_IN.set(self._settings.log_in)
         if self._now.spec.transport.kind not in LOCAL_KINDS:
@@ -236,8 +237,8 @@ class Keeper:
         self._pending.closed(self._now)
 
     async def _attend(self) -> None:
-        """Hear commands and reports while the incarnation lives, and do what is due meanwhile: end it when nobody uses
-        it any more, compare its tools again with what they were, have them cached."""
+        """Receive commands and reports while the incarnation lives, and do what is due meanwhile: end it when nobody
+        uses it any more, compare its tools again with what they were, have them cached."""
         while True:
             message = await self._next(
                 until=min(self._idle_at(), self._review_at(), self._settings.definitions.save_at)
@@ -295,7 +296,7 @@ class Keeper:
         return Host(spec.name, self._settings.offered, spec.limits, spec.protocol, self._log, overhear, account)
 
     def _write(self, machine: StateMachine) -> None:
-        """Take what follows an event; all that follows from it is published in the same step."""
+        """Take the machine that follows an event; all that depends on it is published in the same step."""
         old, self._now, self._machine = self._now, machine.snapshot, machine
         if self._now is not old:
             self._registry.publish(self._now)
@@ -311,7 +312,7 @@ class Keeper:
         self._learn(era, answered=answered)
 
     def _learn(self, era: Era | None, *, answered: bool) -> None:
-        """Note what was found; where the spec says what is spoken, nothing was."""
+        """Record the era that was found, unless the spec sets the protocol."""
         if self._now.spec.protocol == "auto":
             self._settings.notes.learn(era, answered=answered)
 
@@ -356,13 +357,13 @@ class Keeper:
     # -- the definition cache -------------------------------------------------------------------------------------
 
     def _look_up_definitions(self) -> None:
-        """Have the store say what is cached, while the server is being started."""
+        """Ask the store for cached definitions, while the server is being started."""
         if self._now.recalling:
             self._settings.definitions.fetch()
             self.send(Recall())
 
     async def _recall(self, command: Recall) -> None:
-        """Show what was cached, held against its pins like what a server declares."""
+        """Show the cached definitions, compared with their pins like those that a server declares."""
         if self._now.recalling:
             definitions = await self._settings.definitions.recalled()
             if definitions:
@@ -379,7 +380,7 @@ class Keeper:
     # -- subscriptions --------------------------------------------------------------------------------------------
 
     def _subscribe(self) -> None:
-        """Have the incarnation subscribed to what somebody wants to hear of."""
+        """Have the incarnation subscribe to the resources that somebody wants updates of."""
         if self._now.state is not ServerState.CONNECTED or self._actor is None:
             return
         wanted = self._subscribed
@@ -390,7 +391,8 @@ class Keeper:
         self._actor.subscribe(wanted)
 
     def _hear_update(self, uri: str, certain: bool) -> None:  # noqa: FBT001
-        """Called by the incarnation, in its task: publish what changed, or may have since it was subscribed before."""
+        """Publish that a resource changed, or may have since it was subscribed before. Called by the incarnation, in
+        its task."""
         if certain or uri in self._heard_of:
             self._registry.publish_update(ResourceUpdated(self._now.spec.name, uri, certain, trio.current_time()))
         self._heard_of.add(uri)
@@ -420,7 +422,7 @@ class Keeper:
         return min(idle_since, trio.current_time()) + self._now.spec.idle_limit
 
     def _stop_if_idle(self) -> None:
-        """Nobody who uses it is cut off, and nobody waits for anything here: it stays at rest until it is wanted."""
+        """Stop it if it is idle: no user is cut off, and no command waits here. It stays at rest until it is wanted."""
         if self._idle_at() <= trio.current_time():
             self._write(self._machine.idle(trio.current_time()))
             self._end()
@@ -482,7 +484,7 @@ class Keeper:
         command.settle(self._now)
 
     def _begin(self, machine: StateMachine) -> None:
-        """The next incarnation takes the place of the one that lives."""
+        """Have the next incarnation take the place of the one that lives."""
         if self._removed:
             return
         self._write(machine)
@@ -490,7 +492,7 @@ class Keeper:
         self._end()
 
     def _end(self, drain: float = 0.0) -> None:
-        """End the incarnation, if one lives. What is due after it was said before."""
+        """End the incarnation, if one lives. What is due after it was set before."""
         if self._actor is not None:
             self._overruled = True
             self._pending.overruled(self._now)
@@ -505,7 +507,7 @@ class Keeper:
             self._begin(machine)
 
     async def _hasten(self, _command: Hasten) -> None:
-        """The next incarnation begins now, or when what is left of the one before is closed."""
+        """Begin the next incarnation now, or when what is left of the one before is closed."""
         machine = self._machine.hastened(trio.current_time())
         if machine is not None:
             self._write(machine)
@@ -571,7 +573,7 @@ class Keeper:
         self._look_up_definitions()
 
     async def _accept(self, command: AcceptChange) -> None:
-        """Pin a tool as a person has seen it, and compare all of them again."""
+        """Pin a tool as a person has seen it, and compare all tools again."""
         try:
             await self._settings.pins.accept(command.change)
         except StoreUnreadable as error:

@@ -1,5 +1,4 @@
-"""The values that tasks wait for: a value, with one writer, that becomes something; and tools that no server has
-yet."""
+"""The objects of tasks that wait: a value with one writer, until it fits; and tools that no server has yet."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count
@@ -22,12 +21,13 @@ NON_TOOLS: Final = "resources and prompts"
 
 @define(eq=False)
 class Observable(Generic[T]):
-    """Holds an immutable value. Waiters look at what it is, not at what it was: short-lived values may be missed."""
+    """An immutable value that is replaced. Waiters see what it is, not what it was: short-lived values may be
+    missed."""
 
     value: T
-    """The value now; read only, but for its one writer by `set`."""
+    """The value now; written only by its one writer, by `set`."""
     _waiters: trio.lowlevel.ParkingLot | None = field(default=None, init=False)
-    """Made for those that wait, and dropped when they look again."""
+    """The tasks that wait; made for them, and dropped when they look again."""
 
     def set(self, value: T) -> None:
         """Replace the value; for its one writer."""
@@ -56,19 +56,19 @@ class Observable(Generic[T]):
 
 @define(eq=False)
 class AwaitedTools:
-    """Calls of what no server has yet: whether it may still come, and which calls look again when it has.
+    """Calls of tools that no server has yet: whether a tool may still come, and which calls look again when it has.
 
     With hundreds of servers and as many calls that wait for them at the start, each change of a server wakes only those
-    whom it concerns. What keepers write is noted here, in one step with the catalogue; nothing here grows with what is
-    connected already.
+    that it concerns. What keepers write is recorded here, in one step with the catalogue; nothing here grows with the
+    number of connected servers.
     """
 
     _unsettled: set[str] = field(factory=set[str], init=False)
     """Servers whose first attempt is under way."""
     _unlisted: set[str] = field(factory=set[str], init=False)
-    """Servers that are idle, and were not heard of in this run, or never listed anything."""
+    """Servers that are idle, and were not connected in this run, or never listed anything."""
     _starting: set[str] = field(factory=set[str], init=False)
-    """Servers that were sent a command to start for somebody, and have not moved yet."""
+    """Servers that were sent a command to start for somebody, and whose state has not changed since."""
     _asked: dict[str, int] = field(factory=dict[str, int], init=False)
     """Servers that somebody waits for, and their places in the order in which they were asked for first."""
     _places: Iterator[int] = field(factory=count, init=False)
@@ -83,7 +83,7 @@ class AwaitedTools:
         return bool(self._unsettled or self._unlisted)
 
     def claim_start(self, server: str) -> bool:
-        """True if this caller is to start the server: one does, however many want it, until it has moved."""
+        """True if this caller is to start the server: one does, however many want it, until its state changes."""
         if server in self._starting:
             return False
         self._starting.add(server)
@@ -96,13 +96,13 @@ class AwaitedTools:
         return self._asked[server]
 
     def unlisted(self) -> Collection[str]:
-        """The servers to be started before anybody can say that nobody has a tool; nobody has started them yet."""
+        """The servers that must be started before a tool counts as unknown, and that nobody has started yet."""
         return self._unlisted - self._starting
 
     # -- what happens ---------------------------------------------------------------------------------------------
 
     def note(self, snapshot: Snapshot, *parts: ServerTools) -> None:
-        """A server stands here now; `parts` are what the catalogue had of it before, and has now."""
+        """Record a server's present snapshot; `parts`: its part of the catalogue before, and now."""
         server, expected = snapshot.spec.name, self.expected
         self._starting.discard(server)
         if snapshot.state is not ServerState.IDLE and snapshot.settled:
@@ -139,8 +139,7 @@ class AwaitedTools:
     # -- waiting --------------------------------------------------------------------------------------------------
 
     async def wait(self, name: str) -> None:
-        """Wait until there is something new to be known of the tool of this public name, or of `NON_TOOLS`, or of
-        whether it may come."""
+        """Wait for a change of the tool of this public name, or of `NON_TOOLS`, or of whether it may still come."""
         callers = self._callers.setdefault(name, trio.lowlevel.ParkingLot())
         try:
             await callers.park()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @frozen(eq=False)
 class StatusFigures:
-    """The figures of servers in their status: the same for all who use them."""
+    """The figures of servers in their status: the same for all supervisors that use them."""
 
     usage: Usage
     breakers: "CircuitBreakers"
@@ -51,7 +51,7 @@ class Projection:
         settings: The settings that hold for all of them.
         invoke: The function that calls a tool for a model.
         figures: The figures in their status.
-        leaving: Servers that are configured no more: those of their owner.
+        leaving: The owner's servers that are no longer configured.
         snapshots: The snapshots of the servers there are.
         see: The function that makes of a keeper's snapshot the one that is seen here: the same one for the same spec.
     """
@@ -77,7 +77,7 @@ class Projection:
         self._settings = settings
         self._invoke = invoke
         self._configured = frozenset[str]()
-        """The names that tools are named by."""
+        """The names of servers that public names depend on."""
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ class Projection:
         return events
 
     def change(self, snapshot: Snapshot) -> tuple[StateChanged | None, DefinitionsChanged | None]:
-        """Show a server as its keeper has just written it: catalogue, snapshot and events follow in one act.
+        """Show a server as its keeper has just written it: catalogue, snapshot and events follow in one step.
 
         Returns:
             The events that are also logged.
@@ -143,7 +143,7 @@ class Projection:
         return change, differing
 
     def remove(self, server: str) -> None:
-        """Show a server no more, everything of which is closed."""
+        """Stop showing a server that is closed entirely."""
         if (observable := self.snapshots.pop(server, None)) is not None:
             self.awaited_tools.forget(server)
             self.rebuild()
@@ -151,7 +151,7 @@ class Projection:
             self.events.publish(ServerRemoved(server, trio.current_time()))
 
     def rebuild(self) -> None:
-        """Follow a change of the set of servers, and with it perhaps of any name. Those that leave have no tools any
+        """Follow a change of the set of servers, which may change any public name. Servers that leave have no tools any
         more."""
         now, before, template = trio.current_time(), self.catalogue.value.parts, self._settings.template
         self._configured = names = frozenset(self.snapshots.keys() - self._leaving.keys())
@@ -170,7 +170,7 @@ class Projection:
                 self.events.publish(event)
 
     def end(self) -> None:
-        """Offer nothing any more. Servers stay where they stood."""
+        """Offer nothing any more. Servers keep their last state."""
         self._show(replace_parts(self.catalogue.value, map(dismiss, self.catalogue.value.parts.values())))
         self.events.finish()
 
@@ -197,7 +197,7 @@ class Projection:
 
 
 def _events_between(before: ServerTools, part: ServerTools, now: float) -> Sequence[Event]:
-    """The events that tell one part of the catalogue from the next."""
+    """The events for the difference between one part of the catalogue and the next."""
     if before is part:
         return []
     tools = tools_event(before, part, now)
@@ -205,6 +205,6 @@ def _events_between(before: ServerTools, part: ServerTools, now: float) -> Seque
 
 
 def _shows_the_same(old: Snapshot, new: Snapshot) -> bool:
-    """True if the catalogue has nothing to take from the change of one to the other."""
+    """True if the change from one to the other does not concern the catalogue."""
     parts = ((one.spec, one.owner, one.definitions, one.review) for one in (old, new))
     return old.state is new.state and all(one is other for one, other in zip(*parts, strict=True))

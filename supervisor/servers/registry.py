@@ -90,7 +90,7 @@ class ServerRegistry(Projection):
         self.subscriptions: Final = subscriptions
         self.router: Final = RouterActor()
         self.borrowed: Final[set[Projection]] = set()
-        """The projections of those who borrow servers: each change here is one there too, in the same step."""
+        """The projections of borrowers: each change here is one there too, in the same step."""
         self.notices: Final = NoticeHub()
         """Notifications of servers that are about no request."""
         self.telemetry: Final = settings.telemetry
@@ -110,13 +110,13 @@ class ServerRegistry(Projection):
         return self._reads[server]
 
     def trace(self, server: str) -> AbstractContextManager[Any]:
-        """The trace in which this server is being connected, to be entered by who does that."""
+        """The trace in which this server is being connected, to be entered by the task that connects it."""
         return nullcontext() if self.telemetry is None else self.telemetry.connecting(server)
 
     # -- one server has changed -----------------------------------------------------------------------------------
 
     def publish(self, new: Snapshot) -> None:
-        """Publish what a keeper wrote, before anybody else runs: here, to those who borrow, and in the log."""
+        """Publish what a keeper wrote, before any other task runs: here, to borrowers, and in the log."""
         name, old = new.spec.name, self.snapshots[new.spec.name].value
         change, differing = self.change(new)
         for borrowed in self._showing(name):
@@ -137,7 +137,7 @@ class ServerRegistry(Projection):
     def _write_log(
         self, change: StateChanged | None, old: Snapshot, new: Snapshot, differing: DefinitionsChanged | None
     ) -> None:
-        """A server's words stand in the events alone, not here."""
+        """Log the changes. A server's words are in the events alone, not here."""
         if change is not None:
             self._log.record_transition(change, offer_of(new, len(self.catalogue.value.parts[new.spec.name].tools)))
         if differing is not None:
@@ -159,7 +159,7 @@ class ServerRegistry(Projection):
         self._tell(change)
 
     def publish_update(self, update: ResourceUpdated) -> None:
-        """Publish that a resource which is subscribed has changed, or may have: it, or what is under it."""
+        """Publish that a subscribed resource, or one under it, has changed, or may have."""
         self._reads.pop(update.server, None)
         self._tell(update)
         self.subscriptions.deliver(update)
@@ -186,14 +186,15 @@ class ServerRegistry(Projection):
 
     @override
     def rebuild(self) -> None:
-        # Here, and for those who borrow.
+        # Here, and for borrowers.
         super().rebuild()
         for borrowed in self.borrowed:
             borrowed.rebuild()
 
     def dismiss(self, servers: Mapping[str, Command]) -> None:
-        """End these with everybody else: their tools are gone in one step. A catalogue for each would take a thousand
-        servers as long again as all the rest. One with many tools is left to its keeper, which goes in turns."""
+        """Dismiss these, as all servers end: their tools are gone in one step. With a catalogue for each, a thousand
+        servers would take twice as long to end. A server with many tools is left to its keeper, which works in
+        turns."""
         now, before = trio.current_time(), self.catalogue.value.parts
         few = [before[name] for name in servers if len(before[name].tools) <= _TOOLS_AT_ONCE]
         left = {part.server: dismiss(part) for part in few}

@@ -15,9 +15,9 @@ from ..events import ResourceUpdated
 from ..resources import ResourceResult
 
 _MOST_READS: Final = 1000
-"""Resources of one server."""
+"""Kept reads of one server."""
 _AT_LEAST: Final = 1000
-"""Bytes that one counts for, however little it holds."""
+"""Bytes that a read counts for, however little it holds."""
 _LONGEST_FRESHNESS: Final = 86_400.0
 """Seconds, whatever the server says: the MCP SDK's limit too."""
 
@@ -31,27 +31,27 @@ class _KeptRead:
 
 @define(eq=False)
 class KeptReads:
-    """The reads since the server was connected, or last notified a change. Then these are replaced: the result of a
-    read that was under way is kept where nobody looks any more."""
+    """The reads since the server was connected, or last announced a change. Then another object replaces this: the
+    result of a read that was under way is kept where nobody looks any more."""
 
     _most: int
-    """Bytes that it may make its host keep here. The oldest go first."""
+    """Bytes that the server may make its host keep here. The oldest reads go first."""
     _kept: dict[str, _KeptRead] = field(factory=dict[str, _KeptRead], init=False)
-    """By URI, the oldest first."""
+    """The reads by URI, the oldest first."""
     _size: int = field(default=0, init=False)
 
     def find(self, uri: str, max_chars: int) -> ResourceResult | None:
-        """The contents of the resource, if they are known; a model is shown so many characters of them."""
+        """The kept result for the resource, if there is one; `max_chars`: characters of it that a model is shown."""
         kept = self._kept.get(uri)
         if kept is None or kept.until <= trio.current_time():
             return None
         return evolve(_own(kept.result), duration=0.0, max_result_chars=max_chars)
 
     def keep(self, result: ResourceResult, size: int) -> None:
-        """Keep what was read just now, if its server says for how long it may be.
+        """Keep what was read just now, if its server says for how long it may be kept.
 
         Args:
-            result: What the caller gets.
+            result: The caller's result.
             size: Bytes of the message that brought it.
         """
         self._drop(result.uri)
@@ -71,12 +71,12 @@ class KeptReads:
 
 
 def _own(result: ResourceResult) -> ResourceResult:
-    """With contents of its own: who gets one may change them."""
+    """The result with contents of its own, which a caller may change."""
     return evolve(result, contents=[one.model_copy() for one in result.contents])
 
 
 Updates = BoundedQueue[ResourceUpdated]
-"""The update of one resource that was not read yet. Once it has changed for certain, that it may have says no more."""
+"""The update of one resource that was not received yet. After one that is certain, one that is not adds nothing."""
 
 
 @define(eq=False)
@@ -86,7 +86,7 @@ class Subscriptions:
     _subscribe: Callable[[str, frozenset[str]], None]
     """Called with a server and the URIs that are subscribed now, whenever these change."""
     _open: dict[str, dict[str, set[Updates]]] = field(factory=dict[str, dict[str, set[Updates]]], init=False)
-    """By server and URI."""
+    """The channels, by server and URI."""
 
     @contextmanager
     def open(self, server: str, uri: str) -> Generator[Updates, None, None]:
@@ -112,12 +112,12 @@ class Subscriptions:
                 updates.put(update)
 
     def end(self, server: str) -> None:
-        """The server is gone: no more updates come."""
+        """End the subscriptions of a server that is gone."""
         for subscribed in self._open.pop(server, {}).values():
             for updates in subscribed:
                 updates.finish()
 
     def end_all(self) -> None:
-        """Everything is over."""
+        """End all subscriptions."""
         for server in list(self._open):
             self.end(server)

@@ -1,4 +1,4 @@
-"""All servers together: which there are, their keepers, and the commands that these are sent."""
+"""All servers together: which there are, their keepers, and the commands to these."""
 
 import logging
 import math
@@ -58,26 +58,25 @@ from .view import ServerView
 logger: Final = logging.getLogger(__name__)
 
 _SENT_AT_ONCE = 20
-"""Servers that are sent a command in one turn of the loop: what a server of this process does then is part of
-that turn."""
+"""Servers that are sent a command in one turn of the loop: what an in-process server does then is part of that turn."""
 
 _LOOKS_EVERY = 1.0
-"""Seconds between two looks at the ages of all lists, however often somebody reads them, and so the least between two
-refreshes of one that a server calls fresh for less."""
+"""Seconds between two checks of the ages of all lists, however often they are read; and so the least between two
+refreshes of a list that a server calls fresh for less."""
 
 _MOST_NAMED = 10
 """Servers that one line of the log names."""
 
 
 class Servers(ServerView):
-    """The servers that one supervisor keeps: everybody sends their keepers commands through this.
+    """The servers that one supervisor keeps: all commands to their keepers go through this.
 
     Args:
-        settings: What holds for all of them.
-        nursery: Where they are kept, and calls are routed.
-        invoke: What calls a tool for a model.
-        first: Who keeps the first instances of these servers, where these are further ones: the store, the figures and
-            the telemetry are theirs.
+        settings: The settings that hold for all of them.
+        nursery: The nursery in which they are kept, and calls are routed.
+        invoke: The function that calls a tool for a model.
+        first: The first instances of these servers, where these are further ones: the store, the figures and the
+            telemetry are theirs.
     """
 
     def __init__(
@@ -90,8 +89,8 @@ class Servers(ServerView):
         self._nursery = nursery
         self._first = first
         self._context = copy_context()
-        """Of who opened the block, for what lasts as long as the block may: a task copies the context of its starter,
-        and the trace, request or call in which somebody adds a server is not the server's."""
+        """The context in which the block was opened, for tasks that may last as long: a task copies the context of its
+        starter, and the trace, request or call in which somebody adds a server is not the server's."""
         self._keepers: dict[str, Keeper] = {}
         self.stderr: Final = StderrLogs()
         usage = Usage(self._forget_secrets) if first is None else first.usage
@@ -99,7 +98,7 @@ class Servers(ServerView):
         registry = ServerRegistry(watched, invoke, usage, Subscriptions(self._subscribe))
         super().__init__(settings, registry, registry, Timer())
         self._numbers = count()
-        """The numbers by which first starts go."""
+        """The numbers that order first starts."""
         self._reloading = trio.Lock()
         self._leaving = Leaving()
         self._context.run(LEDGER.set, settings.ledger)
@@ -119,7 +118,7 @@ class Servers(ServerView):
         return self.redactor(server).said(text)
 
     def _learn_secrets(self, server: str, values: Iterable[str]) -> None:
-        """Secrets that a connect finds are known to the server's redactor alone."""
+        """Add secrets that a connect finds to the server's redactor alone."""
         self._redactors[server] = self.redactor(server).also(values)
 
     def _forget_secrets(self, server: str) -> None:
@@ -145,14 +144,14 @@ class Servers(ServerView):
         Raises:
             UnknownServer: No server of that name.
             SupervisorClosed: The block was left.
-            StoreUnreadable: It cannot be written down.
+            StoreUnreadable: It cannot be recorded.
         """
         command = await self.execute(change.server, AcceptChange(change))
         if command.error is not None:
             raise StoreUnreadable(command.error)
 
     async def refresh_lists(self, servers: Iterable[str]) -> None:
-        """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
+        """Fetch the lists of servers again, all at once. One that has gone is skipped."""
         await self._execute_all(servers, Refresh)
 
     @override
@@ -176,7 +175,7 @@ class Servers(ServerView):
                 self._send(name, RefreshExpired())
 
     async def set_roots(self, roots: Roots) -> None:
-        """From now on servers are told these, and those that run that they have changed.
+        """Give servers these folders from now on, and notify those that run of the change.
 
         Raises:
             SupervisorClosed: The block was left.
@@ -189,7 +188,7 @@ class Servers(ServerView):
                 await instance.announce_roots()
 
     async def announce_roots(self) -> None:
-        """Servers that run are told that the folders have changed."""
+        """Notify servers that run that the folders have changed."""
         await self._execute_all(list(self._keepers), AnnounceRoots)
 
     async def _execute_all(self, servers: Iterable[str], made: Callable[[], Command]) -> None:
@@ -212,7 +211,7 @@ class Servers(ServerView):
             self._send(server, Subscribe(uris))
 
     def wake(self, server: str) -> None:
-        """Start a server if it is idle. Never waits. One that has gone meanwhile is passed over."""
+        """Start a server if it is idle. Never waits. One that has gone is skipped."""
         observable = self.snapshots.get(server)
         if (
             observable is not None
@@ -239,7 +238,7 @@ class Servers(ServerView):
             self._send(server, Wake())
 
     def hasten(self, server: str) -> None:
-        """Have the start that is due begun now, for a call. Never waits; many callers share one start."""
+        """Have the next start begin now, for a call. Never waits; many callers share one start."""
         if server in self._keepers:
             self._send(server, Hasten())
 
@@ -269,7 +268,7 @@ class Servers(ServerView):
         self._add_all(self.settings.applied([spec]))
 
     async def remove(self, server: str, *, drain: float) -> None:
-        """Keep this server no more. It is configured no more at once; returns when all it owned is closed.
+        """Remove this server. It is no longer configured at once; returns when all it owned is closed.
 
         Raises:
             UnknownServer: No server of that name.
@@ -311,7 +310,8 @@ class Servers(ServerView):
     def _apply(
         self, specs: Sequence[ServerSpec], *, restart: Collection[str], drain: float
     ) -> tuple[list[Command], Reloaded]:
-        """In one step, so that nobody sees a part of it; what is still to be waited for, and what everybody is told."""
+        """Apply the specs in one step, so that nobody sees a part of it. Returns the commands to wait for, and the
+        event."""
         settings = self._settings_of(specs)  # what is wrong is found before anything has changed
         before = {spec.name: spec for spec in self.specs()}
         event = reloaded_event(before, specs, restart=restart, now=trio.current_time())
@@ -356,7 +356,7 @@ class Servers(ServerView):
             context.run(partial(self._nursery.start_soon, self._keepers[name].run, name=f"keeper of {name}"))
 
     def _settings_of(self, specs: Iterable[ServerSpec]) -> dict[str, KeeperSettings]:
-        """Of servers that are to be kept together, by name."""
+        """The settings of servers that are to be kept together, by name."""
         settings: dict[str, KeeperSettings] = {}
         for spec in specs:
             name = spec.name
@@ -382,7 +382,7 @@ class Servers(ServerView):
         self._keepers[spec.name] = Keeper(machine, settings, self.registry, partial(self._forget, spec.name))
 
     def _watch(self, spec: ServerSpec) -> None:
-        """Begin to watch a server beside its keeper. Secrets of an earlier spec are still looked for."""
+        """Begin to redact and count for a server. Secrets of an earlier spec are still looked for."""
         self._redactors[spec.name] = self.redactor(spec.name).also_of(spec.transport)
         self.usage.watch(spec.name, spec.idle_limit)
 
@@ -422,7 +422,8 @@ class Servers(ServerView):
         return list(dict.fromkeys((self.settings.store_worker, self.settings.ledger)))
 
     async def _cancel_keepers(self, closing: Sequence[Command]) -> None:
-        """Cancel those that still close. What must be done to the end is, and written down before the store closes."""
+        """Cancel the keepers that still close. Steps that must be completed are, and are recorded before the store
+        closes."""
         for keeper in self._keepers.values():
             keeper.cancel()
         with trio.CancelScope(shield=True):  # bounded: nothing but bounded steps is left of them

@@ -1,5 +1,5 @@
-"""Settings: what holds for all servers, what a keeper takes of it for one, and the time limits that the host's
-environment sets: milliseconds there, seconds everywhere else."""
+"""Settings: those for all servers, those that a keeper takes for one, and the time limits that the host's environment
+sets: milliseconds there, seconds everywhere else."""
 
 import math
 import re
@@ -38,10 +38,10 @@ REMOTE_STARTS = 20
 """Remote servers that may be starting at once: their work is done elsewhere."""
 
 IN_PROCESS_STARTS = 20
-"""Servers of this process that may be starting at once: a thousand of them would do it in one turn of the loop."""
+"""Servers of this process that may be starting at once: a thousand of them would start in one turn of the loop."""
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
-"""Seconds."""
+"""Seconds to connect."""
 
 _MILLISECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 
@@ -50,7 +50,7 @@ _GRACES_PER_SHUTDOWN = 2.5
 
 
 def _start_limiters() -> dict[str | None, StartLimiter]:
-    """By the kind of transport."""
+    """The limiters of first starts, by the kind of transport."""
     local, remote = StartLimiter(LOCAL_STARTS), StartLimiter(REMOTE_STARTS)
     return {
         **dict.fromkeys(LOCAL_KINDS, local),
@@ -81,7 +81,7 @@ class SupervisorSettings:
     """The settings that hold for all servers."""
 
     policy: RestartPolicy
-    """For servers that bring none of their own."""
+    """The policy for servers that bring none of their own."""
     template: str
     """The template of public tool names."""
     reserved: Collection[str]
@@ -93,19 +93,19 @@ class SupervisorSettings:
     store_worker: StoreWorker = field(repr=False)
     """The store of the findings of earlier runs, and of the user's agreements."""
     callbacks: Callbacks = NO_CALLBACKS
-    """The callbacks of servers' questions, but for roots."""
+    """The callbacks for servers' questions, except for roots."""
     roots: CurrentRoots = field(factory=CurrentRoots)
     """The folders in which they are to work."""
     vault: Vault = field(factory=MemoryVault, repr=False)
     """The vault of tokens."""
     trust: Trust | None = field(default=None, repr=False)
-    """Asked about an entry of a project's file that is not trusted yet."""
+    """The function that is asked about an entry of a project's file that is not trusted yet."""
     pins: PinMode = "report"
-    """The treatment of tools that differ from what they were when they were first used."""
+    """The treatment of tools that differ from what they were at first use."""
     lazy: Lazy | None = None
     """The laziness of servers, whatever their specs say; None: as these say."""
     telemetry: "Telemetry | None" = field(default=None, repr=False)
-    """Measures servers and calls; None if nothing is measured."""
+    """The telemetry of servers and calls; None if nothing is measured."""
     ledger: StoreWorker = field(
         default=Factory(lambda self: self.store_worker, takes_self=True), repr=False, kw_only=True
     )
@@ -129,13 +129,13 @@ class KeeperSettings:
     """The settings that a keeper takes from the supervisor, for one server."""
 
     policy: RestartPolicy
-    """If its spec brings none."""
+    """The policy, if its spec brings none."""
     connect_timeout: float
-    """Seconds; `inf` for no limit."""
+    """Seconds to connect; `inf` for no limit."""
     close_grace: float
     """Seconds at each step of closing a transport."""
     redact: Callable[[str], str]
-    """Takes the server's secrets out of a text."""
+    """The function that removes the server's secrets from a text."""
     definitions: DefinitionCache
     """The definitions of earlier runs, and the place where the present ones are stored for later runs."""
     limiter: StartLimiter
@@ -143,21 +143,21 @@ class KeeperSettings:
     number: int
     """The place among fresh starts, as servers are configured."""
     callbacks: Callbacks
-    """The callbacks of the server's questions, but for roots."""
+    """The callbacks for the server's questions, except for roots."""
     roots: CurrentRoots
     """The folders in which it is to work."""
     permit: Permit | None
-    """Asked before every start; None: it may always start."""
+    """The function that is asked before every start; None: it may always start."""
     notes: EraMemory
     """The memory of its era, also for later runs."""
     pins: ToolPins
-    """The comparison of its tools with what they were when they were first used."""
+    """The comparison of its tools with what they were at first use."""
     idle_since: Callable[[], float]
     """The time at which it was last used, on Trio's clock; `inf` while it is being used, `-inf` if it never was."""
     tokens: ServerVault
     """The vault of its tokens."""
     log_in: Callable[[], Awaitable[Tokens]] | None
-    """Asks a person to authorise it; None: no person is asked."""
+    """The function that asks a person to authorise it; None: no person is asked."""
 
     @classmethod
     def of(
@@ -221,8 +221,8 @@ def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> flo
 
 
 def default_call_timeout(environ: Mapping[str, str]) -> float:
-    """Seconds that a call may take which has no limit of its own, to a server that has none: `MCP_TOOL_TIMEOUT` (ms),
-    or `math.inf`. An empty variable counts as absent, and 0 is no limit.
+    """Seconds for a call without a limit of its own, to a server without one: `MCP_TOOL_TIMEOUT` (ms), or `math.inf`.
+    An empty variable counts as absent, and 0 means no limit.
 
     Raises:
         ConfigError: It is not a number of milliseconds.

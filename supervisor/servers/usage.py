@@ -1,4 +1,4 @@
-"""The use of each server: its calls, counted from their begin to their end, and since when there are none."""
+"""The use of each server: its calls, counted from beginning to end, and the time since which there are none."""
 
 import math
 from collections import Counter
@@ -17,12 +17,12 @@ from ..decisions.statistics import MOST_RECENT, ServerTally
 
 @define(eq=False)
 class Usage:
-    """Counts for every server, and notes when those were last used that are to be stopped when nobody does."""
+    """The counts of every server, and the times at which those that may become idle were last used."""
 
     _on_unused: Callable[[str], None]
     """Called with the name of a removed server when its last user has gone."""
     _account: Account = field(factory=lambda: Account(KEPT_FOR_SERVERS), init=False)
-    """Of what waits for all servers."""
+    """The account of what waits for all servers."""
     _configured: set[str] = field(factory=set[str], init=False)
     _tallies: dict[str, ServerTally] = field(factory=dict[str, ServerTally], init=False)
     _users: Counter[str] = field(factory=Counter[str], init=False)
@@ -56,7 +56,7 @@ class Usage:
         return self._tallies.get(server) or ServerTally()
 
     def begin_call(self, server: str) -> None:
-        """A call of this server begins."""
+        """Count a call of this server that begins."""
         tally = self._tallies.get(server) or self._begin(server)
         tally.in_flight += 1
 
@@ -67,7 +67,8 @@ class Usage:
         return tally
 
     def finish_call(self, server: str, tool: str | None, seconds: float) -> None:
-        """A call of this server was answered with a result, after so many seconds; `tool`: if it was one of a tool."""
+        """Count a call of this server that was answered with a result, after `seconds`; `tool`: None if it was of no
+        tool."""
         tally = self._tallies[server]
         tally.done += 1
         tally.of(tool).add(seconds)
@@ -78,7 +79,7 @@ class Usage:
             self._mark_used(server)
 
     def fail_call(self, server: str, tool: str | None, seconds: float, error: str, delivery: str) -> None:
-        """A call of this server has failed with this class of error, after so many seconds."""
+        """Count a call of this server that has failed with this class of error, after `seconds`."""
         tally = self._tallies[server]
         tally.failed += 1
         tally.of(tool).fail(error, delivery)
@@ -94,7 +95,7 @@ class Usage:
             self._drop_if_unused(server)
 
     def note(self, old: Snapshot, new: Snapshot) -> None:
-        """A server stood there, and stands here now."""
+        """Record a server's restarts, and the time of its lists."""
         if old.state is ServerState.WAITING and new.state is ServerState.CONNECTING:
             self.tally(new.spec.name).restarts += 1
         if new.state is ServerState.CONNECTED and new.definitions is not old.definitions:
@@ -102,7 +103,7 @@ class Usage:
 
     @contextmanager
     def in_use(self, servers: Iterable[str]) -> Generator[None, None, None]:
-        """While the block lasts these servers are used, by something else than a call: a list, say."""
+        """Count these servers as used while the block lasts, by something other than a call, such as a list."""
         used = list(servers)
         self._users.update(used)
         try:

@@ -104,7 +104,7 @@ class ServerView(ABC):
 
     @property
     def listed(self) -> Catalogue:
-        """The catalogue, for somebody who looks at it: what of it is too old is fetched again meanwhile."""
+        """The catalogue, for a reader: lists in it that are too old are fetched again meanwhile."""
         self.refresh_expired()
         return self.catalogue.value
 
@@ -113,7 +113,7 @@ class ServerView(ABC):
 
         Args:
             servers: Their names. Those that are removed meanwhile are passed over.
-            start: `wake` or `want`, called for those that are idle, or come to be, and for those that are starting.
+            start: `wake` or `want`, called for those that are idle, or become so, and for those that are starting.
 
         Raises:
             SupervisorClosed: The block is being left.
@@ -145,11 +145,11 @@ class ServerView(ABC):
             await observable.wait(passes)
 
     def unlisted(self) -> tuple[str, ...]:
-        """The servers of which it is not known yet what they offer, in the order in which they were configured."""
+        """The servers whose offers are not known yet, in the order of configuration."""
         return tuple(name for name, one in self.snapshots.items() if not one.value.listed)
 
     async def wait_listed(self, server: str) -> None:
-        """Wait until it is known what a server offers, or the server has gone. Starts nothing.
+        """Wait until a server's offers are known, or the server has gone. Starts nothing.
 
         Raises:
             UnknownServer: No server of that name.
@@ -163,12 +163,12 @@ class ServerView(ABC):
         await self.snapshot(server).wait(listed)
 
     def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
-        """The servers among these of which a tool can have this public name, whatever tools they have."""
+        """The servers among these that can have a tool with this public name, whatever tools they have."""
         return possible_owners(name, servers, self.settings.template)
 
     def offers(self, server: str, tool: str, definition: Mapping[str, Any] | None = None) -> bool:
-        """True if a call of this tool is let through to its server. What a server does not list it may still have,
-        under a name that no filter fits and no pin is of."""
+        """True if a call of this tool may go to its server. A server may also have tools that it does not list, under
+        names that no filter and no pin covers."""
         snapshot, catalogue = self.snapshot(server).value, self.catalogue.value
         if not snapshot.spec.offers(tool) or catalogue.held_back(tool, server) is not None:
             return False
@@ -182,12 +182,12 @@ class ServerView(ABC):
 
     @abstractmethod
     def wake(self, server: str) -> None:
-        """Start a server if it is idle. Never waits. One that has gone meanwhile is passed over."""
+        """Start a server if it is idle. Never waits. One that has gone is skipped."""
 
     @abstractmethod
     def want(self, server: str) -> None:
-        """`wake` for somebody who names this server and waits for it: its first start goes before those of servers that
-        nobody waits for. Never waits. One that has gone meanwhile is passed over."""
+        """`wake` for a caller that names this server and waits for it: its first start goes before those of servers
+        that nobody waits for. Never waits. One that has gone is skipped."""
 
     @abstractmethod
     def revive(self, server: str) -> None:
@@ -195,29 +195,28 @@ class ServerView(ABC):
 
     @abstractmethod
     def hasten(self, server: str) -> None:
-        """Have the start that is due begun now, for a call. Never waits; many callers share one start."""
+        """Have the next start begin now, for a call. Never waits; many callers share one start."""
 
     @abstractmethod
     async def refresh_lists(self, servers: Iterable[str]) -> None:
-        """Have servers asked for their lists again, all at once. One that has gone meanwhile is passed over."""
+        """Fetch the lists of servers again, all at once. One that has gone is skipped."""
 
     @abstractmethod
     async def refresh_old(
         self, servers: Iterable[str], kinds: Collection[ListKind], *, since: float = math.inf
     ) -> None:
-        """Wait until those of these lists were fetched again that may have changed although their connected servers
-        announce nothing, `AWAITED_FOR` seconds at most; all who wait share one fetch. None is fetched more than once
-        within `ASKED_EVERY` seconds, nor one that was fetched from `since` on: see `ListRefresh.ask_old`."""
+        """Wait, `AWAITED_FOR` seconds at most, until those of these lists were fetched again that may have changed
+        without an announcement by their connected servers; all callers share one fetch. No list is fetched more than
+        once within `ASKED_EVERY` seconds, or again if it was fetched from `since` on: see `ListRefresh.ask_old`."""
 
     @abstractmethod
     def refresh_expired(self) -> None:
-        """Have the lists of connected servers fetched again that are too old. Never waits, and does nothing outside of
-        Trio."""
+        """Have those lists of connected servers fetched again that are too old. Never waits, and does nothing outside
+        of Trio."""
 
     @abstractmethod
     def redactor(self, server: str) -> Redactor:
-        """Takes the server's secrets out of texts about it; also after it was removed, while a call of it is
-        under way."""
+        """The redactor of texts about a server; also after it was removed, while a call of it is under way."""
 
     def report_injection(self, server: str, tool: str, signals: tuple[str, ...]) -> None:
         """Publish and log that what this server says looks like instructions for the model; `tool`: by the server's own

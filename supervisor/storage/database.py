@@ -1,7 +1,7 @@
-"""The PostgreSQL database that several machines share: how it is reached, what stands in it, and what is said of it.
+"""The PostgreSQL database that several machines share: how it is reached, its tables, and its errors.
 
-It holds the agreements of a user, as the state file does: who can write there can agree in the user's place. So a
-connection to another machine is encrypted unless the URL says otherwise, and names are looked up in our schema alone.
+It holds the agreements of a user, as the state file does: anybody who can write there can agree in the user's place. So
+a connection to another machine is encrypted unless the URL says otherwise, and names are looked up in our schema alone.
 
 Every statement is whole by itself, or in a short transaction that begins and ends in one method: replicas that write
 the same rows in another order never wait for each other, and one that is frozen between two jobs holds up nobody.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONNECTING: Final = 2
-"""Seconds that a connection may take to come about; libpq knows no shorter time."""
+"""Seconds that connecting may take; libpq allows no shorter time."""
 STATEMENT: Final = 1.0
 """Seconds that a statement may take, and that it may wait for a lock."""
 UNDER_WAY: Final = 5.0
@@ -41,10 +41,10 @@ other end does not answer."""
 MIGRATING: Final = 30.0
 """Seconds that new tables may take to make, waiting for other processes that are making them included."""
 RETRY: Final = 1.0
-"""Seconds after a connection that failed until the next is tried: what is asked meanwhile is refused at once."""
+"""Seconds after a connection that failed until the next is tried: queries meanwhile are refused at once."""
 
 _LOOK: Final = 0.5
-"""Seconds between looks at whether a connection still answers."""
+"""Seconds between checks of whether a connection still answers."""
 _LOCAL: Final = ("", "localhost", "127.0.0.1", "::1")
 _SECRETS: Final = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 _PORTS: Final = re.compile(r"[0-9,]*")
@@ -87,10 +87,9 @@ MIGRATIONS: Final[tuple[tuple[int, tuple[str, ...]], ...]] = (
         ),
     ),
 )
-"""The statements of each migration, in order, with the oldest number that a program must know to use what it makes.
-
-They are applied in order and never changed. Replicas are upgraded one by one: one that knows fewer goes on beside
-those that know more, as long as no migration needs it to know more.
+"""The statements of each migration, in order, with the least number that a program must know to use its result. They
+are applied in order and never changed. Replicas are upgraded one by one: one that knows fewer goes on beside those that
+know more, as long as no migration needs it to know more.
 """
 
 
@@ -128,11 +127,11 @@ class StateDatabase:
         return f"StateDatabase({self.label!r})"
 
     def run(self, work: "Callable[[Connection], T]") -> T:
-        """Do something with the connection. What is done must do no harm if it is done twice: if the connection turns
-        out to be lost, another is made, and it is tried again.
+        """Run `work` with the connection. It must do no harm if it is done twice: if the connection turns out to be
+        lost, another is opened, and the work is tried again.
 
         Raises:
-            StoreUnreadable: It was not done, or nobody knows.
+            StoreUnreadable: The work was not done, or that is unknown.
         """
         was_open = self._connection is not None
         try:
@@ -168,10 +167,10 @@ class StateDatabase:
         raise unusable
 
     def connect(self) -> "Connection":
-        """Open another connection, for what has to hold longer than a statement.
+        """Open another connection, for uses that outlast a statement.
 
         Raises:
-            psycopg.Error: It does not come about.
+            psycopg.Error: It cannot be opened.
         """
         import psycopg
 
@@ -189,7 +188,7 @@ class StateDatabase:
         return connection
 
     def another(self) -> "StateDatabase":
-        """Another one, with a connection of its own."""
+        """The same database, with a connection of its own."""
         return StateDatabase(self._url)
 
     def close(self) -> None:
@@ -223,15 +222,15 @@ class StateDatabase:
         return self._connection, self._guard
 
     def _unusable(self, problem: str, *, pause: bool = False) -> StoreUnreadable:
-        """The refusal for a reason; with `pause`, others have it at once for a while: what would be asked in the same
-        thread waits behind it."""
+        """The refusal for a reason; with `pause`, all work is refused at once for a while: it would wait in the same
+        thread."""
         self.problem = f"{self.label}: the state database cannot be used: {problem}"
         if pause:
             self._refusing_until = time.monotonic() + RETRY
         return StoreUnreadable(self.problem)
 
     def _words_of(self, error: Exception) -> str:
-        """The words of an error, in which no secret of the URL is."""
+        """The words of an error, without secrets of the URL."""
         said = str(getattr(getattr(error, "diag", None), "message_primary", None) or error)
         said = Redactor.of(self._secrets).text(said)
         for secret in self._secrets:  # also those too short for a redactor
@@ -240,8 +239,9 @@ class StateDatabase:
 
 
 class _Guard:
-    """Ends a connection whose other end has stopped answering in the middle of a statement: what limits time there has
-    stopped with it, and the kernel goes on answering. In a thread of its own, as the one that waits cannot.
+    """A guard that ends a connection whose other end has stopped answering in the middle of a statement: the time
+    limits there have stopped with it, and the kernel goes on answering. It has a thread of its own, as the waiting one
+    cannot.
 
     Args:
         connection: The connection.
@@ -258,7 +258,7 @@ class _Guard:
 
     @contextmanager
     def patience(self, seconds: float) -> Generator[None, None, None]:
-        """A block that may take so long."""
+        """A block that may take this long."""
         self._until = time.monotonic() + seconds
         try:
             yield
@@ -266,7 +266,7 @@ class _Guard:
             self._until = math.inf
 
     def end(self) -> None:
-        """Guard it no longer."""
+        """Stop guarding the connection."""
         self._over.set()
         self._thread.join()
 
@@ -280,11 +280,11 @@ class _Guard:
 
 
 class _ConnectionLost(StoreUnreadable):
-    """The connection has ended while it was used."""
+    """The error of a connection that has ended while it was used."""
 
 
 class UnusableDatabase(Exception):
-    """The fault of what stands in the database."""
+    """The error of a database whose tables cannot be used."""
 
 
 def _settings_of(url: str) -> dict[str, Any]:
@@ -339,15 +339,16 @@ SELECT EXISTS (
 )
 """
 """Read from the tables of the catalogue: `to_regclass` answers from a cache, which in the middle of a transaction may
-not know yet that another process has just made it."""
+lack a table that another process has just made."""
 
 
 def migrate(db: "Connection") -> None:
-    """Bring its tables up to the number that this version knows. Of several processes one does it, and the others wait.
+    """Bring the tables up to the last migration that this version knows. One of several processes does so; the others
+    wait.
 
     Raises:
         UnusableDatabase: A newer version has made it unusable for this one.
-        psycopg.Error: It could not be done; nothing of it was.
+        psycopg.Error: It could not be done; then nothing of it was.
     """
     if _number_of(db) >= len(MIGRATIONS):
         return

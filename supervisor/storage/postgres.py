@@ -1,8 +1,8 @@
 """The store that several machines share: the tables of a PostgreSQL database.
 
-Processes are no part of it. A record of them is acted on by signals, on the machine it was written on alone; it has to
-stand before a process is started, also while the database is away; and who can write in a shared database must not be
-able to have processes ended elsewhere. They are recorded in the user's own state file, by a worker of its own.
+Processes are no part of it. A record of a process is acted on by signals, only on the machine that wrote it; it has to
+be written before the process is started, also while the database is away; and nobody who can write to a shared database
+must be able to have processes ended elsewhere. They are recorded in the user's own state file, by a worker of its own.
 """
 
 import json
@@ -50,7 +50,7 @@ INSERT INTO mcp_nursery.definitions AS known (server, spec, format, at, declared
 ON CONFLICT (spec, server, format) DO UPDATE SET at = excluded.at, declared = excluded.declared
 WHERE excluded.at >= known.at OR known.at > %s
 """
-"""A row of the future was written by a clock that went wrong: anything is newer."""
+"""The query. A row from the future was written by a wrong clock: anything is newer."""
 _EXPIRE = "DELETE FROM mcp_nursery.definitions WHERE at <= %s"
 _MAKE_ROOM = """
 DELETE FROM mcp_nursery.definitions AS known USING (
@@ -83,7 +83,7 @@ MOST_REPLICAS: Final = 1_000
 
 
 class PostgresStore(Store):
-    """Keeps in a PostgreSQL database all that a store keeps, but for processes. Connects when first needed.
+    """The store of all but processes in a PostgreSQL database. It connects when first needed.
 
     Args:
         url: `postgresql://…`, as libpq takes it.
@@ -112,7 +112,7 @@ class PostgresStore(Store):
 
     @override
     def together(self) -> AbstractContextManager[None]:
-        return nullcontext()  # each write for itself: who shares a database must not wait for another's batch
+        return nullcontext()  # each write for itself: a host must not wait for another's batch
 
     @override
     def era(self, server: str, spec: str) -> EraNote | None:
@@ -221,7 +221,7 @@ class PostgresStore(Store):
 
 
 def _sweep(db: "Connection") -> bool:
-    """Throw out what is too old, and what is too much, unless another host is at it."""
+    """Delete definitions that are too old or too many, unless another host is doing so."""
     now = time.time()
     with db.transaction():
         row: Any = db.execute("SELECT pg_try_advisory_xact_lock(%s)", (lock_key("sweep"),)).fetchone()
@@ -278,7 +278,7 @@ def _note(db: "Connection", session: str, until: float, change: NoteChange) -> S
 
 
 def _sweep_notes(db: "Connection") -> None:
-    """Throw out what is not needed any more, and what is too much, unless another host is at it."""
+    """Delete notes that are not needed any more, or too many, unless another host is doing so."""
     with db.transaction():
         row: Any = db.execute("SELECT pg_try_advisory_xact_lock(%s)", (lock_key("sweep notes"),)).fetchone()
         if row[0]:

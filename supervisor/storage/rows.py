@@ -1,4 +1,5 @@
-"""The rows of stores that more is to be known of: eras, pins, those of the definition cache, and those of processes."""
+"""The rows of stores that have rules of their own: eras, pins, notes about sessions, cached definitions, and
+processes."""
 
 import json
 import math
@@ -62,7 +63,7 @@ def _name_in(column: object) -> str:
 # -- notes about sessions ----------------------------------------------------------------------------------------------
 
 SWEPT_NOTES: Final = 256
-"""Changes of notes by one host between two looks for those that are not needed any more."""
+"""Changes of notes by one host between two sweeps of those that are not needed any more."""
 
 
 def note_columns(note: SessionNote) -> tuple[bool, int, str]:
@@ -86,7 +87,7 @@ def note_in(ended: object, version: object, said: object) -> SessionNote:
 # -- definitions: several hosts write them, and what was declared last stays -------------------------------------------
 
 ROW_FORMAT: Final = 1
-"""Of what is in `declared`; rows of another are another version's, and are left alone as long as they last."""
+"""The format of `declared`; rows of another are another version's, and are left alone as long as they last."""
 LASTS: Final = 30 * 24 * 3600.0
 """Seconds for which cached definitions are offered since a server gave them."""
 MOST_CACHED: Final = 64 * 2**20
@@ -101,7 +102,7 @@ INSERT INTO definitions (server, spec, format, at, declared) VALUES (?, ?, ?, ?,
 ON CONFLICT (server, spec, format) DO UPDATE SET at = excluded.at, declared = excluded.declared
 WHERE excluded.at >= definitions.at OR definitions.at > ?
 """
-"""A row of the future was written by a clock that went wrong: anything is newer."""
+"""The query. A row from the future was written by a wrong clock: anything is newer."""
 _EXPIRE = "DELETE FROM definitions WHERE at <= ?"
 _MAKE_ROOM = """
 DELETE FROM definitions WHERE rowid IN (
@@ -113,9 +114,9 @@ DELETE FROM definitions WHERE rowid IN (
 """
 """Rows from the future go first, however many there are, so that a new row always finds room."""
 _SWEPT_EVERY = 3600.0
-"""Seconds between two sweeps at most, where anything is written."""
+"""Most seconds between two sweeps, if anything is written."""
 _SWEEP_SHARE = 64
-"""A sweep follows when this part of what may be cached was written."""
+"""The divisor of `MOST_CACHED` that gives the bytes after which a sweep follows."""
 
 
 def cached_definitions(db: sqlite3.Connection, server: str, spec: str, most: int) -> bytes:
@@ -127,20 +128,20 @@ def cached_definitions(db: sqlite3.Connection, server: str, spec: str, most: int
 
 @define
 class Sweeps:
-    """The times at which one host throws out what is too old or too much. To look for that, all rows are looked at:
-    with each write, a thousand servers that start would take seconds."""
+    """The times at which one host deletes rows that are too old or too many. That reads all rows: with each write, a
+    thousand servers that start would take seconds."""
 
     _swept_at: float = -math.inf
     _written: int = 0
-    """Bytes, since then."""
+    """Bytes written since then."""
 
     def due(self, size: int) -> bool:
-        """True if rows are to be swept when so many bytes are written now."""
+        """True if rows are to be swept when `size` bytes are written now."""
         self._written += size
         return self._written * _SWEEP_SHARE > MOST_CACHED or not 0 <= time.time() - self._swept_at < _SWEPT_EVERY
 
     def done(self) -> None:
-        """All rows were swept now."""
+        """Record that all rows were swept now."""
         self._swept_at, self._written = time.time(), 0
 
 
@@ -158,9 +159,8 @@ def write_definitions(
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
-#
-# Rows are acted on by signals, so that each is checked like the words of a server: one that none of us can have written
-# is as good as lost, and stays what it is.
+# Rows are acted on by signals, so that each is checked like the words of a server: one that no version of ours can have
+# # written counts as lost, and is left as it is.
 
 _PROCESS_MEMORY: Final = 30 * 24 * 3600.0
 """Seconds after which the processes of other machines are forgotten."""
@@ -195,7 +195,7 @@ def _orphans(db: sqlite3.Connection, host: HostProcess, but: str | None) -> list
 
 
 def _orphan(marker: Any, pid: Any, started: Any, since: int) -> Orphan | None:
-    # Of what has no mark, the mark is empty: that of nobody's tree.
+    # A process without a mark has an empty one, which belongs to no tree.
     if not isinstance(marker, str) or not marker:
         return None
     if (pid, started) == (None, None):

@@ -1,6 +1,6 @@
-"""The memory of a server that outlasts a run, for its keeper: its era, since a probe is made once for a spec; what it
-declared when it was listed last, which a host that has just been started offers before the server is connected; and
-what its tools were when they were first used."""
+"""The memory of a server that outlasts a run, for its keeper: its era, since a spec is probed only once; the
+definitions that it listed last, which a host that has just been started offers before the server is connected; and its
+tools as they were at first use."""
 
 import math
 import time
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcp_types import Tool as Definition
 
 SAVED_EVERY: Final = 60.0
-"""Seconds after which another list of a server is written down; when the connection ends, it is at once."""
+"""Least seconds between two writes of a server's lists; when the connection ends, they are written at once."""
 
 _DEFINITION_KINDS: Final = ("tools", "resources", "templates", "prompts")
 
@@ -40,14 +40,14 @@ _DEFINITION_KINDS: Final = ("tools", "resources", "templates", "prompts")
 class DefinitionCache:
     """The cached definitions of one server, for its keeper.
 
-    Nothing of a server that quotes in its definitions what it was given: no secret is written down. Nothing is read
-    of one that its user has not agreed to.
+    Definitions in which a server quotes what it was given are not cached: no secret is written to disk. Those of a
+    server that its user has not agreed to are not read.
     """
 
     _worker: StoreWorker
     _spec: ServerSpec
     _digest: str | None
-    """Of how it is reached; None for what does not last: nothing is cached."""
+    """The digest of how it is reached; None if that does not last: then nothing is cached."""
     _redactor: Callable[[], Redactor]
     """The server's redactor at the moment of the call."""
     save_at: float = field(default=math.inf, init=False)
@@ -59,7 +59,7 @@ class DefinitionCache:
     _unsaved: tuple[Definitions, float] | None = field(default=None, init=False)
     """The definitions to be saved, and when they were listed, by the wall clock."""
     _unwritten: list[tuple[bytes, float]] = field(factory=list[tuple[bytes, float]], init=False)
-    """The last of it alone, for the thread of the store: while that hangs, no more is kept."""
+    """The latest of these, encoded, for the thread of the store: while that hangs, no more are kept."""
 
     @property
     def lasts(self) -> bool:
@@ -67,12 +67,12 @@ class DefinitionCache:
         return self._digest is not None
 
     def fetch(self) -> None:
-        """Have it read."""
+        """Have the cache read."""
         if self._digest is not None:
             self._fetched = self._worker.submit(self._read), trio.current_time() + STORE_TIMEOUT
 
     def _read(self, store: Store) -> None:
-        """In the thread of the store."""
+        """Read the cache, in the thread of the store."""
         request = self._spec.trust_request
         if self._digest is not None and (request is None or store.agreed(request.as_found().digest)):
             self._cached = store.definitions(self._spec.name, self._digest, most=self._spec.max_kept_bytes)
@@ -92,13 +92,13 @@ class DefinitionCache:
             return NOTHING_DECLARED
 
     def note(self, definitions: Definitions) -> None:
-        """The server declares this now."""
+        """Note the present definitions of the server, to be saved."""
         if self._digest is not None:
             self._unsaved = definitions, time.time()
             self.save_at = max(self._saved_at + SAVED_EVERY, trio.current_time())
 
     async def save(self) -> None:
-        """Write down what was noted last, if that is not done. Does not wait for the store."""
+        """Save the definitions that were noted last, if that is not done. Does not wait for the store."""
         if self._unsaved is None or (digest := self._digest) is None:
             return
         (definitions, at), self._unsaved = self._unsaved, None
@@ -107,13 +107,13 @@ class DefinitionCache:
         self._worker.submit(partial(self._write, digest))
 
     def _write(self, digest: str, store: Store) -> None:
-        """In the thread of the store."""
+        """Write them, in the thread of the store."""
         with suppress(IndexError):  # an earlier job has written it
             declared, at = self._unwritten.pop()
             store.remember_definitions(self._spec.name, digest, declared, at)
 
     def _encoding_steps(self, definitions: Definitions) -> Steps[bytes]:
-        """A line for each; nothing if one of them must not be written down, or they are too large."""
+        """The definitions, one a line; nothing if one of them must not be cached, or they are too large."""
         redactor, most = self._redactor(), min(self._spec.max_kept_bytes, MOST_KEPT)
         lines: list[bytes] = []
         for kind, each in _all_of(definitions):
@@ -160,11 +160,11 @@ class EraMemory:
     """
 
     _worker: StoreWorker
-    """The worker that writes it down."""
+    """The worker of the store that keeps it."""
     _server: str
     """The server's name."""
     _spec: str | None
-    """The digest of how it is reached; None for what does not last: nothing is written down."""
+    """The digest of how it is reached; None if that does not last: then nothing is recorded."""
     _recalled: bool = field(default=False, init=False)
     _era: Era | None = field(default=None, init=False)
     _until: float = field(default=math.inf, init=False)
@@ -176,7 +176,7 @@ class EraMemory:
         return self._era if trio.current_time() < self._until else None
 
     async def recall(self) -> None:
-        """Read what earlier runs found, once. What cannot be read is not known."""
+        """Read what earlier runs found, once. If it cannot be read, it is unknown."""
         if self._recalled:
             return
         if (spec := self._spec) is not None:
@@ -187,10 +187,10 @@ class EraMemory:
         self._recalled = True
 
     def learn(self, era: Era | None, *, answered: bool) -> None:
-        """An incarnation has found this, if it was of this spec: before anything was recalled, none was.
+        """Record the era that an incarnation has found. Before `recall` none was of this spec: nothing is recorded.
 
         Args:
-            era: What it has found.
+            era: The era.
             answered: Whether it follows from an answer of the server's to the probe, and not from its silence.
         """
         if not self._recalled or era is None:
@@ -214,8 +214,8 @@ PinMode = Literal["report", "block"]
 tool is held back as well until a person accepts it, and so is every tool while the pins cannot be read."""
 
 _STORED_CHARACTERS = 256 * 1024
-"""Characters of texts that are given to the store at once, the last of them perhaps beyond: no server keeps it for long
-from the others'."""
+"""Characters of texts that are given to the store at once, which the last text may exceed: no server keeps the store
+from the others for long."""
 _PIECE_TOOLS = 256
 
 _AGAIN, _AGAIN_AT_MOST = 5.0, 300.0
@@ -232,7 +232,7 @@ class ToolPins:
     _worker: StoreWorker
     _spec: ServerSpec
     _digest: str | None
-    """Of how it is reached; None for what does not last."""
+    """The digest of how it is reached; None if that does not last."""
     _mode: PinMode
     _own: MemoryStore = field(factory=MemoryStore)
     """The pins in memory, in place of the store, if the spec has no digest that lasts."""
@@ -245,13 +245,13 @@ class ToolPins:
         return ToolPins(self._worker, spec, self._digest, self._mode, self._own)
 
     async def review(self, definitions: Iterable["Definition"], *, live: bool = True) -> Review:
-        """Pin what is new, and say what differs. What is not offered anyway is not looked at.
+        """Pin new tools, and report those that differ. Tools that are not offered anyway are skipped.
 
-        Goes to the store piece by piece, and asks for nothing more once it gives no answer.
+        Goes to the store piece by piece, and stops once it gives no answer.
 
         Args:
-            definitions: What is declared.
-            live: By a server that is connected. What was cached is not looked at again: that server will be.
+            definitions: Those declared.
+            live: Whether a connected server declares them. Cached ones are not reviewed again: the server's will be.
         """
         offered = await by_turns(self._select_offered(definitions))
         left = iter(offered.values())
@@ -303,10 +303,10 @@ class ToolPins:
         return Review(changes, {**held, **dict.fromkeys(changes, _CHANGED_SINCE)}, certain=certain)
 
     async def accept(self, change: DefinitionChange) -> None:
-        """From now on the tool is pinned as it is after the change.
+        """Pin the tool as it is after the change.
 
         Raises:
-            StoreUnreadable: It cannot be written down.
+            StoreUnreadable: It cannot be recorded.
         """
         digest = self._digest or _THIS_RUN
         await self._ask(lambda store: store.accept_change(digest, change))

@@ -48,11 +48,12 @@ T = TypeVar("T")
 
 
 class SqliteStore(Store):
-    """One file, readable by its user alone, that several processes may use at once. Opened when first needed.
+    """The store in one file, readable by its user alone, that several processes may use at once. Opened when first
+    needed.
 
     Args:
-        path: The file; None for the one in the user's state folder. If there is one that a version with another format
-            has written, it is left alone, and the file is `state-6.sqlite3` beside `state.sqlite3`.
+        path: The file; None for the one in the user's state folder. A file that a version with another format has
+            written is left alone; then the file is `state-6.sqlite3` beside `state.sqlite3`.
     """
 
     blocking = True  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
@@ -89,8 +90,8 @@ class SqliteStore(Store):
 
     @contextmanager
     def together(self) -> Generator[None, None, None]:
-        # If another process writes for a second, or the file cannot be used, all is done on its own, and nothing of it
-        # waits again: many would wait for as many seconds.
+        # If another process writes for a second, or the file cannot be used, each write is done on its own, and none
+        # waits # again: many would wait for as many seconds.
         try:
             self._run(lambda db: db.execute("BEGIN IMMEDIATE"))
         except StoreUnreadable as problem:
@@ -206,7 +207,7 @@ class SqliteStore(Store):
         try:
             return self._run(work)
         except StoreUnreadable as error:
-            if not self._warned:  # once: it will not be better at the next time
+            if not self._warned:  # once: it will not be better the next time
                 logger.warning("%s; nothing is remembered in this run", error)
             self._warned = True
             return instead
@@ -281,7 +282,7 @@ _PINS = """
 SELECT json_group_array(json_array(tool, text, differs)) FROM pinned
 WHERE server = ? AND spec = ? AND tool IN (SELECT value FROM json_each(?))
 """
-"""In one row: see `INSERT_PINS`."""
+"""The pins in one row: see `INSERT_PINS`."""
 
 
 def _pin(db: sqlite3.Connection, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:

@@ -1,11 +1,12 @@
-"""The SQLite file that outlasts a run: whose it has to be, what it has to be, and how it is opened.
+"""The SQLite file that outlasts a run: its owner, its format, and how it is opened.
 
 It holds the agreements of a user. A program that can write or replace it can agree in the user's place; and a database
 of another program must not get our tables. So both are checked before anything is written.
 
-Versions live beside each other: two applications of a user may bring two. What a version may add without a new format
-are tables, and columns that need no value; the others leave alone what they do not know. A format that cannot be shared
-has a file of its own name, which begins with all that the file of the format before it says, and leaves that as it is.
+Versions live beside each other: two applications of a user may bring two. Without a new format a version may only add
+tables, and columns that need no value; other versions leave alone what they do not know. A format that cannot be shared
+has a file with a name of its own, which begins with the content of the file of the format before, and leaves that as it
+is.
 """
 
 import json
@@ -23,11 +24,11 @@ from ..tools.pins import Pin, UnusablePins, repin
 APPLICATION: Final = 0x6D63706E
 """`mcpn`: the application id that marks the file as ours."""
 FORMAT: Final = 6
-"""Format 1 had no pins, format 2 those of a server in one row; neither said whose it was. Up to format 3 an era did not
-say whether a server had answered. Up to format 4 no definitions were cached, and up to format 5 those of one version
-alone, in a file that versions shared by name."""
+"""The present format. Format 1 had no pins, format 2 those of a server in one row; neither had the application id. Up
+to format 3 an era did not say whether a server had answered. Up to format 4 no definitions were cached, and up to
+format 5 those of one version alone, in a file that versions shared by name."""
 _SIGNED: Final = 3
-"""The first format with that id."""
+"""The first format with the application id."""
 BUSY: Final = 1.0
 """Seconds to wait for another process that is writing."""
 
@@ -46,7 +47,7 @@ _SESSIONS: Final = """
 CREATE TABLE IF NOT EXISTS sessions (session TEXT PRIMARY KEY, at REAL NOT NULL, until REAL NOT NULL,
     ended INTEGER NOT NULL, version INTEGER NOT NULL, said TEXT NOT NULL)
 """
-"""The notes about sessions came later, and versions of the same format that do not know them do no harm to them."""
+"""The table of notes about sessions. It came later; versions of the same format that do not know it do it no harm."""
 _COLUMNS: Final = {
     "eras": ("server", "spec", "era", "at", "answered"),
     "processes": ("marker", "pid", "started", "machine", "host", "host_started", "at"),
@@ -81,7 +82,7 @@ ADVICE: Final = "repair it, or move it away to begin anew"
 
 
 class UnusableFile(Exception):
-    """The fault of the file or of its folder, and what to do about it."""
+    """The error of a file or folder that cannot be used, with advice."""
 
     def __init__(self, problem: str, advice: str = ADVICE) -> None:
         super().__init__(problem)
@@ -94,7 +95,7 @@ def own_file(path: Path) -> Path:
 
 
 def file_for(path: Path) -> Path:
-    """The file that is opened where this one was named: it, or one beside it if it is of another format of ours.
+    """The file that is opened if this one is named: the same, or one beside it if it has another format of ours.
 
     Raises:
         UnusableFile: It or its folder is not this user's alone, or it is another program's.
@@ -110,11 +111,11 @@ def file_for(path: Path) -> Path:
 
 
 def open_state_file(path: Path, former: Path | None = None) -> sqlite3.Connection:
-    """Open it, after making it if it is not there. Its owner sees to it that one thread at a time uses it.
+    """Open a file, after making it if it is not there. The caller ensures that one thread at a time uses it.
 
     Args:
         path: The file.
-        former: What it begins with if it is made: a file of an earlier format, or none. It stays as it is.
+        former: The file of an earlier format that a new one begins with; None if there is none. It stays as it is.
 
     Raises:
         UnusableFile: It or its folder is not this user's alone, or it is another program's.
@@ -154,7 +155,8 @@ def _check_journals(path: Path) -> None:
 
 
 def _text_or_bytes(data: bytes) -> str | bytes:
-    """A text that is none is like any other value of a wrong type: its row is wrong, and not the whole file."""
+    """The text, or the bytes of what is none. These are like any value of a wrong type: the row is wrong, not the whole
+    file."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -205,17 +207,17 @@ def _check_folder(folder: Path, *, nearest: bool) -> None:
     if found.st_uid not in (0, os.geteuid()):
         raise UnusableFile(f"its folder {folder} belongs to another user", "name a file in a folder of your own")
     others = found.st_mode & stat.S_IWOTH
-    # Where everybody has a group of their own, folders are made writable by it.
+    # Where every user has a group of their own, folders are made writable by that group.
     group = found.st_mode & stat.S_IWGRP and found.st_uid != 0 and found.st_gid != os.getegid()
     if (others or group) and (nearest or not found.st_mode & stat.S_ISVTX):
         raise UnusableFile(f"others may write in its folder {folder}", f"chmod go-w {folder}, or name another file")
 
 
 def check_file(path: Path, said: str = "") -> None:
-    """Refuse a file that is not this user's alone; one that is not there is fine.
+    """Refuse a file that is not this user's alone; a missing one is fine.
 
     Raises:
-        UnusableFile: It is not.
+        UnusableFile: It is not this user's alone.
     """
     try:
         found = path.lstat()
@@ -232,7 +234,7 @@ def _format_of(db: sqlite3.Connection) -> int:
     """The format of a file, 0 if it is empty. A file of a newer format may hold anything.
 
     Raises:
-        UnusableFile: It has none of ours.
+        UnusableFile: It has no format of ours.
     """
     with _one_moment(db):  # another process may be making it
         (application,) = db.execute("PRAGMA application_id").fetchone()
@@ -277,7 +279,7 @@ def _has_our_columns(db: sqlite3.Connection, version: int) -> bool:
 
 
 def _begin(db: sqlite3.Connection, former: Path | None) -> None:
-    """Make its tables, with all that the former file says."""
+    """Make its tables, with the content of the former file."""
     with _former(former) as earlier, whole(db):
         if _format_of(db) == FORMAT:  # another process was quicker
             return
@@ -333,5 +335,5 @@ def _pins_in(row: object) -> Mapping[str, Pin]:
 
 
 def pin_rows(pins: Mapping[str, Pin]) -> str:
-    """For `INSERT_PINS`. Names are JSON in ASCII: they may hold what no other encoding can."""
+    """The pins as `INSERT_PINS` takes them. Names are JSON in ASCII: they may hold what no other encoding can."""
     return json.dumps([[json.dumps(tool), pin.text, pin.differs] for tool, pin in pins.items()])

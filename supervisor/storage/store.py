@@ -22,7 +22,7 @@ from ..session_notes import NoteChange, SessionNote
 from ..tools.pins import DefinitionChange, Pin, Room, pins_after, recorded_changes
 
 DOUBT = 24 * 3600.0
-"""Seconds for which an era is believed that follows from a server's silence."""
+"""Seconds for which an era that follows from a server's silence is believed."""
 
 MOST_NOTES = 65_536
 """Notes about sessions; beyond it the oldest are forgotten."""
@@ -34,16 +34,16 @@ class EraNote:
 
     era: Era
     seconds: float = math.inf
-    """For how long it is to be believed; `inf` for what the server has answered itself."""
+    """Seconds for which it is to be believed; `inf` if the server has answered it itself."""
 
 
 class StoreUnreadable(NurseryError):
-    """The user's state file cannot be used: so nothing is trusted, and nothing is known of tools."""
+    """The error of a state file that cannot be used: so nothing is trusted, and nothing is known of tools."""
 
 
 class Store(Protocol):
-    """Remembers. Eras, definitions and processes that cannot be read or written are as good as lost; agreements and
-    pins are not."""
+    """The memory of earlier runs. Eras, definitions and processes that cannot be read or written count as lost;
+    agreements and pins do not."""
 
     @property
     def blocking(self) -> bool:
@@ -52,8 +52,8 @@ class Store(Protocol):
 
     @property
     def shared(self) -> bool:
-        """True if several machines share it: processes, which are ended by those who read of them, are then recorded
-        elsewhere, and the methods for them do nothing."""
+        """True if several machines share it: processes, which the reader of a record ends, are then recorded elsewhere,
+        and the methods for them do nothing."""
         ...
 
     @property
@@ -62,7 +62,7 @@ class Store(Protocol):
         ...
 
     def together(self) -> AbstractContextManager[None]:
-        """A block of many writes. A store may write them together when it is left; none of them holds before then.
+        """A block of many writes. A store may write them together when it is left; none of them is certain before then.
 
         Raises:
             StoreUnreadable: On leaving: none of it could be written.
@@ -83,12 +83,12 @@ class Store(Protocol):
         ...
 
     def remember_definitions(self, server: str, spec: str, declared: bytes, at: float) -> None:
-        """Remember the definitions that a server declared at a time of the wall clock; empty: they are not for the
-        cache. Definitions of a later time stay."""
+        """Remember the definitions that a server declared at a time of the wall clock; empty: they must not be cached.
+        Definitions of a later time stay."""
         ...
 
     def add_process(self, marker: str, host: HostProcess) -> None:
-        """A process tree is about to be started by this host."""
+        """Record that this host is about to start a process tree."""
         ...
 
     def name_process(self, marker: str, leader: ProcessId) -> None:
@@ -96,11 +96,11 @@ class Store(Protocol):
         ...
 
     def forget_process(self, marker: str) -> None:
-        """No process of the tree is left."""
+        """Forget a process tree of which nothing is left."""
         ...
 
     def adopt_orphans(self, host: HostProcess, *, but: str | None) -> list[Orphan]:
-        """The trees of hosts of this machine that are gone. They belong to this host then: no other host gets them.
+        """Take over the process trees of hosts of this machine that are gone: no other host gets them.
 
         Args:
             host: This host.
@@ -112,20 +112,20 @@ class Store(Protocol):
         """True if the user has agreed to exactly this.
 
         Raises:
-            StoreUnreadable: It cannot be told.
+            StoreUnreadable: That cannot be found out.
         """
         ...
 
     def agree(self, request: TrustRequest) -> None:
-        """The user agrees.
+        """Record that the user agrees to this.
 
         Raises:
-            StoreUnreadable: It cannot be written down.
+            StoreUnreadable: It cannot be recorded.
         """
         ...
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
-        """Pin what a server with this digest of its spec declares now, where it is new, and note where it differs.
+        """Pin what a server with this digest of its spec declares now, if it is new, and record differences.
 
         Args:
             server: Its name.
@@ -133,18 +133,18 @@ class Store(Protocol):
             declared: `tools.pins.pinned_text` of its tools, or of some of them, by its own names of them.
 
         Returns:
-            What these tools were when they were first used. A tool has no pin if its server had too many before.
+            These tools as they were at first use. A tool has no pin if its server had too many before.
 
         Raises:
-            StoreUnreadable: It cannot be told, or not be written down.
+            StoreUnreadable: The pins cannot be read, or not be recorded.
         """
         ...
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
-        """From now on the tool is pinned as it is after this change.
+        """Pin the tool as it is after this change.
 
         Raises:
-            StoreUnreadable: It cannot be written down.
+            StoreUnreadable: It cannot be recorded.
         """
         ...
 
@@ -152,7 +152,7 @@ class Store(Protocol):
         """The changes that were seen and not accepted since, each with the digest of its server's spec.
 
         Raises:
-            StoreUnreadable: It cannot be told.
+            StoreUnreadable: That cannot be found out.
         """
         ...
 
@@ -165,7 +165,7 @@ class Store(Protocol):
         ...
 
     def changed_notes(self, seconds: float) -> Mapping[str, SessionNote] | None:
-        """The notes that have changed in the last so many seconds, by session; None if they cannot be read."""
+        """The notes that have changed in the last `seconds`, by session; None if they cannot be read."""
         ...
 
     def report(self, replica: str, report: str, seconds: float) -> Mapping[str, str] | None:
@@ -174,7 +174,7 @@ class Store(Protocol):
         return None
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         ...
 
 
@@ -189,12 +189,12 @@ def next_note(note: SessionNote, change: NoteChange) -> SessionNote:
 
 @define(eq=False)
 class MemoryStore(Store):
-    """Remembers as long as it lives, which is never longer than the processes it knows of."""
+    """The store in memory. It never lives longer than the processes it knows of."""
 
     blocking: bool = field(default=False, init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
     """False: nothing here waits."""
     shared: bool = field(default=False, init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
-    """False: nothing here is anybody else's."""
+    """False: nothing here is shared."""
     problem: str | None = field(default=None, init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
     """None: it can always be used."""
     _eras: dict[tuple[str, str], EraNote] = field(factory=dict[tuple[str, str], EraNote], init=False)
@@ -206,7 +206,7 @@ class MemoryStore(Store):
     _notes: OrderedDict[str, tuple[SessionNote, float, float]] = field(
         factory=OrderedDict[str, tuple[SessionNote, float, float]], init=False
     )
-    """Each with the times until which it is needed, and at which it was changed."""
+    """The notes, each with the times until which it is needed, and at which it was changed."""
 
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -283,8 +283,7 @@ class MemoryStore(Store):
 
 @define(eq=False)
 class _Pins:
-    """The pins of one server, and the bytes that they take: a server that pins many, some at a time, counts each of
-    them once."""
+    """The pins of one server, and the room that they take, counted as they come: many may come, some at a time."""
 
     known: dict[str, Pin] = field(factory=dict[str, Pin])
     taken: Room = _NO_ROOM_TAKEN

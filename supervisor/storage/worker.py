@@ -1,7 +1,7 @@
 """The worker of the store: the one task that owns it. Everybody else sends it jobs, and may wait for their answers.
 
-Whatever waits is done together, in one thread and one transaction: the way to a thread and back takes as long as a turn
-of a busy loop. Jobs are short, and each caller has one or two in line, so that first come, first served is fair.
+All jobs that wait are done together, in one thread and one transaction: the way to a thread and back takes as long as a
+turn of a busy loop. Jobs are short, and each caller has one or two in line, so that first come, first served is fair.
 """
 
 import logging
@@ -28,9 +28,9 @@ logger: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 STORE_TIMEOUT = 2.0
-"""Seconds that anybody waits for the store while it gets nothing done. How many others are in line does not count."""
+"""Seconds that anybody waits for the store while it gets nothing done, however many others are in line."""
 _PROGRESS_CHECKS = 4
-"""The number of looks at progress in that time."""
+"""The number of checks of progress in that time."""
 BATCH = 256
 """Jobs that are done together at most."""
 
@@ -38,15 +38,15 @@ BATCH = 256
 @define(eq=False)
 class _Job:
     work: Callable[[Store], None] | None
-    """None once it is not wanted any more."""
+    """The function; None once it is not wanted any more."""
     done: trio.Event = field(factory=trio.Event)
     refusal: StoreUnreadable | None = None
 
 
 @define(eq=False)
 class StoreWorker:
-    """Owns a store. Before its first job it looks for processes that hosts of earlier runs left behind when they were
-    killed; those are ended while it goes on."""
+    """The owner of a store. Before its first job it looks for processes that hosts of earlier runs left behind when
+    they were killed; those are ended while it goes on."""
 
     _store: Store
     _jobs: Mailbox[_Job] = field(factory=lambda: Mailbox(math.inf), init=False)
@@ -54,15 +54,15 @@ class StoreWorker:
     _begun: bool = field(default=False, init=False)
     _finishing: bool = field(default=False, init=False)
     _last: _Job | None = field(default=None, init=False)
-    """The one after which the store is closed."""
+    """The job after which the store is closed."""
     _finished_jobs: int = field(default=0, init=False)
     _refused: int = field(default=0, init=False)
     _hangs: bool = field(default=False, init=False)
-    """True from when somebody has waited in vain until something is done again."""
+    """True once a caller has waited in vain, until a job is done again."""
     _warned: set[str] = field(factory=set[str], init=False)
     _sweep: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     _swept: trio.Event | None = field(default=None, init=False)
-    """Set when those processes are gone; None where there are none."""
+    """The event that those processes are gone; None if there are none."""
 
     async def run(self) -> None:
         """Do jobs, in order."""
@@ -91,7 +91,8 @@ class StoreWorker:
     # -- trust: a `Memory` -----------------------------------------------------------------------------------------
 
     async def found(self, request: TrustRequest) -> TrustRequest:
-        """The request with what its file holds now. Not by the store, which would wait for that file's disk."""
+        """The request with the present content of its file. The store does not read it: it would wait for that file's
+        disk."""
         if request.reader is None:
             return request
         return await trio.to_thread.run_sync(request.as_found, abandon_on_cancel=True)
@@ -101,7 +102,7 @@ class StoreWorker:
         return await self.ask(lambda store: store.agreed(request.digest))
 
     async def agree(self, request: TrustRequest) -> None:
-        """Write down that the user has agreed to this."""
+        """Record that the user has agreed to this."""
         await self.ask(lambda store: store.agree(request))
 
     # -- sessions: `SessionNotes` ----------------------------------------------------------------------------------
@@ -124,13 +125,13 @@ class StoreWorker:
         return None
 
     async def changed_notes(self, seconds: float) -> Mapping[str, SessionNote] | None:
-        """The notes that have changed in the last so many seconds; None if they cannot be read."""
+        """The notes that have changed in the last `seconds`; None if they cannot be read."""
         with suppress(StoreUnreadable):
             return await self.ask(lambda store: store.changed_notes(seconds))
         return None
 
     async def report(self, replica: str, report: str, seconds: float) -> Mapping[str, str] | None:
-        """Write the report of this replica. Returns those that count; None if they cannot be read."""
+        """Write the report of this replica. Returns the reports that count; None if they cannot be read."""
         with suppress(StoreUnreadable):
             return await self.ask(lambda store: store.report(replica, report, seconds))
         return None
@@ -159,7 +160,7 @@ class StoreWorker:
             self.submit(lambda store: store.forget_process(marker))
 
     def warn_once(self, problem: str) -> None:
-        """Log why it is not known what tools were, the first time: it will not be better at the next."""
+        """Log why it is not known what tools were, only once: it will not be better the next time."""
         if problem not in self._warned:
             logger.warning("it is not known whether tools have changed: %s", problem)
         self._warned.add(problem)
@@ -227,7 +228,7 @@ class StoreWorker:
         try:
             with self._store.together():
                 for job in batch:
-                    work = job.work  # taken back by another thread, perhaps
+                    work = job.work  # withdrawn by another thread, perhaps
                     try:
                         if work is not None:
                             work(self._store)
@@ -235,7 +236,7 @@ class StoreWorker:
                         job.refusal = refusal
                     self._finished_jobs += 1
                     self._hangs = False
-        except StoreUnreadable as refusal:  # none of it was written down
+        except StoreUnreadable as refusal:  # none of it was recorded
             for job in batch:
                 job.refusal = refusal
         if closing:

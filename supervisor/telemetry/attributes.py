@@ -36,12 +36,12 @@ OTHER: Final = "_OTHER"
 _SCHEME_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 
 _ERROR_CODES: Final = (range(-32768, -31999), range(100, 600))
-"""Of errors: those that JSON-RPC reserves, MCP's among them, and the statuses of HTTP."""
+"""Codes that a metric keeps: those that JSON-RPC reserves, MCP's among them, and the statuses of HTTP."""
 
 
 def about_server(snapshot: Snapshot) -> Attributes:
-    """The attributes of a server. Of its URL only host and port: path and query may hold secrets; and no session id,
-    which is one."""
+    """The attributes of a server. Of its URL only host and port are given, as path and query may hold secrets, and no
+    session id, which is one."""
     spec, introduction = snapshot.spec, snapshot.introduction
     about: dict[str, str | int] = {SERVER_ATTRIBUTE: spec.name}
     kind = spec.transport.kind
@@ -78,7 +78,7 @@ def about_request(server: Attributes, method: str, target: str | None) -> Attrib
 
 
 def span_name(method: str, target: str | None) -> str:
-    """Of a request. A resource's URI does not belong there: there may be any number of them."""
+    """The name of a request's span. A resource's URI does not belong there: there may be any number of them."""
     return f"{method} {target}" if target is not None and method in TARGETS else method
 
 
@@ -98,7 +98,8 @@ def about_error(ended: object) -> Attributes:
 
 
 def bounded(error: Attributes) -> Attributes:
-    """The same for a metric: a code that is neither JSON-RPC's nor MCP's nor a status of HTTP is one of any number."""
+    """The attributes of a failure for a metric: codes that are neither JSON-RPC's nor MCP's nor a status of HTTP become
+    one."""
     code = error.get(STATUS_CODE)
     if code is None or any(int(code) in codes for codes in _ERROR_CODES):
         return error

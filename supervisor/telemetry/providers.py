@@ -1,4 +1,4 @@
-"""The choice of OpenTelemetry's providers. A program that listens has loaded the API; without one it is not loaded here
+"""The choice of OpenTelemetry's providers. A program that uses it has loaded the API; otherwise it is not loaded here
 either, because it searches all installed packages."""
 
 import os
@@ -21,7 +21,8 @@ _API: Final = ("opentelemetry.trace", "opentelemetry.metrics")
 def telemetry_of(
     tracer_provider: "TracerProvider | None", meter_provider: "MeterProvider | None"
 ) -> "Telemetry | None":
-    """Return the telemetry for these providers, or in their place the process's; None if nobody listens. Asked once."""
+    """Return the telemetry for these providers, or else the process's; None if neither records anything. Called
+    once."""
     tracing = tracer_provider or _of_process("trace", "tracer")
     metering = meter_provider or _of_process("metrics", "meter")
     if not (_listens(tracing) or _listens(metering)):

@@ -50,7 +50,7 @@ P = ParamSpec("P")
 logger: Final = logging.getLogger(__name__)
 
 DURATION_BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
-"""Seconds: what the semantic conventions advise."""
+"""Bounds in seconds, as the semantic conventions advise."""
 _RUNNING = (ServerState.CONNECTING, ServerState.CONNECTED)
 _BROKEN = (ServerState.FAILED, ServerState.NEEDS_AUTH, ServerState.BLOCKED)
 
@@ -59,7 +59,7 @@ _LOGGED: Final = set[type[BaseException]]()
 
 
 def harmless(work: Callable[P, None]) -> Callable[P, None]:
-    """Let an error of a report go no further than into the log, once for each kind."""
+    """Log an error of a report, once for each kind, and let it go no further."""
 
     @wraps(work)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -147,9 +147,9 @@ class Operation:
     """A request under way: a span, whose parent is the caller's, and then one measurement. Made in the caller's task.
 
     Args:
-        method: The protocol's name of it.
+        method: The method of the protocol.
         tracer: Makes the span; None: there is none.
-        instruments: What measures it; None: nothing does.
+        instruments: The instruments that measure it; None: there are none.
     """
 
     def __init__(self, method: str, tracer: Tracer | None, instruments: Instruments | None) -> None:
@@ -200,7 +200,7 @@ class Operation:
         """End the operation.
 
         Args:
-            slot: Where it waited last.
+            slot: The slot in which it waited last.
             delivery: Whether a server may have acted on it.
             ended: Its result, its error, or None if its caller gave up.
             duration: Seconds from its beginning to now.

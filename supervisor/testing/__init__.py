@@ -1,4 +1,5 @@
-"""For tests of applications that embed mcp-nursery: servers that fail on demand, and time that passes at once."""
+"""Support for tests of applications that embed mcp-nursery: servers that fail on demand, and time that passes at
+once."""
 
 from .life import Ask, Life, Refusal, ToolFunction, report_progress
 from .scripted import ScriptedServer

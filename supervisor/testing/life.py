@@ -15,12 +15,13 @@ ToolFunction = Callable[[dict[str, Any]], Awaitable[object]]
 
 @frozen
 class Ask:
-    """A tool's wish for input before it goes on. Only for lives that are `modern`."""
+    """A tool's request for input before it continues. Only for lives that are `modern`."""
 
     requests: Mapping[str, Mapping[str, Any]]
-    """By key, each with the protocol's `method` and `params`."""
+    """The requests by key, each with the protocol's `method` and `params`."""
     then: ToolFunction
-    """Continues when the call comes again: takes the answers by key, and returns the value of a tool."""
+    """The function that continues when the call comes again: takes the answers by key, and returns the value of a
+    tool."""
 
 
 class Refusal(Exception):
@@ -33,7 +34,7 @@ class Refusal(Exception):
 
 
 tell_progress: ContextVar[Callable[[dict[str, Any]], None]] = ContextVar("tell_progress")
-"""Sends the progress of the call of this task."""
+"""The function that sends the progress of this task's call."""
 
 
 async def report_progress(progress: float, total: float | None = None, message: str | None = None) -> None:

@@ -45,13 +45,13 @@ class ScriptedServer:
     """
 
     lives: Sequence[Life]
-    """One for each incarnation; the last is repeated."""
+    """The lives, one for each incarnation; the last is repeated."""
     tools: Mapping[str, ToolFunction]
     """The tools that it offers, by name."""
     annotations: Mapping[str, Mapping[str, Any]]
-    """Of each tool, with the protocol's keys."""
+    """The annotations of each tool, with the protocol's keys."""
     declared: Mapping[str, Mapping[str, Any]]
-    """More of each tool's definition."""
+    """Further members of each tool's definition."""
     resources: Mapping[str, ToolFunction]
     """The resources that can be read, by URI; those with a `{` are templates. Each takes `{"uri": …}`, and returns text
     or bytes."""
@@ -74,8 +74,8 @@ class ScriptedServer:
     listings: list[tuple[float, str]] = field(factory=list[tuple[float, str]])
     """The times at which a page of a list was asked for, on Trio's clock, each with the method."""
     fresh_for: dict[str, float] = field(factory=dict[str, float])
-    """Seconds for which it says, if it is `modern`, that an answer to `resources/read`, or to a method that lists,
-    stays true. A test may add to it. Default: 0."""
+    """Seconds, by method, for which it says, if it is `modern`, that an answer to `resources/read`, or to a method that
+    lists, stays true. A test may add to it. Default: 0."""
     capabilities: dict[str, Any] = field(factory=dict[str, Any])
     """The capabilities that it declares, with the protocol's keys. A test may add to them."""
     info: dict[str, Any] = field(factory=lambda: {"name": "scripted", "version": "1"})
@@ -103,11 +103,11 @@ class ScriptedServer:
             lives: One for each incarnation; the last is repeated. Default: a healthy one.
             tools: By name. Default: `echo`, which returns its arguments as JSON.
             annotations: Of each tool, with the protocol's keys, such as `readOnlyHint`.
-            declared: More of each tool's definition, with the protocol's keys, such as `inputSchema`.
+            declared: Further members of each tool's definition, with the protocol's keys, such as `inputSchema`.
             resources: What can be read, by URI; one with a `{` is a template, and answers for every URI that begins as
                 it does. None: it offers no resources.
             prompts: What can be filled in, by name. None: it offers no prompts.
-            completions: Values, by the argument whose value they may be. None: it completes nothing.
+            completions: Possible values, by argument. None: it completes nothing.
         """
         self.__attrs_init__(  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
             lives or (Life(),),
@@ -128,12 +128,12 @@ class ScriptedServer:
 
     @property
     def transport(self) -> "ScriptedTransport":
-        """For `ServerSpec(name, server.transport)`."""
+        """The transport for `ServerSpec(name, server.transport)`."""
         return ScriptedTransport(self)
 
     def crash(self, exit_code: int = 1) -> None:
-        """End the living incarnation now, as if its process had died. This and the next two may be called in any
-        thread; in one that is not that of its supervisor they take effect soon."""
+        """End the living incarnation now, as if its process had died. `crash`, `hang` and `garble` may be called in any
+        thread; in another than that of the supervisor they take effect soon."""
         self._do(lambda incarnation: incarnation.die(exit_code))
 
     def hang(self) -> None:
@@ -166,7 +166,7 @@ class ScriptedServer:
         """Live the next life.
 
         Raises:
-            StartFailed: It refuses.
+            StartFailed: The life refuses.
         """
         number = len(self.starts)
         life = self.lives[min(number, len(self.lives) - 1)]

@@ -1,4 +1,4 @@
-"""The decision whether a model's wish becomes a call. Pure."""
+"""The decision whether a call that a model wants is made. Pure."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
@@ -20,9 +20,9 @@ class Approval(StrEnum):
     ALLOW = "allow"
     """The decision to allow this one call."""
     DENY = "deny"
-    """Not this time."""
+    """The decision to refuse this one call."""
     ALLOW_ALWAYS = "allow_always"
-    """For as long as the tool's definition stays what it is, in this supervisor."""
+    """The decision to allow all calls, in this supervisor, while the tool's definition stays what it is."""
 
 
 @frozen
@@ -40,17 +40,18 @@ class ApprovalRequest:
 Approve = Callable[[ApprovalRequest], Awaitable[Approval]]
 """The host's way to ask: `async (request) -> Approval`.
 
-It runs in the task of the call, may take as long as it likes, and is cancelled with the call. Calls that are made at
-once are asked about at once. What it raises comes out of the call, and the server is not touched.
+It runs in the task of the call, may take any time, and is cancelled with the call. Concurrent calls are asked about
+concurrently. An exception of it comes out of the call, and the server is not touched.
 """
 
 
 @frozen
 class ApprovalRules:
-    """Standing decisions, by globs. Denied goes first, then always-ask, then allowed; the rest asks.
+    """Standing decisions, by globs. `denied` goes first, then `always_ask`, then `allowed`; other calls are asked
+    about.
 
-    A glob with a `/` is held against `server/tool`, both as they call themselves: `git/*` is the server `git` and no
-    other. One without is held against public names, where `mcp_git_*` fits the tools of a server `git_hub` as well,
+    A glob with a `/` is matched against `server/tool`, the server's own names: `git/*` is the server `git` and no
+    other. One without is matched against public names, where `mcp_git_*` fits the tools of a server `git_hub` as well,
     and `mcp_git_hub_*` those of a server `git` that begin with `hub_`.
 
     Raises:
@@ -58,17 +59,17 @@ class ApprovalRules:
     """
 
     denied: Sequence[str] = field(default=(), converter=several)
-    """Never called, and never asked about."""
+    """Tools that are never called, and never asked about."""
     always_ask: Sequence[str] = field(default=(), converter=several)
-    """Asked every time, whatever was allowed before."""
+    """Tools that are asked about every time, whatever was allowed before."""
     allowed: Sequence[str] = field(default=(), converter=several)
-    """Called without asking."""
+    """Tools that are called without asking."""
 
     def decide(self, tool: "Tool", *, remembered: bool) -> Approval | None:
         """The decision for a tool; None means ask.
 
         Args:
-            tool: What would be called.
+            tool: The tool to be called.
             remembered: Whether ALLOW_ALWAYS was given for this very definition.
         """
         if _fits(tool, self.denied):

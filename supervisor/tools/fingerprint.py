@@ -1,7 +1,7 @@
-"""A text of bounded length that stands for all a definition says, made in steps. Pure.
+"""A text of bounded length that stands for a whole definition, made in steps. Pure.
 
-A server chooses how long its definitions are. What is long counts by its digest: it is compared as well as any other,
-and takes no more room than that, and no step of making it takes more than a few milliseconds.
+A server chooses how long its definitions are. A long value is replaced by its digest, which is compared as well as any
+other and takes little room. No step of making it takes more than a few milliseconds.
 """
 
 import json
@@ -16,10 +16,10 @@ from mcp_nursery.actors.json_depth import levels_of, texts_in
 
 # -- the meaning of a schema ------------------------------------------------------------------------------------------
 #
-# A text, the same in whatever order those parts come that have none. Some servers write their schemas out of sets, in
+# A text that does not depend on the order of parts that have none. Some servers write their schemas from sets, in
 # another order at each start: the names in `required`, the values of `enum`, the alternatives of `anyOf`. That changes
-# nothing. Only keywords count, where schemas stand: a property that is called `required` and the items of `examples`
-# are data, and what is in `prefixItems` has an order.
+# nothing. Only keywords of schemas count: a property that is called `required` and the items of `examples` are data,
+# and the items of `prefixItems` have an order.
 
 Position: TypeAlias = Literal["data", "schema", "schemas", "by name", "dependencies", "values", "alternatives"]
 """The place of a value: `schemas` are one, or several in their order; `values` and `alternatives` have no order."""
@@ -41,8 +41,8 @@ _KEYWORDS: Final[dict[str, Position]] = {
     keyword: place for place, keywords in _KEYWORDS_OF.items() for keyword in keywords
 }
 _BESIDE: Final = frozenset([*_KEYWORDS, *_KEYWORDS_OF["by name"], "examples", "default", "const"])
-"""Keywords with lists or objects that say nothing of the order of others beside them. What is none of these, such as
-`enumNames` or `discriminator`, may name the values or alternatives by their places."""
+"""Keywords with lists or objects that do not depend on the order of those beside them. Any other, such as `enumNames`
+or `discriminator`, may name the values or alternatives by their places."""
 _ITEMS: Final[dict[Position, Position]] = {"schemas": "schema", "alternatives": "schema"}
 
 _IN_ORDER: Final[dict[Position, Position]] = {"values": "data", "alternatives": "schemas"}
@@ -51,7 +51,7 @@ _IN_ORDER: Final[dict[Position, Position]] = {"values": "data", "alternatives": 
 _ROOM: Final = 48
 """Levels of a small schema in which the order of parts is left out of account; deeper parts count as they stand."""
 _ROOM_OF_A_SET: Final = 6
-"""Levels that a list without order counts as: each of its items is written down to be put in order."""
+"""Levels that a list without order counts as: each of its items is written out to be sorted."""
 
 _MAY_BE_WITHOUT_ORDER: Final = re.compile(
     r'"(?:required|enum|type|anyOf|oneOf|allOf)":\[|"depend(?:encies|entRequired)":\{'
@@ -59,7 +59,7 @@ _MAY_BE_WITHOUT_ORDER: Final = re.compile(
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _REFERS_BY_PLACE: Final = re.compile(r'"\$(?:r|dynamicR|recursiveR)ef":"(?:[^"\\]|\\.)*?(?:/\d+[/"]|%)')
 _LONGEST_REFERENCE: Final = 1024
-"""Characters of a reference that is looked at; a longer one may be any."""
+"""Characters of a reference that is examined; a longer one counts as one by place."""
 _BY_PLACE: Final = re.compile(r"/\d+(?:/|\Z)|%")
 
 
@@ -75,20 +75,20 @@ def canonical(value: object) -> str:
 
 
 def _has_infinity(value: object) -> bool:
-    """True if there is a number in it that orjson writes as nothing: one such as 1e999 is read as infinite."""
+    """True if there is a number in it that orjson writes as null: one such as 1e999 is read as infinite."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:
         return True
-    except TypeError:  # what Python alone has, of a server in this process
+    except TypeError:  # an object of Python's, from an in-process server
         pass
     return False
 
 
 def meaning(schema: object) -> str:
-    """A small schema as a text of its meaning, which is a schema itself.
+    """A small schema as a text of its meaning, itself a schema.
 
-    One that refers to a part by its place in a list is left as it is: there each place has a meaning.
+    A schema that refers to a part by its place in a list is left as it is: there each place has a meaning.
     """
     text = canonical(schema)
     if not _MAY_BE_WITHOUT_ORDER.search(text) or _REFERS_BY_PLACE.search(text):
@@ -97,7 +97,7 @@ def meaning(schema: object) -> str:
 
 
 def in_order(value: object, place: Position, room: int = _ROOM) -> object:
-    """A small value with all its parts that have no order in the same."""
+    """A small value with all parts sorted that have no order."""
     if room <= 0 or place == "data":
         return value
     if isinstance(value, dict):
@@ -147,10 +147,11 @@ def refer_by_place(values: Iterable[Any]) -> bool:
 
 
 MOST_LETTERS: Final = 64 * 1024
-"""Characters of the texts and keys in one field of a definition that are kept verbatim; of longer ones, a digest."""
+"""Characters of the texts and keys in one field of a definition that is kept verbatim; a longer one is kept as a
+digest."""
 MOST_VERBATIM_VALUES: Final = 5000
-"""JSON values in one field that are kept verbatim; of more, a digest. The keys of an object that has more are taken in
-the order in which it was declared: to sort a million of them is no small step."""
+"""JSON values in one field that is kept verbatim; one with more is kept as a digest. The keys of an object with more
+are taken in the order of their declaration: sorting a million of them is no small step."""
 _HASHED_CHARACTERS: Final = 64 * 1024
 """Characters that are hashed in one step."""
 _PARTS_PER_STEP: Final = 4096
@@ -162,15 +163,16 @@ _LONGEST_INTEGER: Final = 4000
 def fingerprint(
     said: Mapping[str, Any], schemas: Collection[str] = (), *, former: bool = False
 ) -> Generator[None, None, str]:
-    """The JSON object that stands for these fields, its keys sorted; step by step.
+    """The JSON object that stands for these fields, its keys sorted, made step by step.
 
-    A field that is too long is an array, `["sha256-of-pieces", hexadecimal digits, bytes]`, which no field is of
-    itself; of a schema that is, `["sha256-of-meaning", …]`.
+    A field that is too long becomes an array, `["sha256-of-pieces", hexadecimal digits, bytes]`, which no field is
+    otherwise; such a schema becomes `["sha256-of-meaning", …]`.
 
     Args:
         said: The fields.
-        schemas: Which of them count by what they mean: see `schema_meaning`.
-        former: As versions wrote it that did not know of that: `["sha256", …]`, whose pieces may be those of others.
+        schemas: Names of fields that count by their meaning: see `meaning`.
+        former: As earlier versions wrote it, which knew no meanings: `["sha256", …]`, whose pieces may be those of
+            others.
     """
     fields: list[str] = []
     for key in sorted(said):
@@ -216,7 +218,7 @@ def _refers_by_place(schema: object) -> Generator[None, None, bool]:
 
 
 def _is_small(value: object) -> bool:
-    """True if the value is kept verbatim. Looks at no more of it than that."""
+    """True if the value is kept verbatim. Looks at no more of it than would be kept."""
     values, letters = MOST_VERBATIM_VALUES, MOST_LETTERS
     for level in levels_of(value):
         values -= sum(len(cast("Collection[object]", one)) for one in level if isinstance(one, (dict, list)))
@@ -229,8 +231,8 @@ def _is_small(value: object) -> bool:
 
 
 def _pieces(value: object, place: Position, end: bytes) -> Iterator[bytes]:
-    """The value in pieces, each of which says how long it is, or is JSON with what that has none of behind it: no two
-    values have the same, but those that mean the same where they stand."""
+    """The value in pieces, each of which states its length, or is JSON followed by a byte that JSON does not have: no
+    two values have the same pieces, except those that mean the same in their place."""
     if _is_small(value):
         yield canonical(in_order(value, place)).encode() + end
         return
@@ -259,7 +261,7 @@ def _pieces(value: object, place: Position, end: bytes) -> Iterator[bytes]:
 
 
 def _hash_unordered(items: Collection[object], place: Position, end: bytes) -> Iterator[bytes]:
-    """The digests of all items, in their own order. Nothing is said while one is made, to give others their turn."""
+    """The digests of all items, sorted. Empty pieces give other tasks a turn while one is made."""
     digests: list[bytes] = []
     for item in items:
         digest = sha256()

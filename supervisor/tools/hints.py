@@ -20,14 +20,14 @@ _JOINERS = "\u200d"
 
 @frozen
 class ToolHints:
-    """A server's hints about a tool; what it does not say is False. They steer nothing unless `trusted`."""
+    """A server's hints about a tool; those it does not give are False. They have no effect unless `trusted`."""
 
     read_only: bool = False
     """True if it changes nothing."""
     destructive: bool = False
     """True if it may destroy something."""
     idempotent: bool = False
-    """Calling it again with the same arguments changes nothing more."""
+    """True if calling it again with the same arguments changes nothing more."""
     open_world: bool = False
     """True if it deals with things outside its server."""
     trusted: bool = False
@@ -57,7 +57,7 @@ def hints_of(definition: "Definition", *, trusted: bool) -> ToolHints:
 
 
 def describe(server: str, full: str) -> str:
-    """The description under the name of its server, in at most 2048 characters, none of them cut apart. It cannot
+    """The description under the name of its server, in at most 2048 characters, none of them cut in two. It cannot
     forge the marks around results."""
     text = harmless(_truncate(f"[MCP: {' '.join(server.split())}] {full}"))
     return _truncate(text)  # once more: `&lt;` is longer than `<`

@@ -1,5 +1,5 @@
 """Public names of tools. Pure: a name follows from (server, its own tools, the configured server names) and nothing
-else, so neither the order of connecting nor another server's tools can move it.
+else, so neither the order of connecting nor another server's tools can change it.
 
 Two kinds of name never meet: a plain one is the template filled in as it is and never ends in `_` and eight hex
 digits; every other one does.
@@ -21,7 +21,7 @@ from mcp_nursery.actors.errors import ConfigError
 
 DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
 MAX_LENGTH = 64
-"""Characters in a name; what the large model APIs accept."""
+"""Characters in a name: the limit of the large model APIs."""
 
 _HASH_LENGTH = 8
 _MAX_LITERAL = 32
@@ -29,7 +29,7 @@ _NOT_IN_PUBLIC_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 _RUN = re.compile(r"_{2,}")
 _HASHED = re.compile(r"_[0-9a-f]{8}\Z")
 _IS_CLEAN = re.compile(r"[A-Za-z0-9-]+(?:_[A-Za-z0-9-]+)*").fullmatch
-"""A test of whether `clean` leaves a text as it is: most do, and a server may have thousands of tools."""
+"""A quick test of whether `clean` leaves a text as it is: most texts pass, and a server may have thousands of tools."""
 _TEMPLATE_FIELD = re.compile(r"\{(server|tool)\}")
 
 
@@ -79,8 +79,8 @@ def public_names(
 def _names(
     server: str, tools: tuple[str, ...], template: str, reserved: frozenset[str], others: frozenset[str]
 ) -> Mapping[str, str]:
-    """`public_names`, given the servers that could have names alike. Supervisors that borrow a server ask for the same
-    names one after the other, in one turn of the loop: the last are kept."""
+    """`public_names`, given the servers that could have the same names. Supervisors that borrow a server ask for its
+    names one after the other, in one turn of the loop: the last ones are cached."""
     frames = _frames(template, others) if others else None
     has_server = "{server}" in template
     shown = clean(server, "server") if has_server else server
@@ -107,17 +107,17 @@ def _names(
 
 
 def rivals_of(server: str, servers: frozenset[str], template: str = DEFAULT_TEMPLATE) -> frozenset[str]:
-    """The part of `servers` that the names of this server's tools depend on: while it is the same, so are they.
+    """The part of `servers` that the names of this server's tools depend on: while it stays the same, so do they.
 
     Returns:
-        Of every other server the side of its names that has the server (the beginning, or the end turned round), where
-        that begins with this server's side, or the other way round.
+        For every other server the side of its names that has the server (the beginning, or the end reversed), if one of
+        that and this server's side begins with the other.
     """
     return _frames(template, servers).rivals_of(server)
 
 
 def possible_owners(name: str, servers: Collection[str], template: str = DEFAULT_TEMPLATE) -> list[str]:
-    """The servers of which a tool can have this public name, whatever tools they have; the longest name first.
+    """The servers that can have a tool with this public name, whatever tools they have; the longest name first.
 
     More than one only if the name ends in a hash, before which a long server's name may be cut, or if nobody has it.
     """
@@ -180,12 +180,12 @@ class _Frames:
     counts: Mapping[tuple[str, str], int]
     """The number of servers with the same frame: cleaning makes some alike."""
     lengths: Collection[tuple[int, int]]
-    """Of all of them that leave room for a tool's part."""
+    """The lengths of those frames that leave room for a tool's part."""
     sides: Mapping[str, str]
     """By server, the side of its frame that has its name, from the outside to the tool: where the names of two servers
     can be alike, one of their sides begins with the other."""
     sorted_sides: Sequence[str]
-    """All of them, each as often as servers have it."""
+    """All sides, each as often as servers have it."""
 
     def could_name(self, plain: str, *, but: str) -> bool:
         """True if another server than `but` could give one of its tools this name, whatever tools it has."""
@@ -271,13 +271,13 @@ def is_offered(tool: str, *, allow: Sequence[str], deny: Sequence[str], disabled
         tool: The server's own name of it.
         allow: Globs, at least one of which it must match.
         deny: Globs, none of which it may match.
-        disabled: Names that are switched off, letter by letter.
+        disabled: Names that are switched off, no globs.
     """
     return tool not in disabled and matches(tool, allow) and not matches(tool, deny)
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """True if the name fits one of the globs, case and all."""
+    """True if the name fits one of the globs, also in case."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

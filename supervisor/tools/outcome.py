@@ -1,4 +1,4 @@
-"""The answer that a model gets for a call it asked for: always one, also where the call has none. Pure."""
+"""The answer that a model gets for a call it asked for: there always is one, even if the call has none. Pure."""
 
 import json
 from typing import TYPE_CHECKING, Any, Final
@@ -78,7 +78,7 @@ def error_content(error: NurseryError, *, transport: str | None = None) -> str:
     anybody's words. Cancellation is not an error, and never comes here.
 
     Args:
-        error: What the call raised.
+        error: The error that the call raised.
         transport: The server's `ServerStatus.transport`, if known.
     """
     advice = _advice(error)
@@ -139,7 +139,7 @@ class ToolOutcome:
     """All of it as text, between marks: for models that take nothing else."""
     content: "tuple[ContentBlock, ...]" = field(repr=False)
     """The same for models that take pictures and sound: `text` as the first block, then the result's images and audio
-    as they came. What stands in a picture cannot be marked."""
+    as they came. Words inside a picture cannot be marked."""
     is_error: bool
     """True if the tool said that it failed, or the call did."""
     error: NurseryError | None = None
@@ -158,7 +158,7 @@ def outcome_of_error(error: NurseryError, *, transport: str | None = None) -> To
     """The outcome of a call that raised.
 
     Args:
-        error: What it raised.
+        error: The error that it raised.
         transport: How the server is reached, if known.
     """
     text = error_content(error, transport=transport)

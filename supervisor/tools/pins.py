@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from mcp_types import Tool as Definition
 
 SCHEMAS: Final = ("inputSchema", "outputSchema")
-"""Fields that count by what they mean."""
+"""Fields that count by their meaning."""
 MOST_PINS: Final = 20_000
 """Names that the tools of one server may have in its life: four times as many as it may usually have at once."""
 MOST_PINNED: Final = 16 * 2**20
-"""Characters that the pins of one server may have together, and again those of what was seen to differ from them."""
+"""Characters that the pins of one server may have together, and as many again for definitions that differ from them."""
 
 _MAX_LINES: Final = 1000
-"""Lines of a definition that are compared: to compare takes time quadratic in them, and a server chooses them."""
+"""Lines of a definition that are compared: comparing takes time quadratic in them, and a server chooses them."""
 _MAX_LINE: Final = 200
 """Characters of one line of a diff."""
 _SENTENCES: Final = re.compile(rf".{{1,{_MAX_LINE - 1}}}?[.!?;]\s|.{{1,{_MAX_LINE}}}", re.DOTALL)
-"""Pieces of a line: a change within a long one is then not lost in it."""
+"""Pieces of a line, so that a change is not lost in a long one."""
 _HINTS: Final = ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _CONTEXT: Final = 1
 """Lines around a difference."""
@@ -45,7 +45,7 @@ def pinned_text(definition: "Definition") -> str:
     """The pinned part of a definition, as JSON: name, title, description, schemas and hints.
 
     The rest of `_meta` and the icons are not part of it: nothing of them reaches a model, and they may change at will.
-    Schemas count by what they mean, long values by their digest: see `tools.fingerprint`.
+    Schemas count by their meaning, long values by their digest: see `tools.fingerprint`.
     """
     return at_once(pinning_steps(definition))
 
@@ -53,7 +53,7 @@ def pinned_text(definition: "Definition") -> str:
 def pinning_steps(definition: "Definition", *, former: bool = False) -> Steps[str]:
     """`pinned_text`, step by step: none takes more than a few milliseconds, however long the definition is.
 
-    `former`: as versions wrote it to which the order of names in `required` and the like was a difference.
+    `former`: as earlier versions wrote it, for which the order of names in `required` and the like counted.
     """
     said = {
         "name": definition.name,
@@ -81,7 +81,7 @@ def _known_hints(definition: "Definition") -> dict[str, Any] | None:
 
 @frozen
 class DefinitionChange:
-    """A tool that is not what it was when it was first used."""
+    """A tool that differs from what it was at first use."""
 
     server: str
     """The server's name."""
@@ -104,8 +104,8 @@ class DefinitionChange:
     def diff(self) -> str:
         """A unified diff to read, of at most a thousand lines a side, from where they differ.
 
-        A line goes on in the next, after `…`, at the end of a sentence or at 200 characters. Characters that cannot be
-        seen are escaped. The server's words stand in it unmarked: it is for people, not for models.
+        A line is continued in the next, after `…`, at the end of a sentence or at 200 characters. Invisible characters
+        are escaped. The server's words are unmarked: the diff is for people, not for models.
         """
         before, after, more = _comparable(_lines(json.loads(self.before)), _lines(json.loads(self.after)))
         before, after, still_more = _comparable(_pieces(before), _pieces(after))
@@ -118,7 +118,7 @@ class DefinitionChange:
 
 @frozen
 class Review:
-    """The comparison of a server's tools with what they were when they were first used."""
+    """The comparison of a server's tools with what they were at first use."""
 
     changes: Mapping[str, DefinitionChange] = field(factory=dict[str, DefinitionChange])
     """The tools that differ, by the server's own names."""
@@ -129,14 +129,14 @@ class Review:
 
 
 UNREVIEWED = Review()
-"""Of a server that has not declared anything yet."""
+"""The review of a server that has not declared anything yet."""
 
 
 def changes_between(
     server: str, pinned: Mapping[str, str], declared: Mapping[str, str]
 ) -> Mapping[str, DefinitionChange]:
-    """The tools that are declared otherwise than they were pinned, by the server's own names. Values are texts as of
-    `pinned_text`; a tool that is not pinned differs from nothing."""
+    """The tools whose declarations differ from their pins, by the server's own names. Values are texts of
+    `pinned_text`; a tool without a pin does not differ."""
     return {
         tool: DefinitionChange(server, tool, before, declared[tool])
         for tool, before in pinned.items()
@@ -145,13 +145,13 @@ def changes_between(
 
 
 def means_the_same(before: str, after: str) -> bool:
-    """True if two pins differ in nothing but an order that does not count, as earlier versions had them differ."""
+    """True if two pins differ at most in an order that does not count, though it did for earlier versions."""
     return repin(before) == repin(after)
 
 
 def real_change(change: DefinitionChange, definition: "Definition") -> Steps[DefinitionChange | None]:
-    """The difference of a tool from its pin, without the fields that an earlier version has pinned in another order,
-    and that are what they were: in their meaning, or to the letter. None if no other is left.
+    """The difference of a tool from its pin, without the fields that are unchanged, in meaning or to the letter, but
+    were pinned in another order by an earlier version. None if no other field is left.
 
     Args:
         change: How it differs.
@@ -188,7 +188,7 @@ def _pieces(lines: Sequence[str]) -> list[str]:
 
 
 def _comparable(before: list[str], after: list[str]) -> tuple[list[str], list[str], bool]:
-    """The parts of the two that are compared, and whether more differs. If they are many, from where they begin to
+    """The lines of both that are compared, and whether more differs. If there are many, they begin where the two
     differ."""
     if max(len(before), len(after)) <= _MAX_LINES:
         return before, after, False
@@ -197,7 +197,7 @@ def _comparable(before: list[str], after: list[str]) -> tuple[list[str], list[st
 
 
 def _ends_cut(before: list[str], after: list[str]) -> tuple[list[str], list[str]]:
-    """Both without what they begin with alike, and the other way round: twice is as they were."""
+    """Both without their common beginning, and reversed: done twice, the order is restored."""
     pairs = enumerate(zip(before, after, strict=False))
     alike = next((at for at, (one, other) in pairs if one != other), min(len(before), len(after)))
     start = max(alike - _CONTEXT, 0)
@@ -220,11 +220,11 @@ class Pin:
     """The definition when last seen, if it differs and was not accepted yet."""
 
     def seen(self, text: str) -> "Pin":
-        """The pin after the tool was seen to be this."""
+        """The pin after the tool was seen with this text."""
         return Pin(self.text, None if text == self.text else text)
 
     def accepted(self, text: str) -> "Pin":
-        """The pin after a person has accepted this."""
+        """The pin after a person has accepted this text."""
         return Pin(text, None if text == self.differs else self.differs)
 
 
@@ -255,13 +255,13 @@ class Room:
 def pins_after(declared: Mapping[str, str], known: Mapping[str, Pin], taken: Callable[[], Room]) -> Mapping[str, Pin]:
     """The pins that change when a server is seen to declare this, by the names of its tools.
 
-    Once there is no room, what is new is not pinned, and a difference is told but not noted. No pin is forgotten to
-    make room: a server could have its own forgotten.
+    Once there is no room, new tools are not pinned, and a difference is reported but not recorded. No pin is forgotten
+    to make room: a server could bring that about.
 
     Args:
         declared: Texts of `pinned_text`.
         known: The pins of those among these tools that have one.
-        taken: What all pins of the server take up. Asked only if something changes.
+        taken: The space that all pins of the server take. Called only if something changes.
     """
     changed: dict[str, Pin] = {}
     room: Room | None = None
@@ -284,7 +284,7 @@ def recorded_changes(server: str, pins: Mapping[str, Pin]) -> Sequence[Definitio
 
 
 def check_pinned(text: object) -> str:
-    """A text as of `pinned_text` that was read from somewhere.
+    """A text of `pinned_text` that was read from somewhere.
 
     Raises:
         UnusablePins: It is not a valid pin.
@@ -300,16 +300,16 @@ def check_pinned(text: object) -> str:
 
 
 def _is_kept(value: Any) -> bool:
-    """True if a field can stand in a pin: none is an array but for what stands in the place of a long one."""
+    """True if a value can be a field of a pin: it is no array, except one that stands for a long field."""
     if isinstance(value, list):
         return [type(each) for each in cast("list[object]", value)] == [str, str, int]
     return not nested_too_deep(value)
 
 
 def repin(text: object) -> str:
-    """The text of `pinned_text` for what an earlier version pinned as this.
+    """The text of `pinned_text` for a pin that an earlier version wrote as this.
 
     Raises:
-        UnusablePins: That is not a valid pin.
+        UnusablePins: The text is not a valid pin.
     """
     return at_once(fingerprint(json.loads(check_pinned(text)), SCHEMAS))

@@ -1,6 +1,6 @@
 """Finding the tools that fit a few words: an index in memory, SQLite's FTS5, ranked by BM25. Pure, and made in pieces.
 
-What is looked for is data: it is taken apart into words, each quoted, before it comes near the language of queries.
+A query is data: it is split into words, each quoted, before it becomes a query of SQLite's.
 """
 
 import re
@@ -24,7 +24,7 @@ _MOST_CHILDREN: Final = 100
 _MOST_WORDS: Final = 16
 """Words that are looked for."""
 _LEAST_PREFIX: Final = 3
-"""Letters of a word that longer ones may begin with."""
+"""Letters of a word that also matches longer ones as their beginning."""
 
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 """Characters of scripts that put no spaces between words: each is looked for by itself."""
@@ -41,7 +41,7 @@ _INSERT: Final = "INSERT INTO tools VALUES (?, ?, ?, ?, ?, ?, ?)"
 _FIND: Final = """
 SELECT public FROM tools WHERE tools MATCH ?
 ORDER BY public = ? DESC, bm25(tools, 0, 10, 4, 8, 8, 4, 1), public LIMIT ?"""
-"""A word counts by the column in which it stands."""
+"""The query. A word is weighted by its column."""
 
 
 class ToolIndex:
@@ -65,12 +65,13 @@ class ToolIndex:
             ) from error
 
     def close(self) -> None:
-        """Give its memory back. Who is bringing it up to date stops there."""
+        """Free the memory. A `follow` that is under way stops."""
         self._closed = True
         self._database.close()
 
     def follow(self, tools: Iterable[Tool]) -> Steps[None]:
-        """Hold these tools and no others; what has not changed stays. Left half done, it can be done again."""
+        """Index these tools and no others; those that have not changed stay. If this is left half done, it can be done
+        again."""
         wanted = {tool.name: tool for tool in tools}
         for name in (*(self._tools.keys() - wanted.keys()), *wanted):
             tool, held = wanted.get(name), self._tools.get(name)
@@ -88,7 +89,7 @@ class ToolIndex:
                 self._tools[name] = row, tool
 
     def find(self, query: str, limit: int) -> list[str]:
-        """The names of at most so many tools, best first: first of all the one that is so called."""
+        """The names of at most `limit` tools, best first; a tool whose name is the query comes before all others."""
         found = list(dict.fromkeys(words(query[:_MOST_LETTERS])))[:_MOST_WORDS]
         if not found:
             return []

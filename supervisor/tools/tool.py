@@ -1,5 +1,5 @@
-"""A tool as the host sees it: a definition, named, with its caller; as APIs of models take it; and the arguments that a
-model gives it. Pure."""
+"""A tool as the host sees it: a named definition that can be called; its forms for the APIs of models; and the
+arguments that a model gives it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Invoke(Protocol):
-    """Asks for approval, then calls."""
+    """The function that asks for approval, then calls."""
 
     async def __call__(
         self,
@@ -53,31 +53,31 @@ class Tool:
     tool: str
     """The server's own name of it."""
     declared: "Definition" = field(repr=False, alias="definition")
-    """As the server declared it: all that `definition` has, before the SDK is loaded too."""
+    """The declared definition: all that `definition` has, also before the SDK is loaded."""
     available: bool
     """True if its server was connected."""
     trusted_hints: bool = field(repr=False)
     """True if its hints are believed: they may then decide that a lost call is sent again."""
     requires_approval: bool = True
-    """Calls that a model asks for go through `approve`."""
+    """True if calls that a model asks for go through `approve`."""
     max_result_chars: int = field(default=MAX_RESULT_CHARS, repr=False)
     """Characters of a result that a model is shown."""
     change: DefinitionChange | None = field(default=None, repr=False)
-    """The difference from what it was when it was first used; None if there is none."""
+    """The difference from what it was at first use; None if there is none."""
     _invoke: Invoke | None = field(default=None, repr=False, eq=False, alias="invoke")
 
     @property
     def definition(self) -> "Definition":
-        """As the server declared it: the SDK's type."""
+        """The declared definition, in the SDK's type."""
         return as_sdk_type(self.declared)
 
     @cached_property
     def definition_hash(self) -> str:
-        """SHA-256 of its name, title, description, schemas and hints, in hexadecimal: what `ALLOW_ALWAYS` holds for."""
+        """SHA-256 of its name, title, description, schemas and hints, in hexadecimal: `ALLOW_ALWAYS` holds for this."""
         return sha256(pinned_text(self.declared).encode()).hexdigest()
 
     def is_declared_as(self, definition: Mapping[str, Any]) -> bool:
-        """True if this says the same of it, as a server writes it, in all that a model is told."""
+        """True if this definition, as a server writes it, is the same in all that a model is told."""
         from mcp_types import Tool as Definition
 
         try:
@@ -98,7 +98,7 @@ class Tool:
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        """JSON Schema (2020-12) of its arguments, as declared; an empty object's if the server declares nothing."""
+        """JSON Schema (2020-12) of its arguments, as declared; that of an empty object if the server declares none."""
         return self.declared.input_schema or {"type": "object", "properties": {}}
 
     @property
@@ -154,14 +154,14 @@ class Tool:
 
         Args:
             arguments: A JSON object.
-            timeout: Seconds for the call. They begin when it is approved: a person may take any time. Default: as for
+            timeout: Seconds for the call, from its approval on: a person may take any time. Default: as for
                 `Supervisor.call_tool`.
             on_progress: `async (progress, total, message)`, called in order, before the result.
-            meta: More for the request's `_meta`.
+            meta: Additional `_meta` of the request.
 
         Raises:
             NotApproved: Denied, held back, or nobody to ask. The server was not touched.
-            TypeError: `approve` returned no `Approval`; what it raises comes out too. The server was not touched.
+            TypeError: `approve` returned no `Approval`; its own exceptions are raised, too. The server was not touched.
             NurseryError: See `Supervisor.call_tool`.
         """
         if self._invoke is None:
@@ -170,7 +170,7 @@ class Tool:
 
 
 def as_available(tool: Tool, *, available: bool) -> Tool:
-    """The tool while its server is connected, or is not. Made of thousands at once, in half the time of `evolve`."""
+    """The tool while its server is connected, or is not. Made for thousands at once, in half the time of `evolve`."""
     return Tool(
         tool.name,
         tool.server,
@@ -212,14 +212,14 @@ def _schema(tool: "Tool") -> dict[str, Any]:
 
 
 def _harmless(value: Any) -> Any:
-    """No text, names included, forges the marks around results."""
+    """The value, so that no text, names included, forges the marks around results."""
     return harmless(value) if isinstance(value, str) else value
 
 
 def without_placeholders(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments without empty ones that the schema names and does not require.
 
-    Models fill in optional fields with `null`, `""`, `[]` or `{}` when they mean none.
+    Models fill in optional fields with `null`, `""`, `[]` or `{}` when they mean no value.
     """
     properties = schema.get("properties")
     required = schema.get("required")

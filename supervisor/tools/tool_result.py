@@ -28,14 +28,14 @@ _CONTAINER_TYPES: Final = (dict, list)
 
 
 def write(value: object) -> Steps[str]:
-    """The text that `json.dumps` gives of a JSON value, with characters as they are."""
+    """The text that `json.dumps` makes of a JSON value, with characters as they are."""
     parts: list[str] = []
     yield from _write(value, parts)
     return "".join(parts)
 
 
 def _write(value: object, parts: list[str]) -> Steps[None]:
-    """Write a value; one that holds nothing nested, and no long text, in one go, as far as it goes: that is quick."""
+    """Write a value. Many parts that are neither nested nor long texts are written in one go, which is quick."""
     yield
     if isinstance(value, str):
         yield from _write_text(value, parts)
@@ -68,12 +68,12 @@ def _write_name(name: object, parts: list[str]) -> Steps[None]:
     if isinstance(name, str):
         yield from _write_text(name, parts)
         parts.append(": ")
-    else:  # of an object of this process
+    else:  # of an in-process server
         parts.append(_text({name: None}).removeprefix("{").removesuffix("null}"))
 
 
 def _write_text(text: str, parts: list[str]) -> Steps[None]:
-    """Each character is written by itself, so that a text may be cut anywhere."""
+    """Write a text in pieces. JSON writes each character by itself, so a text may be cut anywhere."""
     parts.append('"')
     for at in range(0, len(text), SMALL):
         parts.append(_text(text[at : at + SMALL])[1:-1])
@@ -86,7 +86,7 @@ def _text(value: object) -> str:
 
 
 NO_OUTPUT = "(no output)"
-"""The text that a model is shown of a result that holds nothing."""
+"""The text that a model is shown for an empty result."""
 
 
 @frozen(slots=False)  # made in a third of the time
@@ -171,7 +171,7 @@ def render(content: "Sequence[ContentBlock]", structured: Any, *, small: bool = 
     Args:
         content: The blocks.
         structured: What comes with them; None if nothing does.
-        small: It came in a message that is seen to in one go.
+        small: Whether its message is handled in one go.
     """
     parts: list[str] = []
     for count, block in enumerate(content, 1):
@@ -198,7 +198,7 @@ def _repeats_structured(structured: Any, parts: Sequence[str]) -> Steps[bool]:
 
 
 def _is_readable(part: str) -> Steps[bool]:
-    """True if a long text has no more values, if it is JSON, than a message may have."""
+    """True if a long text, read as JSON, has no more values than a message may have."""
     try:
         yield from large_messages.check_values(part.encode(errors="replace"), MOST_VALUES)
     except large_messages.MessageTooCostly:
