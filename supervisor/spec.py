@@ -156,7 +156,7 @@ class ServerSpec:
     mailbox_size: int = field(default=256, kw_only=True, validator=setting(at_least_one))
     """Calls that may wait; any further ones get `ServerBusy`."""
     instances: Instances = field(default="shared", kw_only=True, validator=setting(one_of(Instances)))
-    """Instances of it behind a gateway. `shared`: all clients share one, and there are more while it asks them questions
+    """Instances of it behind a gateway. `shared`: all clients share one, and there are more while it asks questions
     without saying for which call. `session`: each session of a client has its own. `single`: all clients share one,
     whatever it asks."""
     max_instances: int = field(default=MAX_INSTANCES, kw_only=True, validator=setting(at_least_one))
