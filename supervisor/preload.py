@@ -1,5 +1,6 @@
-"""The imports of a supervisor, made in threads: its own modules before its servers are started, the SDK meanwhile. The
-patterns that every text is searched for are compiled at the same time.
+"""The imports of a supervisor, made in threads: its own modules before its servers are started, the SDK meanwhile.
+
+The patterns that every text is searched for are compiled at the same time.
 """
 
 import gc

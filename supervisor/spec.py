@@ -156,9 +156,9 @@ class ServerSpec:
     mailbox_size: int = field(default=256, kw_only=True, validator=setting(at_least_one))
     """Calls that may wait; any further ones get `ServerBusy`."""
     instances: Instances = field(default="shared", kw_only=True, validator=setting(one_of(Instances)))
-    """Instances of it behind a gateway. `shared`: all clients share one, and there are more while it asks questions
-    without saying for which call. `session`: each session of a client has its own. `single`: all clients share one,
-    whatever it asks."""
+    """Instances of it behind a gateway. `shared`: all clients share one, and there are more while it asks them
+    questions without saying for which call. `session`: each session of a client has its own. `single`: all clients
+    share one, whatever it asks."""
     max_instances: int = field(default=MAX_INSTANCES, kw_only=True, validator=setting(at_least_one))
     """Instances that a gateway may have of it beside the one that is always there."""
     allow: Sequence[str] = field(default=("*",), kw_only=True, converter=several)
@@ -186,9 +186,8 @@ class ServerSpec:
     counted); a call answered by a message with more fails. Reading as many as the default blocks everything else for
     about 30 ms."""
     max_kept_bytes: int = field(default=MOST_KEPT, kw_only=True, validator=setting(at_least_one))
-    """Bytes that the server may make its host keep, each for the definitions of its tools, for waiting notifications,
-    and for its requests that wait for an answer. With larger definitions it is not `connected`, or keeps its last
-    tools."""
+    """Bytes that the server may make its host keep for each of: the definitions of its tools, waiting notifications,
+    and its requests that wait for an answer. With larger definitions it is not `connected`, or keeps its last tools."""
     max_definitions: int = field(default=MOST_DEFINITIONS, kw_only=True, validator=setting(at_least_one))
     """Tools, resources, resource templates and prompts that it may list, together. With more tools it is not
     `connected`, or keeps its last ones; another list that has too many is refused, and the others stay."""

@@ -53,7 +53,7 @@ _ON_THE_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
 @final
 class Supervisor:
     """The supervisor, which keeps MCP servers running and brings calls to them. Made by `open_supervisor`. One that
-    borrows its servers keeps none, and refuses to change them with a `ConfigError`."""
+    borrows its servers keeps none, and refuses changes to them with a `ConfigError`."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Supervisor:
             server: The server that has the tool.
 
         Raises:
-            UnknownServer, UnknownTool: There is none such now.
+            UnknownServer, UnknownTool: There is none of that name now.
         """
         catalogue = self._servers.listed
         tool = catalogue.find(name, server)
@@ -305,7 +305,7 @@ class Supervisor:
         return open_fan_out(calls, self._servers, until=until, limit=limit)
 
     async def gather(self, calls: Iterable[Call], *, limit: int | None = None) -> list[ToolResult | NurseryError]:
-        """Make many calls at once. Returns their results in order, errors in place.
+        """Make many calls at once. Returns results in the order of the calls, errors in place.
 
         Args:
             calls: Each as `call_tool` would be called.
@@ -342,7 +342,7 @@ class Supervisor:
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """The resources that servers list now, sorted by URI and server. Only of servers whose tools are shown."""
+        """The resources now listed by servers whose tools are shown, sorted by URI and server."""
         return self._servers.listed.resources
 
     @property
@@ -394,7 +394,7 @@ class Supervisor:
             timeout: As for `call_tool`.
             when_down: As for `call_tool`.
             resend: As for `call_tool`. Reading is safe to repeat: a read whose connection was lost is sent once more.
-            meta: Additional `_meta` of the request. With them the server is asked in any case.
+            meta: Additional `_meta` of the request. With it the server is asked in any case.
             refresh: Ask the server in any case.
 
         Raises:
@@ -517,7 +517,7 @@ class Supervisor:
 
         Unlike a host's own call it is not validated, named, marked or asked about; its delivery and errors are those of
         a call. A gateway is built on this. Questions of servers reach `on_question` only if the supervisor has
-        callbacks for them: without those servers are not offered to ask.
+        callbacks for them: without those, servers are not offered to ask.
 
         Args:
             server: The server to ask.
@@ -608,8 +608,8 @@ class Supervisor:
 
     def notices(self) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[Notice]]:
         """A receive channel of servers' notifications about no request, raw, while the block lasts: log messages, and
-        those that the protocol does not know. Notifications of a server that has requests made by `request` are about
-        these; after a withdrawal they may still be. A reader that falls 1024 or 4 MiB behind loses what follows."""
+        those that the protocol does not know. Those of a server that has requests made by `request` are about these;
+        after a withdrawal they may still be. A reader that falls 1024 or 4 MiB behind loses what follows."""
         return self._servers.registry.notices.open(self._servers.snapshots)
 
     def hello(self, server: str) -> dict[str, Any] | None:

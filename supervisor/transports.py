@@ -92,7 +92,7 @@ def run_arguments(image: str, args: Sequence[str], env: Iterable[str]) -> list[s
     no process list shows it.
     """
     # `--init`: the server would not be ended by SIGTERM if it were the first process of the container. `--`: no image
-    # can # have a name that is taken for an option, and mounts a folder.
+    # can have a name that is taken for an option, and mounts a folder.
     return ["run", "-i", "--rm", "--init", *(f"--env={name}" for name in env), "--", image, *args]
 
 

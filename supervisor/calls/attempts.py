@@ -1,8 +1,8 @@
 """One call from its name to its result, attempt after attempt: find its object, send it, judge the outcome, and decide
 whether it may be sent again.
 
-A call is sent again at most once, and only if that cannot make its server act twice: it was not sent, or the tool may
-run twice and the connection was lost before an answer came. A timeout or a cancelled caller ends it.
+A call is sent again at most once, and only if it was not sent, or if the connection was lost before an answer came and
+the tool may run twice, or the caller says so. A timeout or a cancelled caller ends it.
 
 `deliver` does all of it, in the caller's task. A caller with many calls and one task takes the steps apart: `start` for
 calls that can be sent at once, `conclude` when a slot is decided, and `deliver` for calls that need more than that. All

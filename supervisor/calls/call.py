@@ -373,7 +373,7 @@ class ActiveCall(ABC, Generic[F, R]):
 
         Raises:
             CallTimeout: Its time is over, or there was no progress in time.
-            BreakerOpen: The breaker refuses the call. An earlier error is raised instead.
+            BreakerOpen: The breaker refuses the call. An earlier error, if any, is raised instead.
             SupervisorClosed: The router has ended.
         """
         asked = self.asked
@@ -408,7 +408,7 @@ class ActiveCall(ABC, Generic[F, R]):
         """Ask the circuit breaker before the server.
 
         Raises:
-            BreakerOpen: The breaker refuses the call. An earlier error is raised instead.
+            BreakerOpen: The breaker refuses the call. An earlier error, if any, is raised instead.
         """
         refusing = self.servers.breakers.admit(self, self.server_name)
         if refusing is not None:

@@ -123,7 +123,7 @@ async def refused(refusal: Rejected, call: ActiveCall[Any, Any]) -> ServerError:
 def _refused(
     refusal: Rejected, call: ActiveCall[Any, Any], *, delivery: Delivery = Delivery.ANSWERED
 ) -> Steps[ServerError]:
-    """The same in steps; `delivery`: unknown if it may be a gateway's word."""
+    """The error of `refused`, in steps; `delivery`: unknown if it may be a gateway's."""
     written = _written(refusal.data) if refusal.size <= SMALL else (yield from write(refusal.data))
     signals = yield from scan_in_pieces(f"{refusal.message}\n{written}")
     if signals:

@@ -158,8 +158,8 @@ class RestartTracker:
     def on_idle(self, at: float) -> "RestartTracker":
         """The tracker after a stop for idleness at `at`: no failure, and by itself no proof that the server works.
 
-        After `stable_after` seconds of `connected` the ladder begins anew with the next start; sooner, that start has
-        the place on the ladder that this one had. So a server that goes down whenever it is called finally fails,
+        After `stable_after` seconds of `connected` the ladder begins anew with the next start; otherwise that start has
+        the place on the ladder that this one had. So a server that goes down whenever it is called fails in the end,
         however often it was stopped for idleness in between.
         """
         return evolve(self, failures=self._failures_before(at), connected_at=None)

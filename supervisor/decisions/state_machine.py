@@ -136,8 +136,8 @@ class Snapshot:
 
     @property
     def settled(self) -> bool:
-        """True if no first attempt is under way, or will begin if nothing is cached. An attempt that a call or a list
-        began counts as a first one."""
+        """True if no first attempt is under way, and none will begin if nothing is cached. An attempt that a call or a
+        list began counts as a first one."""
         if self.state is ServerState.IDLE:
             return not (self.recalling and self.spec.lazy == "cached")
         return not (self.state is ServerState.CONNECTING and (self.attempt == 1 or self.woken))

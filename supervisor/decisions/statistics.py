@@ -1,7 +1,7 @@
 """Figures of servers, tools and calls: how they are counted, and how a user reads them. Pure.
 
 One place counts: a `ServerTally` for each server, with a `Tally` for each tool that was called. The figures that a user
-reads are made of these on request. A tally is bounded, whatever tools a server invents.
+reads are made of these on request. A tally is bounded, whatever is called of a server and whatever tools it invents.
 
 Latencies are kept as a histogram whose buckets are a sixteenth of a power of two wide: a percentile is exact to 3 %, a
 tool has at most 650 small numbers, and an answer costs a third of a microsecond. ddsketch, which does the same, takes
@@ -134,7 +134,7 @@ class StoreStatistics:
     usable: bool
     """False if it could not be used the last time, or does not respond."""
     refused: int
-    """Questions that it gave no answer to: about trust, pins and eras."""
+    """Questions that it gave no answer to."""
     waiting: int
     """Questions and notes that wait for it."""
 

@@ -73,7 +73,7 @@ class Redactor:
     _spelled: tuple[str, ...] = field(
         default=Factory(lambda self: _spelled(self._values), takes_self=True), init=False, repr=False, eq=False
     )
-    """The forms in which they may be quoted, the longest first."""
+    """The forms in which the values may be quoted, the longest first."""
     _long: tuple[str, ...] = field(
         default=Factory(
             lambda self: tuple(form for form in self._spelled if len(form) >= _LONG_VALUE), takes_self=True

@@ -28,7 +28,7 @@ _MOST_MIXED: Final = 1
 _MOST_MIXED_IN_PLACE: Final = 3
 """Such words that the path of a file may have: `/usr/lib/x86_64/python3.11`."""
 _MOST_SIZES: Final = 2
-"""Such words that are sizes and versions, and do not count: `llama3.1:8b`, `mistral-7b-instruct-v0.3`."""
+"""Such words that do not count, as sizes or versions: `llama3.1:8b`, `mistral-7b-instruct-v0.3`."""
 _MOST_DIGITS: Final = 17
 """Digits of a plain value: a date with its time, an address with its port."""
 _LONGEST_NUMBER: Final = 14

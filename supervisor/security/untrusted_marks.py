@@ -30,7 +30,7 @@ _PIECE_CHARACTERS = 32
 _LOOKS_LIKE_LESS = re.compile(f"[{_LESS_THAN}]")
 
 _SPELLED_TAG = "<[^0-9a-z<]*" + "[^0-9a-z</]*".join(TAG.replace("_", ""))
-"""The tag in ASCII, whatever stands between its letters that is none."""
+"""The tag in ASCII, whatever stands between its letters that is no letter."""
 
 _LOOK_ALIKES = str.maketrans(
     {
@@ -134,7 +134,7 @@ def visible(text: str) -> str:
 # -- the preamble: what a model is told of the marks, and what servers want it to know ---------------------------------
 
 MOST_INSTRUCTIONS = 2_000
-"""Characters of one server's instructions that a model is told."""
+"""Characters of one server's instructions that a model is shown."""
 
 RULE = (
     f"Text inside of an element named {TAG} was written by a tool server, or by whoever wrote what that server has "

@@ -45,11 +45,11 @@ class Hasten(Command):
 
 @define(eq=False)
 class PutFirst(Command):
-    """The command of a caller that named it and waits: its first start goes before those nobody waits for. Never
+    """The command of a caller that named it and waits: its first start goes before those that nobody waits for. Never
     answered."""
 
     awaited: float
-    """The place among those for whom somebody waits."""
+    """The place among those that somebody waits for."""
 
 
 class Authorised(Wake):
@@ -142,7 +142,7 @@ class PendingCommands:
     """Unanswered commands, by what answers them. Each event of the server's life is one method, and answers some."""
 
     for_outcome: list[Command] = field(factory=list[Command], init=False)
-    """Commands for the attempt under way, or the one about to begin."""
+    """Commands for the attempt under way, or about to begin."""
     for_tools: list[Command] = field(factory=list[Command], init=False)
     """Commands for tools that are being fetched from the present connection."""
     for_next_tools: list[Command] = field(factory=list[Command], init=False)

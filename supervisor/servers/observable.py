@@ -1,4 +1,4 @@
-"""The objects of tasks that wait: a value with one writer, until it fits; and tools that no server has yet."""
+"""Objects that tasks wait for: a value, with one writer, to become something; and tools that no server has yet."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import count

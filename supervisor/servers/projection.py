@@ -98,7 +98,7 @@ class Projection:
         )
 
     def _standing(self) -> Sequence[StandingEvent]:
-        """The events that tell a reader where every server stands."""
+        """The events with the present state of every server."""
         now = trio.current_time()
         return [
             event

@@ -34,7 +34,7 @@ class ServerView(ABC):
 
     Args:
         settings: The settings that hold for all of them.
-        registry: The registry of those who keep them.
+        registry: The registry of the supervisor that keeps them.
         projection: The projection of what is shown here.
         timer: The timer that ends calls which take too long.
         subscriptions: The open subscriptions. Default: the registry's.

@@ -87,9 +87,10 @@ MIGRATIONS: Final[tuple[tuple[int, tuple[str, ...]], ...]] = (
         ),
     ),
 )
-"""The statements of each migration, in order, with the least number that a program must know to use its result. They
-are applied in order and never changed. Replicas are upgraded one by one: one that knows fewer goes on beside those that
-know more, as long as no migration needs it to know more.
+"""The statements of each migration, in order, with the least number that a program must know to use its result.
+
+They are applied in order and never changed. Replicas are upgraded one by one: one that knows fewer goes on beside
+those that know more, as long as no migration needs it to know more.
 """
 
 

@@ -1,8 +1,8 @@
 """The store that several machines share: the tables of a PostgreSQL database.
 
 Processes are no part of it. A record of a process is acted on by signals, only on the machine that wrote it; it has to
-be written before the process is started, also while the database is away; and nobody who can write to a shared database
-must be able to have processes ended elsewhere. They are recorded in the user's own state file, by a worker of its own.
+be written before the process is started, also while the database is away; and a writer of a shared database must not be
+able to have processes ended elsewhere. They are recorded in the user's own state file, by a worker of its own.
 """
 
 import json

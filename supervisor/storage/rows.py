@@ -159,8 +159,9 @@ def write_definitions(
 
 
 # -- processes ---------------------------------------------------------------------------------------------------------
+#
 # Rows are acted on by signals, so that each is checked like the words of a server: one that no version of ours can have
-# # written counts as lost, and is left as it is.
+# written counts as lost, and is left as it is.
 
 _PROCESS_MEMORY: Final = 30 * 24 * 3600.0
 """Seconds after which the processes of other machines are forgotten."""

@@ -219,7 +219,7 @@ from the others for long."""
 _PIECE_TOOLS = 256
 
 _AGAIN, _AGAIN_AT_MOST = 5.0, 300.0
-"""Seconds after which tools are looked at again because the store gave no answer; twice as many each time."""
+"""Seconds after which tools are reviewed again because the store gave no answer; twice as many each time."""
 
 _CHANGED_SINCE = "its definition has changed since it was first used; see `mcp-nursery pins`"
 _THIS_RUN = "this run"

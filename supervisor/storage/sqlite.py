@@ -91,7 +91,7 @@ class SqliteStore(Store):
     @contextmanager
     def together(self) -> Generator[None, None, None]:
         # If another process writes for a second, or the file cannot be used, each write is done on its own, and none
-        # waits # again: many would wait for as many seconds.
+        # waits again: many would wait for as many seconds.
         try:
             self._run(lambda db: db.execute("BEGIN IMMEDIATE"))
         except StoreUnreadable as problem:

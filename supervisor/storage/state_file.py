@@ -155,8 +155,8 @@ def _check_journals(path: Path) -> None:
 
 
 def _text_or_bytes(data: bytes) -> str | bytes:
-    """The text, or the bytes of what is none. These are like any value of a wrong type: the row is wrong, not the whole
-    file."""
+    """The text, or the bytes if they are no text. These are like any value of a wrong type: the row is wrong, not the
+    whole file."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -283,7 +283,8 @@ class MemoryStore(Store):
 
 @define(eq=False)
 class _Pins:
-    """The pins of one server, and the room that they take, counted as they come: many may come, some at a time."""
+    """The pins of one server, and the room that they take: a server may pin many, some at a time, and each counts
+    once."""
 
     known: dict[str, Pin] = field(factory=dict[str, Pin])
     taken: Room = _NO_ROOM_TAKEN

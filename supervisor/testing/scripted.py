@@ -68,7 +68,7 @@ class ScriptedServer:
     calls: list[tuple[int, str, dict[str, Any]]] = field(factory=list[tuple[int, str, dict[str, Any]]])
     """Every `tools/call` it read, as (incarnation, tool, arguments): the ledger of what it may have acted on."""
     cancelled: list[int | str] = field(factory=list["int | str"])
-    """The ids of the requests it was told to cancel."""
+    """The ids of the requests that callers have cancelled."""
     probes: list[float] = field(factory=list[float])
     """The times at which it was probed for liveness."""
     listings: list[tuple[float, str]] = field(factory=list[tuple[float, str]])

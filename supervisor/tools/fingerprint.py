@@ -41,8 +41,8 @@ _KEYWORDS: Final[dict[str, Position]] = {
     keyword: place for place, keywords in _KEYWORDS_OF.items() for keyword in keywords
 }
 _BESIDE: Final = frozenset([*_KEYWORDS, *_KEYWORDS_OF["by name"], "examples", "default", "const"])
-"""Keywords with lists or objects that do not depend on the order of those beside them. Any other, such as `enumNames`
-or `discriminator`, may name the values or alternatives by their places."""
+"""Keywords with lists or objects that do not refer to the order of those beside them. Any other, such as `enumNames` or
+`discriminator`, may name the values or alternatives by their places."""
 _ITEMS: Final[dict[Position, Position]] = {"schemas": "schema", "alternatives": "schema"}
 
 _IN_ORDER: Final[dict[Position, Position]] = {"values": "data", "alternatives": "schemas"}
@@ -97,7 +97,7 @@ def meaning(schema: object) -> str:
 
 
 def in_order(value: object, place: Position, room: int = _ROOM) -> object:
-    """A small value with all parts sorted that have no order."""
+    """A small value, with all parts that have no order sorted."""
     if room <= 0 or place == "data":
         return value
     if isinstance(value, dict):

@@ -271,13 +271,13 @@ def is_offered(tool: str, *, allow: Sequence[str], deny: Sequence[str], disabled
         tool: The server's own name of it.
         allow: Globs, at least one of which it must match.
         deny: Globs, none of which it may match.
-        disabled: Names that are switched off, no globs.
+        disabled: Names, not globs, that are switched off.
     """
     return tool not in disabled and matches(tool, allow) and not matches(tool, deny)
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """True if the name fits one of the globs, also in case."""
+    """True if the name fits one of the globs; case counts."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

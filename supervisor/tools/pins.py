@@ -1,7 +1,7 @@
 """The comparison of tools with what they were at their first use. Pure.
 
 A server that changes a description after its user has agreed to it can instruct a model behind the user's back
-(CVE-2025-54136): what a model is told of a tool, and what its hints say, is pinned on first use.
+(CVE-2025-54136): what a model is shown of a tool, and its hints, are pinned on first use.
 """
 
 import json
@@ -125,7 +125,7 @@ class Review:
     held: Mapping[str, str] = field(factory=dict[str, str])
     """The tools that are held back, by the server's own names, and why, one line each."""
     certain: bool = True
-    """True if all could be compared. If not, they are looked at again."""
+    """True if all could be compared. If not, they are reviewed again."""
 
 
 UNREVIEWED = Review()

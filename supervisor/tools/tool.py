@@ -77,7 +77,7 @@ class Tool:
         return sha256(pinned_text(self.declared).encode()).hexdigest()
 
     def is_declared_as(self, definition: Mapping[str, Any]) -> bool:
-        """True if this definition, as a server writes it, is the same in all that a model is told."""
+        """True if this definition, as a server writes it, is the same in all that a model is shown."""
         from mcp_types import Tool as Definition
 
         try:

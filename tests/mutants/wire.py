@@ -43,7 +43,7 @@ WIRE = (
             "self.owed_bytes += count": "self.owed_bytes += abs(count)",
             "return self.owed < MOST_OWED and self.owed_bytes <= self._limit": "return self.owed < MOST_OWED",
             "while not (self.has_room or self._broken):": "while not self.has_room:",
-            "self.withdraw(slot)  # its caller was told that it was not sent, whoever runs first": "pass",
+            "self.withdraw(slot)  # its caller was told that it was not sent, whichever task ran first": "pass",
             "return bytes(memoryview(frame)) if len(frame) < _FITTED else frame": "return frame",
         },
     ),
@@ -67,7 +67,7 @@ WIRE = (
             "unsent = [slot for slot in self.calls if not slot.sent]": "unsent = list(self.calls)",
             "self.loss = evolve(loss, pending=len(self.calls))": "self.loss = loss",
             "self.conclude(refused.slot, Busy())": "pass",
-            "if self._pace.spent(size):  # whatever it was": "if False:",
+            "if self._pace.spent(size):  # whatever the frame was": "if False:",
             "await self.take_in(messages, origin)  # none of which is a batch": "pass",
             "if session.intercepts(method, params):": "if False:",
             "takes_turn = pace.spent(0) or not len(notices)": "takes_turn = True",
@@ -104,7 +104,7 @@ WIRE = (
             "slot.resolve(_CLOSED)": "pass",
             "kind = ExitKind.NEEDS_AUTH if loss.needs_auth else ExitKind.UNUSABLE": "kind = ExitKind.UNUSABLE",
             "with trio.move_on_after(drain):": "with trio.move_on_after(0):",
-            "await trio.lowlevel.checkpoint_if_cancelled()  # if its time is over in this step, it has not connected": "pass",
+            "await trio.lowlevel.checkpoint_if_cancelled()  # if the time ran out in this step, it is not connected": "pass",
         },
     ),
     *mutants_of(
@@ -132,7 +132,7 @@ WIRE = (
         "actors/session/changes.py",
         "actors/session/test_list_changes.py",
         {
-            "look(heard)  # what changed since they were fetched, and before the server acknowledged, it told nobody": "pass",
+            "look(heard)  # no change between the fetch and the acknowledgement was notified": "pass",
         },
     ),
     *mutants_of(
