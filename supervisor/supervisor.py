@@ -873,7 +873,7 @@ class Supervisor:
                 at once.
 
         Returns:
-            The changes of servers: the event that all readers get.
+            The event with the changes of servers, which all readers get.
 
         Raises:
             ConfigError: Two servers have one name, a setting cannot work, or a file was found and cannot be used. Then
