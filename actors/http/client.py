@@ -133,30 +133,30 @@ class HttpClient:
 
     async def close_idle(self) -> None:
         """Close connections that have been idle for long enough."""
-        idle = [pool for pool in self._pools if pool.idle_until <= trio.current_time()]
-        for pool in idle:
+        now = trio.current_time()
+        idle = [pool for pool in self._pools if pool.idle_until <= now]
+        used, unused = [pool for pool in idle if pool.under_way], [pool for pool in idle if not pool.under_way]
+        self._pools = [pool for pool in self._pools if pool not in unused]
+        for pool in used:
             pool.idle_until = math.inf
-        unused = [pool for pool in idle if not pool.under_way]
-        for pool in unused:
-            self._pools.remove(pool)
-        for pool in unused:
+        for pool in unused:  # first: a cancellation may come in what follows, and nobody else knows these any more
             await _close(pool)
-        for pool in idle:
-            if pool not in unused:
-                await self._close_idle_in(pool)
+        for pool in used:
+            await self._close_idle_in(pool)
 
     async def _close_idle_in(self, pool: _Pool) -> None:
         """Close idle connections of a pool with others in use. httpx2 does so at the next request: this one is
         cancelled before it has a connection."""
         with trio.CancelScope() as scope:
             scope.cancel()
-            await pool.client.send(pool.client.build_request("GET", self.address.complete(self.address.url)), auth=None)
+            await pool.client.send(pool.client.build_request("GET", self.address.url), auth=None)
 
     async def close(self) -> None:
         """Close all connections."""
-        pools, self._pools = self._pools, []
-        for pool in (*pools, *filter(None, [self._lasting])):
+        for pool in self._pools:
             await _close(pool)
+        if self._lasting is not None:
+            await _close(self._lasting)
 
     def _pool(self, *, lasting: bool) -> _Pool:
         """The pool for a request: the first one that has room, so that those behind it fall idle."""

@@ -113,9 +113,14 @@ class ClientNotifications:
         )
         return min(wanted, key=LEVELS.index, default=None)
 
+    @property
+    def _has_levels(self) -> bool:
+        """True if any client has asked for a level: most gateways have none to review."""
+        return any(session.level for session in self._sessions)
+
     def _review_level(self, server: str) -> None:
         """Set the level of this server, if any client has asked for one."""
-        if any(session.level for session in self._sessions):
+        if self._has_levels:
             for level in self.instances.levels(server):
                 level.review(self._nursery)
 
@@ -129,7 +134,8 @@ class ClientNotifications:
             await self._levels_stale.wait()
             await trio.sleep(BURST)
             stale, self._stale_levels, self._levels_stale = self._stale_levels, set[str | None](), trio.Event()
-            for name in self._names() if None in stale else self._names().intersection(stale):
+            names = self._names() if self._has_levels else set[str]()
+            for name in names if None in stale else names.intersection(stale):
                 self._review_level(name)
                 await trio.lowlevel.checkpoint()
 

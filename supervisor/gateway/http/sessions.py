@@ -172,7 +172,6 @@ class HttpSession:
 
     def end(self) -> None:
         """End the session, and with it its client's requests and all that is done for it."""
-        self.client.ended = True
         self.backlog.close()
         for exchange in self._requests:
             exchange.session_ended = True
