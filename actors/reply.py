@@ -159,8 +159,9 @@ class ReplySlot:
     """The request's id, once numbered. Written by `begin`."""
     codec: Codec | None = field(default=None, init=False)
     """The codec that reads the result. Written by `begin` and `follow`."""
-    owner: Mailbox[Any] | None = field(default=None, init=False)
-    """The owner's mailbox for cancelled slots, which `ServerActor` in `server_actor.py` reads. Written by `route`."""
+    control: Mailbox[Any] | None = field(default=None, init=False)
+    """The owner's mailbox for cancelled slots, which `ServerActor` in `server_actor.py` reads: see `Owner.control`.
+    Written by `route`."""
     _said: deque[tuple[int, tuple[Any, ...]]] | None = field(default=None, init=False)
     """The server's messages that wait for the caller: the bytes that each keeps, and the arguments of `wait`'s
     callback."""
@@ -168,9 +169,9 @@ class ReplySlot:
     """The account that they are charged to. Written by `begin`."""
     _task: trio.lowlevel.Task | None = field(default=None, init=False)
 
-    def route(self, incarnation: int, owner: Mailbox[Any]) -> None:
-        """Assign the call to this incarnation, which is notified through its mailbox `owner` if the caller gives up."""
-        self.incarnation, self.owner = incarnation, owner
+    def route(self, incarnation: int, control: Mailbox[Any]) -> None:
+        """Assign the call to this incarnation, which is notified through `control` if the caller gives up."""
+        self.incarnation, self.control = incarnation, control
 
     def follow(self, earlier: "ReplySlot") -> None:
         """Wait for the next answer of the same incarnation, after that in the earlier slot."""
@@ -291,9 +292,9 @@ class ReplySlot:
         if self.decided:
             return
         self.decided = self.cancelled = True
-        if self.owner is not None:
+        if self.control is not None:
             try:
-                self.owner.put_nowait(self)
+                self.control.put_nowait(self)
             except trio.BrokenResourceError:
                 return  # the incarnation is gone, and with it the server that could be notified
 

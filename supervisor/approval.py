@@ -1,4 +1,7 @@
-"""The approval of a model's calls: the question, the answers, and the rules that come before the question."""
+"""The approval of a model's calls: the question, the answers, and the rules that come before the question.
+
+The decision about a call is made in `calls.approvals`; a client of the gateway is asked by
+`gateway.upstream.ask_client`."""
 
 from .tools.approval_rules import Approval, ApprovalRequest, ApprovalRules
 from .tools.hints import ToolHints

@@ -32,9 +32,9 @@ from .security.trust import Trust
 from .servers.settings import SupervisorSettings, WaitFor
 from .spec import ServerSpec, lazy_or_none
 from .storage.named import store_named
-from .storage.server_memory import PinMode
 from .storage.sqlite import SqliteStore
 from .storage.store import Store
+from .storage.tool_pins import PinMode
 from .storage.worker import StoreWorker
 from .tools.approval_rules import ApprovalRules, Approve
 from .tools.naming import DEFAULT_TEMPLATE, check_template

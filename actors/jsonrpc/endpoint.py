@@ -193,7 +193,8 @@ class Endpoint:
         return True
 
     def cancel(self, slots: Sequence[ReplySlot], reason: str | None = _GIVEN_UP) -> None:
-        """Give up requests that nobody waits for: withdraw those not sent.
+        """Give up requests that nobody waits for: the carrier withdraws those not sent, and writes
+        `notifications/cancelled` for the others. See `StreamCarrier.cancel` for streams, `HttpCarrier` for HTTP.
 
         Args:
             slots: Their slots.

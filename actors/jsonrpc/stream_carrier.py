@@ -1,7 +1,8 @@
 """The carrier on a stream: one stream of whole frames each way, as over stdio and WebSocket.
 
 Frames wait in an outbox for the peer to read. Queueing never blocks, and for each frame it is known whether it has
-left: a call of which no byte has left was not sent.
+left: a call of which no byte has left was not sent. So the carrier decides for a cancelled request whether it is
+withdrawn or `notifications/cancelled` is written (`StreamCarrier.cancel`).
 """
 
 import logging

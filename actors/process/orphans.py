@@ -1,4 +1,5 @@
-"""Processes that a host left behind when it was killed: found in its record, and ended. Linux only.
+"""Processes that a host left behind when it was killed: found in its record, and ended. Linux only. Which hosts are
+dead is known to the store (`StoreWorker`).
 
 Every process tree is recorded when it is started, and removed from the record when no process of it is left.
 """

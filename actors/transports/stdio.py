@@ -67,12 +67,12 @@ class LineStream:
         """None: the process is not known."""
         return None
 
-    def _reading(self) -> int:
-        """The pipe that is read."""
+    def _read_fd(self) -> int:
+        """The file descriptor of the pipe that is read."""
         raise NotImplementedError
 
-    def _writing(self) -> int:
-        """The pipe that is written."""
+    def _write_fd(self) -> int:
+        """The file descriptor of the pipe that is written."""
         raise NotImplementedError
 
     def _refused(self) -> None:
@@ -122,13 +122,13 @@ class LineStream:
         if self._deaf:
             raise trio.BrokenResourceError("the peer reads no more")
         try:
-            await trio.lowlevel.wait_writable(self._writing())
+            await trio.lowlevel.wait_writable(self._write_fd())
         except trio.ClosedResourceError as error:
             raise trio.BrokenResourceError("the connection was closed") from error
 
     def _write(self, data: bytes | memoryview) -> int:
         try:
-            written = os.write(self._writing(), data)
+            written = os.write(self._write_fd(), data)
         except BlockingIOError:
             return 0
         except OSError as error:
@@ -151,7 +151,7 @@ class LineStream:
                 await trio.lowlevel.checkpoint()
             elif not self._ending:
                 try:
-                    await trio.lowlevel.wait_readable(self._reading())
+                    await trio.lowlevel.wait_readable(self._read_fd())
                 except trio.ClosedResourceError:  # by `end_reading`
                     self._ending = True
             lines = self._lines.split(self._take())
@@ -162,7 +162,7 @@ class LineStream:
 
     def _take(self) -> bytes:
         """All that is in the pipe, as far as it is read in one go."""
-        pipe = self._reading()  # now: it may have been closed in the wait
+        pipe = self._read_fd()  # now: it may have been closed in the wait
         chunks: list[bytes] = []
         while len(chunks) * CHUNK < _READ_MOST:
             data = read_some(pipe)
@@ -195,10 +195,10 @@ class StdioStream(LineStream):
         """The last lines the process wrote to stderr so far."""
         return self._tree.stderr.text
 
-    def _reading(self) -> int:
+    def _read_fd(self) -> int:
         return self._tree.stdout.fileno()
 
-    def _writing(self) -> int:
+    def _write_fd(self) -> int:
         return self._tree.stdin.fileno()
 
     def _refused(self) -> None:

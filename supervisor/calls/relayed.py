@@ -1,4 +1,5 @@
-"""Requests that are made on behalf of a client of the host: any method, raw in both directions."""
+"""Requests that are made on behalf of a client of the host: any method, raw in both directions. They are sent and
+awaited like all calls: see `attempts.deliver`."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final

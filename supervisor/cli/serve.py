@@ -20,7 +20,7 @@ from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.gateway import Gateway, Unattended, gateway_callbacks, open_gateway, serve_stdio
 from mcp_nursery.supervisor.gateway.stdio.streams import ClientStreams, open_client_streams
 from mcp_nursery.supervisor.preload import AHEAD, ALL_MODULES, freeze_loaded
-from mcp_nursery.supervisor.storage.server_memory import PinMode
+from mcp_nursery.supervisor.storage.tool_pins import PinMode
 from mcp_nursery.supervisor.tools.naming import matches
 
 from .command_server import CommandServer, option_of

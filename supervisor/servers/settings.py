@@ -21,7 +21,9 @@ from ..login.vault import ServerVault, words_of
 from ..security.redaction import Redactor
 from ..security.trust import Trust, TrustGate
 from ..spec import ServerSpec, spec_digest
-from ..storage.server_memory import DefinitionCache, EraMemory, PinMode, ToolPins
+from ..storage.definition_cache import DefinitionCache
+from ..storage.era_memory import EraMemory
+from ..storage.tool_pins import PinMode, ToolPins
 from ..storage.worker import StoreWorker
 from ..transports import LOCAL_KINDS, REMOTE_KINDS
 

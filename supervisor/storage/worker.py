@@ -217,7 +217,7 @@ class StoreWorker:
             return
         if not self._begun:
             self._begun = True
-            await self._begin(nursery)
+            await self._adopt_orphans(nursery)
         closing = self._last in batch
         if self._store.blocking:
             await trio.to_thread.run_sync(partial(self._work, batch, closing=closing), abandon_on_cancel=True)
@@ -244,7 +244,7 @@ class StoreWorker:
 
     # -- what killed hosts left behind ------------------------------------------------------------------------------
 
-    async def _begin(self, nursery: trio.Nursery) -> None:
+    async def _adopt_orphans(self, nursery: trio.Nursery) -> None:
         self._host = host = this_host() if self._store.blocking else None
         if host is None:
             return
@@ -253,9 +253,9 @@ class StoreWorker:
         )
         if orphans:
             self._swept = trio.Event()
-            nursery.start_soon(self._end, orphans, self._swept)
+            nursery.start_soon(self._end_orphans, orphans, self._swept)
 
-    async def _end(self, orphans: Sequence[Orphan], swept: trio.Event) -> None:
+    async def _end_orphans(self, orphans: Sequence[Orphan], swept: trio.Event) -> None:
         if await end_orphans(orphans, self._sweep):
             for orphan in orphans:
                 self.ended(orphan.marker)

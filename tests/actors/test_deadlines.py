@@ -65,7 +65,7 @@ async def test_a_slot_expires_at_its_deadline(autojump_clock, timer):
     slot.route(1, Mailbox(math.inf))
     timer.watch(slot, trio.current_time() + 3)
     assert await expiry(slot) == 3
-    assert slot.owner.close() == [slot]
+    assert slot.control.close() == [slot]
 
 
 async def test_an_earlier_deadline_is_not_slept_through(autojump_clock, timer):
@@ -87,7 +87,7 @@ async def test_watched_before_it_runs_and_due_already(autojump_clock, nursery):
 async def test_a_decided_slot_stays_as_it_is(autojump_clock, timer):
     """One outcome: an answer that came first is not undone, an abandoned slot is not told again."""
     answered, abandoned, pending = ReplySlot(), ReplySlot(), ReplySlot()
-    abandoned.owner = Mailbox(math.inf)
+    abandoned.control = Mailbox(math.inf)
     for slot in (answered, abandoned, pending):
         timer.watch(slot, 1)
     answer = Answered({})
@@ -96,7 +96,7 @@ async def test_a_decided_slot_stays_as_it_is(autojump_clock, timer):
     await expiry(pending)
     assert answered.outcome is answer
     assert abandoned.outcome is None
-    assert abandoned.owner.close() == [abandoned]
+    assert abandoned.control.close() == [abandoned]
 
 
 async def test_an_answer_after_the_expiry_is_dropped(autojump_clock, timer):

@@ -682,7 +682,7 @@ class Call:
             act()
 
     def _acts(self) -> Iterator:
-        yield lambda: setattr(self.slot, "owner", self.cancels)
+        yield lambda: setattr(self.slot, "control", self.cancels)
         yield lambda: setattr(self.slot, "sent", True)
         yield lambda: self.slot.report(1, 2, None)
         yield lambda: self.slot.report(2, 2, None)
@@ -700,8 +700,8 @@ class Call:
             assert (self.slot.outcome, told) == (ANSWER, [])
             return "answered too late for the caller"
         assert self.slot.outcome is None
-        assert told == ([] if self.slot.owner is None else [self.slot])
-        if self.slot.owner is None:
+        assert told == ([] if self.slot.control is None else [self.slot])
+        if self.slot.control is None:
             assert self.slot.delivery is Delivery.NOT_SENT
             return "taken back before hand-on"
         assert self.slot.delivery is (Delivery.UNKNOWN if self.slot.sent else Delivery.NOT_SENT)

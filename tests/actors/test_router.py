@@ -101,7 +101,7 @@ async def test_a_call_reaches_the_incarnation_of_its_server():
     await route(router, call)
     assert (held(time), held(other)) == ([call], [])
     assert call.slot.incarnation == 3
-    assert call.slot.owner is time.control
+    assert call.slot.control is time.control
     assert not call.slot.decided
     assert call.slot.delivery is Delivery.NOT_SENT
 
@@ -116,7 +116,7 @@ async def test_a_call_for_what_nobody_has_comes_back_unrouted(server: str, tool:
     await route(router_for({"time": owner, "idle": None}), call)
     assert call.slot.outcome == Unrouted()
     assert call.slot.delivery is Delivery.NOT_SENT
-    assert call.slot.owner is None
+    assert call.slot.control is None
     assert held(owner) == []
 
 
@@ -200,7 +200,7 @@ async def test_an_abandoned_call_is_not_handed_on():
     await route(router)
     assert held(owner) == [wanted]
     assert given_up.slot.outcome is None
-    assert given_up.slot.owner is None
+    assert given_up.slot.control is None
     assert told(owner) == []
 
 
@@ -213,7 +213,7 @@ async def test_swap_applies_to_calls_that_wait():
     await route(router)
     assert (held(old), held(new)) == ([], [call])
     assert call.slot.incarnation == 2
-    assert call.slot.owner is new.control
+    assert call.slot.control is new.control
     assert removed.slot.outcome == Unrouted()
 
 
@@ -263,7 +263,7 @@ async def test_a_caller_that_waits_for_a_place_can_be_cancelled():
     assert scope.cancelled_caught
     await route(router)
     assert held(owner) == calls
-    assert late.slot.owner is None
+    assert late.slot.control is None
 
 
 @given(st.random_module())
@@ -402,7 +402,7 @@ class Conversation:
         slot, outcome, acted = call.slot, self.outcomes.get(number), self.acted_on.count(call)
         assert slot.decided or isinstance(outcome, Unrouted)
         assert acted <= 1
-        assert cancelled.count(slot) == (1 if slot.cancelled and slot.owner is not None else 0)
+        assert cancelled.count(slot) == (1 if slot.cancelled and slot.control is not None else 0)
         if isinstance(outcome, Answered):
             assert acted == 1
             assert slot.delivery is Delivery.ANSWERED

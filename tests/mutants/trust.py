@@ -30,7 +30,7 @@ TRUST = (
         },
     ),
     *mutants_of(
-        "supervisor/storage/server_memory.py",
+        "supervisor/storage/tool_pins.py",
         "supervisor/storage/test_pins.py",
         {
             "unasked = [*declared, *(each.name for each in left)]": "unasked = [*declared]",

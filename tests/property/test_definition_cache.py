@@ -16,7 +16,7 @@ from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import MemoryStore, NurseryError, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.decisions.state_machine import KEEPS_TOOLS
 from mcp_nursery.supervisor.spec import spec_digest
-from mcp_nursery.supervisor.storage.server_memory import _decoding_steps
+from mcp_nursery.supervisor.storage.definition_cache import _decoding_steps
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 

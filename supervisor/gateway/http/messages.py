@@ -286,7 +286,7 @@ class HttpMessages:
         if not isinstance(method, str) or not _is_id(message.get("id"), absent="id" not in message):
             await self._refuse(exchange, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "the body must be one request")
             return
-        if "id" not in message:
+        if "id" not in message:  # nothing to do: such a client cancels by closing its connection
             unsupported = unsupported_protocol_version_rejection(version)
             if unsupported is not None:
                 await self._refuse(exchange, HTTPStatus.BAD_REQUEST, unsupported.code, unsupported.message)

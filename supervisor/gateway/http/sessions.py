@@ -145,7 +145,8 @@ class HttpSession:
         self.leave()
 
     def cancel_request(self, request_id: object, reason: object) -> None:
-        """Cancel a request, as its client asks."""
+        """Cancel a request, as its client asks: `trio.Cancelled` rises in the task that answers it. See the head of
+        `exchange.py`."""
         for exchange, own in self._requests.items():
             if own == request_id:
                 exchange.scope.cancel(reason if isinstance(reason, str) else None)

@@ -128,15 +128,15 @@ class ClientStreams(LineStream):
             lines[0], self._begins = lines[0].removeprefix(BYTE_ORDER_MARK), False
         return lines
 
-    def _reading(self) -> int:
+    def _read_fd(self) -> int:
         return self._fds[0]
 
-    def _writing(self) -> int:
+    def _write_fd(self) -> int:
         return self._fds[1]
 
     def _refused(self) -> None:
         self._ended = self._ending = True
-        trio.lowlevel.notify_closing(self._reading())
+        trio.lowlevel.notify_closing(self._read_fd())
 
     async def taken(self) -> None:
         """Return at once: nothing shows what the client has read."""
@@ -159,7 +159,7 @@ class ClientStreams(LineStream):
 
     def _has_reader(self) -> bool:
         end = select.poll()
-        end.register(self._writing(), 0)
+        end.register(self._write_fd(), 0)
         return not (self._deaf or end.poll(0))
 
 

@@ -1,5 +1,5 @@
 """Calls that wait for a client that cannot be sent questions: one of 2026-07-28, while its server is of the handshake
-era.
+era. Tools that are held back are another matter: see `tools.pins`.
 
 The server asks by a request in the middle of the call, and goes on waiting. The client is answered `input_required`,
 and comes back with the answers. So such a call is a task of the gateway, which outlives the request that began it.

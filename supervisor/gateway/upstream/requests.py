@@ -25,13 +25,13 @@ its result, when its client has not come back within `hold` seconds, when its cl
 gateway. A repetition with other parameters, or of another client, is refused. Another gateway with a key in common
 makes a call that waited for its approval alone, and refuses one that a server may have (`HeldCalls`).
 
-*Cancelling.* A client cancels by a notification, by closing the HTTP connection of its request, or by ending its
-session. Each cancels the scope of the task that answers the request; `trio.Cancelled` rises through the functions here
-into `Supervisor.request`, which cancels the slot of its call (`ReplySlot.cancel`). The server's actor reads that in
-its mailbox, and has the connection withdraw the request from its queue, or send `notifications/cancelled` if a part of
-it was written. For a held call, `HeldCall.attend` passes the cancellation on. The server may go on working all the
-same: its instance records the principal (`Instance.given_up`), so that a late question of that call reaches nobody
-else.
+*Cancelling.* A client cancels by a notification (over HTTP only one of the handshake era), by closing the HTTP
+connection of its request, or by ending its session. Each cancels the scope of the task that answers the request;
+`trio.Cancelled` rises through the functions here into `Supervisor.request`, which cancels the slot of its call
+(`ReplySlot.cancel`). The server's actor reads that in its mailbox, and has the connection withdraw the request from its
+queue, or send `notifications/cancelled` if a part of it was written. For a held call, `HeldCall.attend` passes the
+cancellation on. The server may go on working all the same: its instance records the principal (`Instance.given_up`), so
+that a late question of that call reaches nobody else.
 
 *Loss.* When a server's connection is lost, its questions that are still open are withdrawn, and the request fails with
 `ConnectionLost` or is sent again. The failure of a call becomes a result that a model can read; any other failure is an

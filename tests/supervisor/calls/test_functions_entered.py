@@ -23,8 +23,8 @@ from mcp_nursery.supervisor.http_server.connection import HttpConnection
 from ...lab.gateway_clients import ENVELOPE, NEW, OLD
 from ...lab.talker import Talker
 
-ONE_CALL = 97
-ONE_GATEWAY_CALL = 360
+ONE_CALL = 96
+ONE_GATEWAY_CALL = 359
 
 ROUNDS = 25
 """Trio picks the order of tasks that are ready at random, and some orders cost a function more."""

@@ -15,9 +15,9 @@ from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.security.redaction import Redactor
 from mcp_nursery.supervisor.spec import spec_digest
+from mcp_nursery.supervisor.storage import definition_cache
 from mcp_nursery.supervisor.storage import rows as stored_rows
-from mcp_nursery.supervisor.storage import server_memory
-from mcp_nursery.supervisor.storage.server_memory import DefinitionCache
+from mcp_nursery.supervisor.storage.definition_cache import DefinitionCache
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
@@ -415,4 +415,4 @@ def test_a_store_that_hangs_keeps_one_list_of_each_server():
 
 
 def test_a_list_is_written_no_more_often_than_this():
-    assert server_memory.SAVED_EVERY == 60
+    assert definition_cache.SAVED_EVERY == 60

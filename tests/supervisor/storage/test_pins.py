@@ -447,7 +447,7 @@ def test_a_change_that_nobody_could_tell_is_told_later():
 
 def test_a_definition_as_long_as_it_likes(monkeypatch):
     """However much of it a server declares: what is pinned is short, and its store is asked for little at a time."""
-    monkeypatch.setattr("mcp_nursery.supervisor.storage.server_memory._STORED_CHARACTERS", 1000)
+    monkeypatch.setattr("mcp_nursery.supervisor.storage.tool_pins._STORED_CHARACTERS", 1000)
     asked = []
 
     class Watched(MemoryStore):

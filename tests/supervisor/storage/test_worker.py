@@ -13,7 +13,7 @@ from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_
 from mcp_nursery.supervisor.security.trust import TrustGate
 from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.storage import worker as worker_module
-from mcp_nursery.supervisor.storage.server_memory import EraMemory
+from mcp_nursery.supervisor.storage.era_memory import EraMemory
 from mcp_nursery.supervisor.storage.store import DOUBT, StoreUnreadable
 from mcp_nursery.supervisor.storage.worker import BATCH, STORE_TIMEOUT, StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual

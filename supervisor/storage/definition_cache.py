@@ -1,0 +1,146 @@
+"""The cached definitions of one server, for its keeper: a host that has just been started offers what the server listed
+last before the server is connected."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+from attrs import define, field
+
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.limits import MOST_KEPT
+from mcp_nursery.actors.messages import NOTHING_DECLARED, Definitions
+from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.session.lazy_definitions import cached_definitions_steps
+
+from ..security.redaction import Redactor
+from ..spec import ServerSpec
+from .store import Store
+from .worker import STORE_TIMEOUT, StoreWorker
+
+if TYPE_CHECKING:
+    from mcp_types import Prompt, Resource, ResourceTemplate, Tool
+
+SAVED_EVERY: Final = 60.0
+"""Least seconds between two writes of a server's lists; when the connection ends, they are written at once."""
+
+_DEFINITION_KINDS: Final = ("tools", "resources", "templates", "prompts")
+
+
+@define(eq=False)
+class DefinitionCache:
+    """The cached definitions of one server, for its keeper.
+
+    Definitions in which a server quotes what it was given are not cached: no secret is written to disk. Those of a
+    server that its user has not agreed to are not read.
+    """
+
+    _worker: StoreWorker
+    _spec: ServerSpec
+    _digest: str | None
+    """The digest of how it is reached; None if that does not last: then nothing is cached."""
+    _redactor: Callable[[], Redactor]
+    """The server's redactor at the moment of the call."""
+    save_at: float = field(default=math.inf, init=False)
+    """The time to save the definitions of the last `remember`, on Trio's clock; `inf` if nothing is unsaved."""
+    _saved_at: float = field(default=-math.inf, init=False)
+    _fetched: tuple[trio.Event, float] | None = field(default=None, init=False)
+    """The event that ends the read under way, and the time at which waiting for it ends."""
+    _cached: bytes = field(default=b"", init=False)
+    _unsaved: tuple[Definitions, float] | None = field(default=None, init=False)
+    """The definitions to be saved, and when they were listed, by the wall clock."""
+    _unwritten: list[tuple[bytes, float]] = field(factory=list[tuple[bytes, float]], init=False)
+    """The latest of these, encoded, for the thread of the store: while that hangs, no more are kept."""
+
+    @property
+    def lasts(self) -> bool:
+        """True if definitions of the server can be cached."""
+        return self._digest is not None
+
+    def fetch(self) -> None:
+        """Have the cache read."""
+        if self._digest is not None:
+            self._fetched = self._worker.submit(self._read), trio.current_time() + STORE_TIMEOUT
+
+    def _read(self, store: Store) -> None:
+        """Read the cache, in the thread of the store."""
+        request = self._spec.trust_request
+        if self._digest is not None and (request is None or store.agreed(request.as_found().digest)):
+            self._cached = store.definitions(self._spec.name, self._digest, most=self._spec.max_kept_bytes)
+
+    async def recalled(self) -> Definitions:
+        """The definitions that `fetch` has found; none if they cannot be used, for any reason, or take two seconds."""
+        if self._fetched is not None:
+            read, until = self._fetched
+            with trio.move_on_at(until):
+                await read.wait()
+        cached, self._cached = self._cached, b""
+        if not cached:
+            return NOTHING_DECLARED
+        try:
+            return await by_turns(_decoding_steps(cached, most=self._spec.max_definitions))
+        except ValueError:
+            return NOTHING_DECLARED
+
+    def note(self, definitions: Definitions) -> None:
+        """Note the present definitions of the server, to be saved."""
+        if self._digest is not None:
+            self._unsaved = definitions, time.time()
+            self.save_at = max(self._saved_at + SAVED_EVERY, trio.current_time())
+
+    async def save(self) -> None:
+        """Save the definitions that were noted last, if that is not done. Does not wait for the store."""
+        if self._unsaved is None or (digest := self._digest) is None:
+            return
+        (definitions, at), self._unsaved = self._unsaved, None
+        self._saved_at, self.save_at = trio.current_time(), math.inf
+        self._unwritten[:] = [(await by_turns(self._encoding_steps(definitions)), at)]
+        self._worker.submit(partial(self._write, digest))
+
+    def _write(self, digest: str, store: Store) -> None:
+        """Write them, in the thread of the store."""
+        with suppress(IndexError):  # an earlier job has written it
+            declared, at = self._unwritten.pop()
+            store.remember_definitions(self._spec.name, digest, declared, at)
+
+    def _encoding_steps(self, definitions: Definitions) -> Steps[bytes]:
+        """The definitions, one a line; nothing if one of them must not be cached, or they are too large."""
+        redactor, most = self._redactor(), min(self._spec.max_kept_bytes, MOST_KEPT)
+        lines: list[bytes] = []
+        for kind, each in _all_of(definitions):
+            yield
+            try:
+                said = each.model_dump_json(by_alias=True, exclude_unset=True)
+            except ValueError:  # it has no JSON form, and came over no wire
+                return b""
+            if (yield from redactor.finds_configured(said)):
+                return b""
+            lines.append(f"{kind} {said}\n".encode())
+            most -= len(lines[-1])
+            if most < 0:
+                return b""
+        return b"".join(lines)
+
+
+def _all_of(definitions: Definitions) -> "Iterator[tuple[str, Tool | Resource | ResourceTemplate | Prompt]]":
+    for kind in _DEFINITION_KINDS:
+        for each in getattr(definitions, kind):
+            yield kind, each
+
+
+def _decoding_steps(cached: bytes, *, most: int) -> Steps[Definitions]:
+    """The definitions in a cached row, as `DefinitionCache` encodes them.
+
+    Raises:
+        ValueError: These are not definitions, or more than the server may have now.
+    """
+    from mcp_nursery.actors.jsonrpc.codec import decode
+
+    if cached.count(b"\n") > most:
+        raise ValueError("too many")
+    lines = (line.partition(b" ") for line in cached.splitlines())
+    return (yield from cached_definitions_steps((kind.decode(), decode(said)) for kind, _, said in lines))

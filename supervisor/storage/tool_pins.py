@@ -1,0 +1,143 @@
+"""The pins of one server, for its keeper: the store remembers its tools as they were at their first use. The comparison
+is in `tools.pins`."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import trio
+from attrs import define, field
+
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.pieces import Steps
+
+from ..security.untrusted_marks import clean_name
+from ..spec import ServerSpec
+from ..tools.pins import MOST_PINNED, MOST_PINS, DefinitionChange, Review, changes_between, pinning_steps, real_change
+from .store import MemoryStore, Store, StoreUnreadable
+from .worker import StoreWorker
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Definition
+
+T = TypeVar("T")
+
+PinMode = Literal["report", "block"]
+"""The treatment of a tool whose definition differs from that of its first use. `report`: an event says so. `block`: the
+tool is held back as well until a person accepts it, and so is every tool while the pins cannot be read."""
+
+_STORED_CHARACTERS = 256 * 1024
+"""Characters of texts that are given to the store at once, which the last text may exceed: no server keeps the store
+from the others for long."""
+_PIECE_TOOLS = 256
+
+_AGAIN, _AGAIN_AT_MOST = 5.0, 300.0
+"""Seconds after which tools are reviewed again because the store gave no answer; twice as many each time."""
+
+_CHANGED_SINCE = "its definition has changed since it was first used; see `mcp-nursery pins`"
+_THIS_RUN = "this run"
+
+
+@define(eq=False)
+class ToolPins:
+    """The pins of one server, for its keeper."""
+
+    _worker: StoreWorker
+    _spec: ServerSpec
+    _digest: str | None
+    """The digest of how it is reached; None if that does not last."""
+    _mode: PinMode
+    _own: MemoryStore = field(factory=MemoryStore)
+    """The pins in memory, in place of the store, if the spec has no digest that lasts."""
+    again_at: float = field(default=math.inf, init=False)
+    """The time at which to review again because the pins could not be read, on Trio's clock."""
+    _delay: float = field(default=_AGAIN / 2, init=False)
+
+    def of(self, spec: ServerSpec) -> "ToolPins":
+        """The same pins for another spec of this server, which is reached in the same way."""
+        return ToolPins(self._worker, spec, self._digest, self._mode, self._own)
+
+    async def review(self, definitions: Iterable["Definition"], *, live: bool = True) -> Review:
+        """Pin new tools, and report those that differ. Tools that are not offered anyway are skipped.
+
+        Goes to the store piece by piece, and stops once it gives no answer.
+
+        Args:
+            definitions: Those declared.
+            live: Whether a connected server declares them. Cached ones are not reviewed again: the server's will be.
+        """
+        offered = await by_turns(self._select_offered(definitions))
+        left = iter(offered.values())
+        changes: dict[str, DefinitionChange] = {}
+        unknown: dict[str, str] = {}
+        while declared := await by_turns(_next_piece(left)):
+            try:
+                pinned = await self._pin(declared)
+                for tool, change in changes_between(self._spec.name, pinned, declared).items():
+                    if (real := await by_turns(real_change(change, offered[tool]))) is not None:
+                        changes[tool] = real
+                    else:  # pinned by an earlier version
+                        await self.accept(change)
+            except StoreUnreadable as error:
+                unasked = [*declared, *(each.name for each in left)]
+                self._schedule_retry(certain=not live)
+                return self._report(changes, {**unknown, **dict.fromkeys(unasked, str(error))}, certain=False)
+            unknown.update(dict.fromkeys(declared.keys() - pinned.keys(), self._too_many))
+        self._schedule_retry(certain=True)
+        return self._report(changes, unknown, certain=True)
+
+    def _schedule_retry(self, *, certain: bool) -> None:
+        self._delay = _AGAIN / 2 if certain else min(self._delay * 2, _AGAIN_AT_MOST)
+        self.again_at = math.inf if certain else trio.current_time() + self._delay
+
+    def _select_offered(self, definitions: Iterable["Definition"]) -> Steps[Mapping[str, "Definition"]]:
+        offered: dict[str, Definition] = {}
+        for each in definitions:
+            yield
+            if self._spec.offers(each.name):
+                offered[each.name] = each
+        return offered
+
+    async def _pin(self, declared: Mapping[str, str]) -> Mapping[str, str]:
+        name, digest = self._spec.name, self._digest or _THIS_RUN
+        return await self._ask(lambda store: store.pin(name, digest, declared))
+
+    @property
+    def _too_many(self) -> str:
+        size = f"more than {MOST_PINS} names by now, or definitions of more than {MOST_PINNED} characters"
+        return f"{clean_name(self._spec.name)}: its tools had {size}"
+
+    def _report(self, changes: Mapping[str, DefinitionChange], unknown: Mapping[str, str], *, certain: bool) -> Review:
+        for why in dict.fromkeys(unknown.values()):
+            self._worker.warn_once(why)
+        if self._mode == "report":
+            return Review(changes, certain=certain)
+        held = {tool: f"it is not known whether its definition has changed: {why}" for tool, why in unknown.items()}
+        return Review(changes, {**held, **dict.fromkeys(changes, _CHANGED_SINCE)}, certain=certain)
+
+    async def accept(self, change: DefinitionChange) -> None:
+        """Pin the tool as it is after the change.
+
+        Raises:
+            StoreUnreadable: It cannot be recorded.
+        """
+        digest = self._digest or _THIS_RUN
+        await self._ask(lambda store: store.accept_change(digest, change))
+
+    async def _ask(self, question: Callable[[Store], T]) -> T:
+        if self._digest is not None:
+            return await self._worker.ask(question)
+        await trio.lowlevel.checkpoint()
+        return question(self._own)
+
+
+def _next_piece(definitions: Iterator["Definition"]) -> Steps[dict[str, str]]:
+    """The pins of the next definitions, by name; empty once none is left."""
+    declared: dict[str, str] = {}
+    size = 0
+    for definition in definitions:
+        declared[definition.name] = text = yield from pinning_steps(definition)
+        size += len(text)
+        if size >= _STORED_CHARACTERS or len(declared) >= _PIECE_TOOLS:
+            break
+    return declared
