@@ -44,7 +44,7 @@ _CONTROL_AT_ONCE = 256
 """Abandoned calls and requests for input that are processed in one turn of the loop."""
 
 _BUSY: Final = 4
-"""Calls in flight from which on a single call is not written by itself: with eight callers in tasks of their own, a call
+"""Calls in flight from which on a single call is not written by itself: with eight callers in tasks of their own a call
 takes a fifth less CPU, with 128 a third."""
 
 _STOPPED = Loss("stopped")
