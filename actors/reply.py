@@ -154,14 +154,14 @@ class ReplySlot:
     heard: bool = field(default=False, init=False)
     """True if the server has sent a message about it before its outcome. Written by `report` and `note`."""
     incarnation: int | None = field(default=None, init=False)
-    """The incarnation that it was routed to. Written by `route` and `follow`."""
+    """The incarnation that it was routed to. Written by `route`, `unroute` and `follow`."""
     request_id: int | str | None = field(default=None, init=False)
     """The request's id, once numbered. Written by `begin`."""
     codec: Codec | None = field(default=None, init=False)
     """The codec that reads the result. Written by `begin` and `follow`."""
     control: Mailbox[Any] | None = field(default=None, init=False)
     """The owner's mailbox for cancelled slots, which `ServerActor` in `server_actor.py` reads: see `Owner.control`.
-    Written by `route`."""
+    Written by `route` and `unroute`."""
     _said: deque[tuple[int, tuple[Any, ...]]] | None = field(default=None, init=False)
     """The server's messages that wait for the caller: the bytes that each keeps, and the arguments of `wait`'s
     callback."""
@@ -172,6 +172,10 @@ class ReplySlot:
     def route(self, incarnation: int, control: Mailbox[Any]) -> None:
         """Assign the call to this incarnation, which is notified through `control` if the caller gives up."""
         self.incarnation, self.control = incarnation, control
+
+    def unroute(self) -> None:
+        """Take the assignment back: the incarnation has not taken the call."""
+        self.incarnation = self.control = None
 
     def follow(self, earlier: "ReplySlot") -> None:
         """Wait for the next answer of the same incarnation, after that in the earlier slot."""

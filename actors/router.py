@@ -83,13 +83,15 @@ class RouterActor:
         return self._mailbox.statistics()
 
     def _handle(self, messages: Sequence[Sequence[Request]]) -> bool:
-        """Hand calls over to owners at rest; False if too many. The rest wait for a pass, before which their woken
-        owners run."""
+        """Hand calls over to owners at rest; False if too many. The rest wait for a pass, which routes them anew: by
+        then their owners may be others, or may have lost the tools."""
         calls = [call for message in messages for call in message]
         if len(calls) > _PASS:
             return False
         rest = [call for _, batch in self._hand_over(calls) for call in batch]
         if rest:
+            for call in rest:
+                call.slot.unroute()
             self._mailbox.put_nowait(rest)
         return True
 

@@ -43,10 +43,6 @@ _OTHER_LISTS_TIMEOUT = 5.0
 _CONTROL_AT_ONCE = 256
 """Abandoned calls and requests for input that are processed in one turn of the loop."""
 
-_BUSY: Final = 4
-"""Calls in flight from which on a single call is not written by itself: with eight callers in tasks of their own a call
-takes a fifth less CPU, with 128 a third."""
-
 _STOPPED = Loss("stopped")
 _CLOSED = Loss("the connection was closed")
 _NO_TRACE: Final = nullcontext()
@@ -335,13 +331,8 @@ class ServerActor:
         return self._max_in_flight - connection.in_flight
 
     def _start_at_rest(self, connection: "Connection", calls: Sequence[Request]) -> bool:
-        """Start calls handed over; False without room. One place is left for a call that wakes `_work`.
-
-        A single call to a busy server is left to the mailbox: callers that get their answers in one step often make
-        their next calls in one step too, and these then leave in one write.
-        """
-        in_flight = connection.in_flight
-        if self._stopping or in_flight + len(calls) >= self._max_in_flight or (len(calls) == 1 and in_flight >= _BUSY):
+        """Start calls handed over; False without room. One place is left for a call that wakes `_work`."""
+        if self._stopping or connection.in_flight + len(calls) >= self._max_in_flight:
             return False
         self._start(connection, calls)
         return True

@@ -120,6 +120,21 @@ async def test_a_call_for_what_nobody_has_comes_back_unrouted(server: str, tool:
     assert held(owner) == []
 
 
+async def test_a_call_that_its_owner_has_not_taken_is_routed_anew():
+    """Its caller does not wait for another incarnation: that one is alive, and the tool is gone."""
+    owner = make_owner()
+    router, call = router_for({"time": owner}), make_call()
+    async with running(router) as nursery:
+        nursery.start_soon(lambda: owner.mailbox.take(handler=lambda _: False))
+        await wait_all_tasks_blocked()
+        await router.submit([call])
+        assert call.slot.control is None
+        router.swap({"time": Served(owner, own=frozenset())})
+        await wait_all_tasks_blocked()
+    assert call.slot.outcome == Unrouted()
+    assert call.slot.incarnation is None
+
+
 async def test_of_what_is_made_for_a_client_the_server_says_itself_whether_it_has_it():
     owner = make_owner()
     slot = ReplySlot(relay=Relay("ann"))

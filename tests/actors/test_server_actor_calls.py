@@ -52,29 +52,6 @@ async def test_no_more_than_the_limit_are_at_the_server_and_every_place_that_is_
         assert ends == [10, 1, 1, 2, 2, 3, 3, 4, 4]
 
 
-async def test_calls_that_are_made_in_one_step_leave_a_busy_server_alone_until_all_can_leave_in_one_write(
-    autojump_clock, monkeypatch
-):
-    batches, submit = [], Connection.submit
-
-    def counted(connection, calls):
-        batches.append(len(calls))
-        submit(connection, calls)
-
-    monkeypatch.setattr(Connection, "submit", counted)
-    async with living(ScriptedServer(tools={"ignore": ignore, "two": sleeps(2)})) as seen:
-        await seen.connected.wait()
-        await wait_all_tasks_blocked()
-        for number in range(10):
-            seen.send(number, "ignore" if number < 3 else "two")
-        assert batches == [1, 1, 1, 1]  # each at once, while the server has few
-        await wait_all_tasks_blocked()
-        assert batches == [1, 1, 1, 1, 6]
-        await trio.sleep(3)
-        seen.send("next", "two")
-        assert batches == [1, 1, 1, 1, 6, 1]
-
-
 async def test_a_crash_in_a_call_that_is_handed_over_gives_it_an_outcome_and_is_no_error_of_its_caller(
     autojump_clock, monkeypatch
 ):
