@@ -3,6 +3,9 @@
 Frames wait in an outbox for the peer to read. Queueing never blocks, and for each frame it is known whether it has
 left: a call of which no byte has left was not sent. So the carrier decides for a cancelled request whether it is
 withdrawn or `notifications/cancelled` is written (`StreamCarrier.cancel`).
+
+Calls made together leave in one write. A call made alone leaves at once; but where a few have, and the peer was not
+read since, more are made by other tasks in this pass of the loop, and they leave together in the next.
 """
 
 import logging
@@ -29,6 +32,11 @@ _OVERHEAD: Final = 128
 """Bytes that a frame takes in the queue besides its own."""
 _FITTED: Final = 1 << 20
 """Bytes of a frame from which on it is not copied: what its encoder reserved behind it was never touched."""
+_AT_ONCE: Final = 2
+"""Calls that leave at once, in a write each, before the peer is read again. With 128 callers in tasks of their own, one
+call takes 0.76 of the CPU that it takes where all leave at once, with eight 0.93, with one to four as much."""
+_TOGETHER: Final = 1 << 16
+"""Bytes that leave together: a pipe takes as many."""
 
 
 class Outbox:
@@ -49,11 +57,13 @@ class Outbox:
         """Bytes that the host keeps for these frames."""
         self.is_blocked: bool = False
         """True if the peer did not take all at once, so that `run` has something to do."""
-        self._blocked: trio.Event | None = None
+        self._to_do: trio.Event | None = None
         """Set when `run` has something to do; None while it does not wait for that."""
         self._broken = False
         self._waits = False
         """True if queued frames have to wait."""
+        self._due = False
+        """True if queued frames only wait for `run`."""
         self._roomless: trio.lowlevel.ParkingLot | None = None
         """The tasks that wait for room; made for the first."""
         self._account = Account()
@@ -78,15 +88,34 @@ class Outbox:
         self.size += len(frame)
         return True
 
+    def flush_later(self) -> bool:
+        """Have `run` write in its next step, together with what is queued until then, unless that is much.
+
+        Returns:
+            Whether `run` has something to do.
+        """
+        if self.is_blocked or self.size >= _TOGETHER:
+            return self.flush()
+        self._due = True
+        self._wake()
+        return True
+
     def flush(self) -> bool:
         """Write as much as the peer takes now; `run` writes the rest. Never waits.
 
         Returns:
             Whether there is a rest.
         """
+        if self.is_blocked:
+            return True
         queue = self._queue
-        if not queue or self.is_blocked:
-            return self.is_blocked
+        if self._due:
+            self._due = False
+            # Callers were told that these were not sent.
+            for slot in [key for key in queue if isinstance(key, ReplySlot) and key.decided]:
+                self.withdraw(slot)
+        if not queue:
+            return False
         try:
             begun = self._stream.write_nowait(list(queue.values()))
         except trio.BrokenResourceError:
@@ -104,10 +133,13 @@ class Outbox:
             self._wait()
         return self.is_blocked
 
+    def _wake(self) -> None:
+        if self._to_do is not None:
+            self._to_do.set()
+
     def _block(self) -> None:
         self.is_blocked = True
-        if self._blocked is not None:
-            self._blocked.set()
+        self._wake()
 
     def _wait(self) -> None:
         self._block()
@@ -171,19 +203,20 @@ class Outbox:
             await self._roomless.park()
 
     async def run(self) -> None:
-        """Write what the peer did not take at once, as it takes it. Returns when the peer reads no more."""
+        """Write what the peer did not take at once, as it takes it, and what waited for company. Returns when the peer
+        reads no more."""
         while True:
-            if not self.is_blocked:
-                self._blocked = trio.Event()
-                await self._blocked.wait()
-            try:
-                await self._stream.writable()
-            except trio.BrokenResourceError:
-                self._break()
-                return
-            self.is_blocked, self._blocked = False, None
-            for slot in [key for key in self._queue if isinstance(key, ReplySlot) and key.cancelled]:
-                self.withdraw(slot)  # its caller was told that it was not sent, whichever task ran first
+            if not (self.is_blocked or self._due):
+                self._to_do = trio.Event()
+                await self._to_do.wait()
+                self._to_do = None
+            if self.is_blocked:
+                try:
+                    await self._stream.writable()
+                except trio.BrokenResourceError:
+                    self._break()
+                    return
+                self.is_blocked, self._due = False, True
             self.flush()
 
 
@@ -208,7 +241,9 @@ class StreamCarrier(SharedOrigin, Carrier):
         self._hub: Hub | None = None
         self._nursery: trio.Nursery | None = None
         self._writing = False
-        """True while the outbox runs: it starts when the peer first does not take all at once."""
+        """True while the outbox runs: it starts when it first has something to do."""
+        self._alone = 0
+        """Calls sent one by one since the peer was last read."""
 
     @property
     @override
@@ -221,7 +256,12 @@ class StreamCarrier(SharedOrigin, Carrier):
     def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
         push = self.outbox.push
         refused = [each for each in batch if not push(each.frame, each.slot, bounded=each.bounded)]
-        if self.outbox.flush() and not self._writing and self._nursery is not None:
+        flush = self.outbox.flush
+        if len(batch) == 1 and batch[0].bounded:
+            self._alone += 1
+            if self._alone > _AT_ONCE and self._nursery is not None:
+                flush = self.outbox.flush_later
+        if flush() and not self._writing and self._nursery is not None:
             self._writing = True
             self._nursery.start_soon(self.outbox.run)
         return refused
@@ -264,6 +304,7 @@ class StreamCarrier(SharedOrigin, Carrier):
         """Process what comes next; False at the end. The carrier of a client overrides it."""
         batch = await self._stream.read()
         if batch:
+            self._alone = 0
             hub.hear()
             await hub.take_in(batch, self)
         return bool(batch)

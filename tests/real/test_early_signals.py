@@ -10,8 +10,9 @@ import pytest
 pytestmark = pytest.mark.slow
 
 CODE = """
-import os, sys
+import os, signal, sys
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, it is ignored
 moment, name, number, *sys.argv[1:] = sys.argv[1:]
 
 def look(frame, event, _):

@@ -33,6 +33,64 @@ async def test_a_batch_is_one_write_and_answers_come_in_any_order():
         assert endpoint.in_flight == 0
 
 
+async def test_of_calls_made_one_by_one_all_but_two_leave_in_one_write():
+    peer, slots = Peer(), [ReplySlot() for _ in range(9)]
+    async with running(peer) as endpoint:
+        for _ in range(2):  # a peer that is read is one that keeps up
+            del peer.writes[:]
+            for slot in slots:
+                endpoint.post([post(slot)])
+            assert peer.writes == [1, 1]
+            assert [slot.delivery for slot in slots] == [Delivery.UNKNOWN] * 2 + [Delivery.NOT_SENT] * 7
+            await wait_all_tasks_blocked()
+            assert peer.writes == [1, 1, 7]
+            first, slots = slots[0], [ReplySlot() for _ in range(9)]
+            peer.say(result(peer.heard[-9]["id"]))
+            await wait_all_tasks_blocked()
+            assert first.outcome == Answered({})
+
+
+async def test_calls_made_together_leave_at_once_whatever_has_left():
+    peer = Peer()
+    async with running(peer) as endpoint:
+        for _ in range(4):
+            endpoint.post([post(), post()])
+        assert peer.writes == [2] * 4
+
+
+async def test_calls_that_wait_to_leave_together_leave_in_order_and_with_what_cannot_wait():
+    peer, slots = Peer(), [ReplySlot() for _ in range(6)]
+    async with running(peer) as endpoint:
+        for n, slot in enumerate(slots):
+            endpoint.post([post(slot, n=n)])
+        await endpoint.notify("notifications/roots/list_changed", None)
+        assert peer.writes == [1, 1, 5]
+        assert [message.get("params", {}).get("n") for message in peer.heard] == [0, 1, 2, 3, 4, 5, None]
+        await wait_all_tasks_blocked()
+        assert peer.writes == [1, 1, 5]
+
+
+async def test_a_call_that_is_lost_before_it_left_never_leaves():
+    """R4: it counts as not sent, so it may be called again elsewhere."""
+    peer, slots = Peer(), [ReplySlot() for _ in range(6)]
+    async with running(peer) as endpoint:
+        for slot in slots:
+            endpoint.post([post(slot)])
+        endpoint.lose(GONE)
+        assert [slot.delivery for slot in slots] == [Delivery.UNKNOWN] * 2 + [Delivery.NOT_SENT] * 4
+        await wait_all_tasks_blocked()
+        assert len(peer.frames) == 2
+
+
+async def test_large_calls_wait_for_no_others_so_that_each_finds_room():
+    peer, slots = Peer(), [ReplySlot() for _ in range(8)]
+    async with running(peer) as endpoint:
+        for n, slot in enumerate(slots):
+            endpoint.post([post(slot, text="x" * (OUTBOX_LIMIT if n > 1 else 1))])
+        assert [slot.outcome for slot in slots] == [None] * 8
+        assert peer.writes == [1] * 8
+
+
 async def test_an_answer_whose_id_comes_back_as_text_is_an_answer():
     peer, slot = Peer(), ReplySlot()
     async with running(peer) as endpoint:

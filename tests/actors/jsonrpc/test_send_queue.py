@@ -6,6 +6,7 @@ import math
 import pstats
 import tracemalloc
 
+import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from mcp_nursery.actors.jsonrpc.stream_carrier import MOST_OWED, Outbox
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.reply import ReplySlot
 
-from ...lab.wire_peer import Peer
+from ...lab.wire_peer import GONE, Peer
 
 
 class Told(Peer):
@@ -107,7 +108,8 @@ async def test_what_is_withdrawn_makes_room():
     assert (has_room(outbox, b"y" * 6), has_room(outbox, b"y" * 7)) == (True, False)
 
 
-async def test_what_nobody_waits_for_any_more_does_not_leave():
+@pytest.mark.parametrize("end", [ReplySlot.cancel, lambda slot: slot.resolve(GONE)], ids=["given up", "lost"])
+async def test_what_nobody_waits_for_any_more_does_not_leave(end):
     """R4: who was told that a call was not sent was told the truth, whoever runs first once the pipe has room."""
     peer = Told(room=1)
     outbox, given_up, kept = Outbox(peer), ReplySlot(), ReplySlot()
@@ -115,7 +117,7 @@ async def test_what_nobody_waits_for_any_more_does_not_leave():
     outbox.push(b"given up", given_up)
     outbox.push(b"kept", kept)
     outbox.flush()
-    given_up.cancel()
+    end(given_up)
     peer.take(math.inf)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(outbox.run)
@@ -123,6 +125,62 @@ async def test_what_nobody_waits_for_any_more_does_not_leave():
         nursery.cancel_scope.cancel()
     assert (peer.frames, given_up.sent, kept.sent) == ([b"first", b"kept"], False, True)
     assert has_room(outbox, b"x" * (4 << 20))
+
+
+async def test_what_may_have_company_waits_for_it():
+    peer = Told()
+    outbox, slots = Outbox(peer), [ReplySlot() for _ in range(3)]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(outbox.run)
+        for before in ((), (wait_all_tasks_blocked,)):  # whether the writer has begun to wait or not
+            for wait in before:
+                await wait()
+            for slot in slots:
+                outbox.push(b"frame", slot)
+                assert outbox.flush_later()
+            assert peer.writes == [3] * len(before)
+            await wait_all_tasks_blocked()
+            assert all(slot.sent for slot in slots)
+        assert peer.writes == [3, 3]
+        nursery.cancel_scope.cancel()
+
+
+async def test_much_does_not_wait_for_company():
+    peer = Told()
+    outbox = Outbox(peer)
+    outbox.push(b"x" * 1000, ReplySlot())
+    assert outbox.flush_later()
+    outbox.push(b"x" * (1 << 16), ReplySlot())
+    assert not outbox.flush_later()
+    assert peer.writes == [2]
+
+
+@pytest.mark.parametrize("end", [ReplySlot.cancel, lambda slot: slot.resolve(GONE)], ids=["given up", "lost"])
+async def test_what_waited_for_company_and_is_decided_does_not_leave_with_what_cannot_wait(end):
+    """R4: as above, whoever writes."""
+    peer, waits = Told(), ReplySlot()
+    outbox = Outbox(peer)
+    outbox.push(b"waits", waits)
+    outbox.flush_later()
+    end(waits)
+    outbox.flush()
+    assert (peer.writes, outbox.size) == ([], 0)
+    outbox.push(b"waits", waits)
+    outbox.flush_later()
+    outbox.push(b"notification")
+    outbox.flush()
+    assert (peer.frames, waits.sent, outbox.size) == ([b"notification"], False, 0)
+
+
+async def test_a_peer_that_reads_no_more_ends_the_writer_of_what_waited_for_company():
+    peer = Told()
+    peer.broken = True
+    outbox, slot = Outbox(peer), ReplySlot()
+    outbox.push(b"a", slot)
+    outbox.flush_later()
+    with trio.fail_after(20):
+        await outbox.run()
+    assert not slot.sent
 
 
 async def test_what_left_makes_room():
@@ -173,7 +231,7 @@ sizes = st.integers(1, 12)
 operations = st.lists(
     st.one_of(
         st.tuples(st.sampled_from(["call", "call", "word"]), sizes),
-        st.tuples(st.sampled_from(["flush", "tear", "settle"]), st.just(0)),
+        st.tuples(st.sampled_from(["flush", "flush later", "tear", "settle"]), st.just(0)),
         st.tuples(st.just("withdraw"), st.integers(0, 10)),
         st.tuples(st.just("take"), st.integers(1, 4)),
     ),
@@ -244,6 +302,8 @@ def test_frames_leave_in_order_once_and_sent_is_true_of_those_that_left(script, 
                 match operation:
                     case "flush":
                         model.outbox.flush()
+                    case "flush later":
+                        model.outbox.flush_later()
                     case "tear":
                         peer.torn = True
                     case "take":

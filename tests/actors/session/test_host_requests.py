@@ -418,6 +418,7 @@ async def test_a_round_is_the_call_with_what_the_server_wants():
         opening.submit([one.call])
         opening.send_round(one)
         opening.send_round(two)
+        await wait_all_tasks_blocked()
         first, second, third = lab.heard_of("tools/call")
         meta = second["params"].pop("_meta")
         assert second["params"] == {
