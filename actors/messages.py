@@ -145,6 +145,7 @@ cancelled."""
 
 
 CALL_TOOL: Final = "tools/call"
+CANCELLED: Final = "notifications/cancelled"
 LISTED: Final[Mapping[str, str]] = {
     "tools/list": "tools",
     "resources/list": "resources",

@@ -13,10 +13,11 @@ from attrs import frozen
 
 from ..account import Account
 from ..enums import Era
-from ..messages import Request
+from ..messages import CANCELLED, Request
 from ..outcomes import Loss, Outcome
 from ..overrides import override
 from ..reply import ReplySlot
+from . import codec
 
 
 def no_headers() -> Mapping[str, str]:
@@ -45,6 +46,12 @@ class Outgoing:
 
 Frame = Request | Outgoing
 """A frame on its way to the peer: of a call, or of the session."""
+
+
+def cancellation(slot: ReplySlot, reason: str) -> Outgoing:
+    """The notification that a request is cancelled: for the caller's own reason if there is one, else for this one."""
+    cancelled = {"requestId": slot.request_id, "reason": slot.reason or reason}
+    return Outgoing(codec.notification(CANCELLED, cancelled), method=CANCELLED)
 
 
 class Origin:
@@ -165,12 +172,11 @@ class Carrier(Protocol):
         """Wait until something was sent and the peer has read all of it or, where that is unknown, has had time to."""
         ...
 
-    def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Give up requests that nobody waits for: withdraw those not sent.
+    def withdraw(self, slots: Sequence[ReplySlot]) -> Sequence[ReplySlot]:
+        """Withdraw requests that nobody waits for, and end what is done for them here.
 
-        Args:
-            slots: Their slots.
-            reason: The reason that the peer gets for those that it may have read; None: none is sent.
+        Returns:
+            The slots of those that the peer may have read, and does not notice the end of.
         """
         ...
 

@@ -38,7 +38,7 @@ from attrs import evolve, frozen
 from ..account import Account
 from ..fairness import Pace, by_turns
 from ..limits import USUAL, Limits
-from ..messages import LISTED, Request
+from ..messages import CANCELLED, LISTED, Request
 from ..outcomes import Answered, Busy, Dropped, Loss, Malformed, Outcome, Rejected, Unlisted, Unsendable
 from ..pieces import SMALL
 from ..protocol import (
@@ -56,7 +56,7 @@ from ..protocol import (
 from ..reply import PROGRESS, ReplySlot
 from ..secrets import HIDE_SECRETS
 from . import codec, large_messages
-from .carrier import Carrier, Origin, Outgoing, no_headers
+from .carrier import Carrier, Origin, Outgoing, cancellation, no_headers
 from .codec import inject_trace
 from .incoming import Inbound, Intercept, Notices, OnNotify, OnRequest, PeerRequest, PeerRequests
 from .pending import CLOSED_BY_US, CallTable, outcome_of
@@ -193,8 +193,8 @@ class Endpoint:
         return True
 
     def cancel(self, slots: Sequence[ReplySlot], reason: str | None = _GIVEN_UP) -> None:
-        """Give up requests that nobody waits for: the carrier withdraws those not sent, and writes
-        `notifications/cancelled` for the others. See `StreamCarrier.cancel` for streams, `HttpCarrier` for HTTP.
+        """Give up requests that nobody waits for: the carrier withdraws those not sent, and the peer is notified of the
+        others, unless it notices.
 
         Args:
             slots: Their slots.
@@ -204,7 +204,9 @@ class Endpoint:
             if slot in self.calls:
                 self._table.relays.cancel(slot)
             self._table.forget(slot)
-        self._carrier.cancel(slots, reason)
+        begun = self._carrier.withdraw(slots)
+        if begun and reason is not None and not self.lost.is_set():
+            self._carrier.send([cancellation(slot, reason) for slot in begun])
 
     def withdraw_unsent(self) -> None:
         """Give up every call of which no byte has left."""
@@ -462,7 +464,7 @@ class Endpoint:
     ) -> None:
         if method == PROGRESS and params is not None:
             self._table.report(params, size)
-        elif method == "notifications/cancelled":
+        elif method == CANCELLED:
             self._requests.cancel(params)
         elif method not in LISTEN_STREAM_METHODS:
             if self._table.relays.note(method, params, size, origin.slot, others=self._has_others):

@@ -1,8 +1,8 @@
 """The carrier on a stream: one stream of whole frames each way, as over stdio and WebSocket.
 
 Frames wait in an outbox for the peer to read. Queueing never blocks, and for each frame it is known whether it has
-left: a call of which no byte has left was not sent. So the carrier decides for a cancelled request whether it is
-withdrawn or `notifications/cancelled` is written (`StreamCarrier.cancel`).
+left: a call of which no byte has left was not sent. A cancelled request is withdrawn until then; afterwards
+`notifications/cancelled` is sent (`Endpoint.cancel`).
 
 Calls made together leave in one write. A call made alone leaves at once; but where a few have, and the peer was not
 read since, more are made by other tasks in this pass of the loop, and they leave together in the next.
@@ -21,7 +21,6 @@ from ..outcomes import Loss
 from ..overrides import override
 from ..reply import ReplySlot
 from ..secrets import HIDE_SECRETS
-from . import codec
 from .carrier import FRAME_LIMIT, Carrier, Frame, FrameStream, Hub, Outgoing, SharedOrigin
 
 OUTBOX_LIMIT: Final = 4 << 20
@@ -75,6 +74,8 @@ class Outbox:
 
     def push(self, frame: bytes, slot: ReplySlot | None = None, *, bounded: bool = False) -> bool:
         """Queue a frame; `flush` sends it. False if it is bounded and there is no room for it."""
+        if self._due and self.size + len(frame) > self._limit:
+            self.flush()  # what waits for company may not take the room of what comes
         if bounded and self._queue and self.size + len(frame) > self._limit:
             return False
         if self._waits:
@@ -274,12 +275,9 @@ class StreamCarrier(SharedOrigin, Carrier):
     async def taken(self) -> None:
         await self._stream.taken()
 
-    def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Withdraw each frame of which no byte has left, and notify the peer of the others in one write."""
-        begun = [slot for slot in slots if not self.outbox.withdraw(slot) and slot.sent]
-        if begun and reason is not None and not self._is_lost:
-            cancelled = ({"requestId": slot.request_id, "reason": slot.reason or reason} for slot in begun)
-            self.send([Outgoing(codec.notification("notifications/cancelled", each)) for each in cancelled])
+    @override
+    def withdraw(self, slots: Sequence[ReplySlot]) -> Sequence[ReplySlot]:
+        return [slot for slot in slots if not self.outbox.withdraw(slot) and slot.sent]
 
     @override
     def opened(self) -> None: ...

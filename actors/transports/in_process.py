@@ -169,12 +169,12 @@ class ObjectCarrier(Carrier):
     async def taken(self) -> None:
         await self._began.wait()
 
-    def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Cancel the tasks of requests, in which their handlers run."""
-        del reason
+    @override
+    def withdraw(self, slots: Sequence[ReplySlot]) -> Sequence[ReplySlot]:
         for slot in slots:
             if slot in self._scopes:
-                self._scopes[slot].cancel()
+                self._scopes[slot].cancel()  # and with it the handler, which so notices
+        return ()
 
     @override
     def opened(self) -> None: ...

@@ -37,6 +37,7 @@ WIRE = (
         {
             "if bounded and self._queue and self.size + len(frame) > self._limit:": "if bounded and self.size + len(frame) > self._limit:",
             "if self._broken and slot is None:": "if False:",
+            "if self._due and self.size + len(frame) > self._limit:": "if False:",
             "if not (self.is_blocked or self._due):": "if not self._due:",
             "if self.is_blocked or self.size >= _TOGETHER:": "if self.is_blocked:",
             "for slot in [key for key in queue if isinstance(key, ReplySlot) and key.decided]:": "for slot in [key for key in queue if isinstance(key, ReplySlot) and key.cancelled]:",

@@ -24,7 +24,7 @@ How an exchange ends.
 - The answer came: the slot has it, and what is left of the response is read for a moment, so that the connection can be
   used again. If it cannot be read to its end, the connection is put out of use.
 - Nobody waits any more: the carrier cancels the scope. In the modern era that notifies the server; in the older one the
-  carrier sends `notifications/cancelled` in an exchange of its own.
+  endpoint sends `notifications/cancelled`, which has an exchange of its own.
 - It failed: it collects `Evidence` and decides nothing. The pure function `failures.classify` maps phase and evidence
   to a `Failure`, and the carrier acts on that: it ends the connection, or decides this one call. No other place in the
   transport knows what a 404 means.
@@ -54,12 +54,17 @@ from ...http.client import HttpClient
 from ...http.failures import REDIRECT_STATUSES, Evidence, Failure, Fault, Phase, Reason, classify, loss_of
 from ...http.responses import EVENTS, TooLarge, media_type, read_body, read_refusal, refusal_evidence
 from ...json_depth import TOO_DEEP, nested_too_deep
-from ...jsonrpc import codec
-from ...jsonrpc.carrier import Carrier, Frame, Hub, Origin, Outgoing
+from ...jsonrpc.carrier import Carrier, Frame, Hub, Origin, Outgoing, cancellation
 from ...jsonrpc.endpoint import PeerError
+from ...messages import CANCELLED
 from ...outcomes import Dropped, Loss, Malformed, Outcome, Rejected
 from ...overrides import override
-from ...protocol import CONNECTION_CLOSED, INTERNAL_ERROR, MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
+from ...protocol import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    MCP_PROTOCOL_VERSION_HEADER,
+    MODERN_PROTOCOL_VERSIONS,
+)
 from ...reply import ReplySlot
 
 logger: Final = logging.getLogger(__name__)
@@ -354,8 +359,16 @@ class HttpCarrier(Carrier):
     def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
         # Each frame has an exchange of its own, as many as there may be calls.
         for outgoing in batch:
-            self.begin(self._exchange(outgoing))
+            if outgoing.method == CANCELLED:
+                self._begin_cancellation(outgoing)
+            else:
+                self.begin(self._exchange(outgoing))
         return ()
+
+    def _begin_cancellation(self, outgoing: Frame) -> None:
+        if self._cancelled < MOST_CANCELLATIONS_KEPT and not self._is_lost:
+            self._cancelled += 1
+            self.begin(_CancellationExchange(self, outgoing))
 
     @override
     async def notify(self, outgoing: Outgoing) -> None:
@@ -402,24 +415,17 @@ class HttpCarrier(Carrier):
             await self.client.close_idle()
         self._closes_idle = False
 
-    def cancel(self, slots: Sequence[ReplySlot], reason: str | None) -> None:
-        """Close the exchanges of requests, and notify the server where closing does not cancel them."""
-        for slot in slots:
-            self._cancel(slot, reason)
+    @override
+    def withdraw(self, slots: Sequence[ReplySlot]) -> Sequence[ReplySlot]:
+        return [slot for slot in slots if not self._close_exchange(slot) and slot.sent]
 
-    def _cancel(self, slot: ReplySlot, reason: str | None) -> None:
+    def _close_exchange(self, slot: ReplySlot) -> bool:
+        """Close the exchange of a request; True if the server need not be notified."""
         exchange = self._exchanges.pop(slot, None)
-        if slot.sent and reason is not None and not (exchange is not None and exchange.is_modern):
-            self._notify_cancelled(slot, slot.reason or reason)
-        if exchange is not None:
-            exchange.scope.cancel()
-
-    def _notify_cancelled(self, slot: ReplySlot, reason: str) -> None:
-        if self._cancelled == MOST_CANCELLATIONS_KEPT or self._is_lost:
-            return
-        self._cancelled += 1
-        params = {"requestId": slot.request_id, "reason": reason}
-        self.begin(_CancellationExchange(self, Outgoing(codec.notification("notifications/cancelled", params))))
+        if exchange is None:
+            return False
+        exchange.scope.cancel()
+        return exchange.is_modern
 
     def _exchange(self, outgoing: Frame) -> Exchange:
         """The exchange of a request."""
@@ -486,7 +492,7 @@ class HttpCarrier(Carrier):
             hub.lose(loss_of(failure, evidence.problem, evidence.challenge))
         elif slot is not None:
             if evidence.fault is Fault.MUTE and exchange.is_call and not exchange.is_modern:
-                self._notify_cancelled(slot, evidence.problem)
+                self._begin_cancellation(cancellation(slot, evidence.problem))
             hub.conclude(slot, _outcome(exchange, evidence, failure))
         elif exchange.failed is not None:
             exchange.failed(evidence)

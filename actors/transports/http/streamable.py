@@ -271,7 +271,7 @@ class Listening(RequestExchange):
     @override
     def judge(self, outcome: Outcome, slot: ReplySlot) -> Outcome:
         # The exchange that should have brought the answer is closed.
-        self.carrier.cancel((slot,), None)
+        self.carrier.withdraw([slot])
         return super().judge(outcome, slot)
 
     def respond(self, frame: bytes) -> None:
@@ -349,19 +349,17 @@ class StreamableCarrier(HttpCarrier):
     def _exchange(self, outgoing: Frame) -> Exchange:
         return RequestExchange(self, outgoing)
 
-    def _cancel(self, slot: ReplySlot, reason: str | None) -> None:
-        """Cancel a request, unless its exchange is over: then it is answered.
-
-        An abandoned `initialize` may still open a session, which is to be ended.
-        """
+    @override
+    def _close_exchange(self, slot: ReplySlot) -> bool:
         exchange = self._exchanges.get(slot)
+        if exchange is None:
+            return True  # the request is answered
         if isinstance(exchange, RequestExchange) and exchange.outgoing.method == "initialize" and slot.sent:
-            if exchange.session_id is None:
+            if exchange.session_id is None:  # it may still open a session, which is to be ended
                 del self._exchanges[slot]
-                return
+                return True
             self.discard_session(exchange.session_id)
-        if exchange is not None:
-            super()._cancel(slot, reason)
+        return super()._close_exchange(slot)
 
     def discard_session(self, session: str) -> None:
         """End a session that the server has opened and nobody uses."""

@@ -17,6 +17,7 @@ from mcp_nursery.actors.account import NEWS, QUESTIONS, VALUE
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
+from mcp_nursery.actors.messages import CANCELLED
 from mcp_nursery.actors.pieces import SMALL
 from mcp_nursery.actors.protocol import (
     ERROR_CODE_HTTP_STATUS,
@@ -253,7 +254,7 @@ class HttpMessages:
         elif not isinstance(method, str) or not _is_id(request_id, absent="id" not in message):
             await self._refuse(exchange, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "not a JSON-RPC message")
         elif "id" not in message:
-            if method == "notifications/cancelled":
+            if method == CANCELLED:
                 cancelled = as_object(message.get("params"))
                 session.cancel_request(cancelled.get("requestId"), cancelled.get("reason"))
             await exchange.end()

@@ -21,6 +21,7 @@ from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.pending import outcome_of
+from mcp_nursery.actors.messages import CANCELLED
 from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.protocol import JsonRpcError
 
@@ -195,7 +196,7 @@ class HttpSession:
             await asked.answered.wait()
         except trio.Cancelled:
             cancelled = {"requestId": request_id, "reason": "the call is over"}
-            self.notify(Notification("notifications/cancelled", cancelled))
+            self.notify(Notification(CANCELLED, cancelled))
             raise
         finally:
             del self._asked[request_id]

@@ -82,13 +82,14 @@ async def test_a_call_that_is_lost_before_it_left_never_leaves():
         assert len(peer.frames) == 2
 
 
-async def test_large_calls_wait_for_no_others_so_that_each_finds_room():
-    peer, slots = Peer(), [ReplySlot() for _ in range(8)]
+@pytest.mark.parametrize(("small", "writes"), [(2, [1] * 5), (4, [1, 1, 2, 1, 1, 1])])
+async def test_large_calls_wait_for_no_others_so_that_each_finds_room(small, writes):
+    peer, slots = Peer(), [ReplySlot() for _ in range(small + 3)]
     async with running(peer) as endpoint:
         for n, slot in enumerate(slots):
-            endpoint.post([post(slot, text="x" * (OUTBOX_LIMIT if n > 1 else 1))])
-        assert [slot.outcome for slot in slots] == [None] * 8
-        assert peer.writes == [1] * 8
+            endpoint.post([post(slot, text="x" * (OUTBOX_LIMIT if n >= small else 1))])
+        assert [slot.outcome for slot in slots] == [None] * len(slots)
+        assert peer.writes == writes
 
 
 async def test_an_answer_whose_id_comes_back_as_text_is_an_answer():
