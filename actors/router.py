@@ -1,4 +1,5 @@
-"""The router: from a server's name to the mailbox of its live incarnation. It never awaits an answer."""
+"""The router: from a server's name to the mailbox of its live incarnation, which refuses calls when it is full: for the
+user `ServerBusy`. It never awaits an answer."""
 
 import sys
 from collections import deque

@@ -1,5 +1,5 @@
-"""The catalogue: all tools, resources, prompts and routes at one moment. Pure: the same snapshots
-give the same catalogue, in any order."""
+"""The catalogue: all tools, resources, prompts and routes at one moment, joined from the parts of the servers
+(`server_tools.py`). Pure: the same snapshots give the same catalogue, in any order."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping

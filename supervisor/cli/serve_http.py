@@ -25,8 +25,8 @@ from mcp_nursery.supervisor.gateway import (
     Principal,
     open_http,
 )
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import PREFIX, BearerTokenFile
 from mcp_nursery.supervisor.gateway.auth.principal import bearer_of
-from mcp_nursery.supervisor.gateway.auth.token_file import PREFIX, BearerTokenFile
 from mcp_nursery.supervisor.gateway.client_status import ClientsStatus
 from mcp_nursery.supervisor.gateway.http.application import serve_http
 from mcp_nursery.supervisor.gateway.http.served_names import LOOPBACK_NAMES, host_name, page_origin

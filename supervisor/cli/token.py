@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import BearerTokenFile, add_token, remove_token
 from mcp_nursery.supervisor.gateway.auth.principal import Principal
-from mcp_nursery.supervisor.gateway.auth.token_file import BearerTokenFile, add_token, remove_token
 
 from .failures import OK
 from .output import write_json, write_line

@@ -15,7 +15,7 @@ from mcp_nursery.supervisor import MemoryStore, RestartPolicy
 from mcp_nursery.supervisor.cli.web import page as web_page
 from mcp_nursery.supervisor.cli.web.acts import ACTS
 from mcp_nursery.supervisor.cli.web.markup import h
-from mcp_nursery.supervisor.gateway.auth.token_file import BearerTokenFile, add_token
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import BearerTokenFile, add_token
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 

@@ -80,7 +80,7 @@ SERVERS = (
         "supervisor/gateway/http/sessions.py",
         "supervisor/gateway/http/test_sessions.py supervisor/gateway/http/test_messages.py",
         {
-            'self.notify(Notification(CANCELLED, cancelled))': "pass",
+            "self.notify(Notification(CANCELLED, cancelled))": "pass",
             "if asked is not None and not asked.answered.is_set():": "if asked is not None:",
         },
     ),

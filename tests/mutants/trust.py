@@ -82,8 +82,8 @@ TRUST = (
         },
     ),
     *mutants_of(
-        "supervisor/gateway/auth/token_file.py",
-        "supervisor/gateway/auth/test_token_file.py",
+        "supervisor/gateway/auth/bearer_tokens.py",
+        "supervisor/gateway/auth/test_bearer_tokens.py",
         {
             "if hmac.compare_digest(entry.digest, digest):": "if found is None:",
             "return found if found is not None and not _has_expired(found) else None": "return found",

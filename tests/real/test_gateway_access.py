@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.gateway import Access, Principal
-from mcp_nursery.supervisor.gateway.auth.token_file import BearerTokenFile, add_token, remove_token
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import BearerTokenFile, add_token, remove_token
 
 from ..lab.gateways import PROGRAM, served, served_over_http
 from ..lab.processes import LAB, lab

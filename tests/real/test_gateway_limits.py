@@ -19,7 +19,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.cli.serve_http import HttpFront
 from mcp_nursery.supervisor.gateway import HttpLimits
-from mcp_nursery.supervisor.gateway.auth.token_file import add_token
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import add_token
 from mcp_nursery.supervisor.http_server import connection, server
 from mcp_nursery.supervisor.http_server.parser import HEAD
 from mcp_nursery.supervisor.http_server.server import Tls

@@ -17,7 +17,7 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.cli.serve_http import HttpFront
 from mcp_nursery.supervisor.gateway import OAuthResource, Principal, Refused
 from mcp_nursery.supervisor.gateway.auth import issuer
-from mcp_nursery.supervisor.gateway.auth.token_file import add_token
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import add_token
 
 from ..lab.gateways import served_over_http
 from ..lab.processes import LAB, eventually

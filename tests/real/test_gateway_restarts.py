@@ -16,7 +16,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from mcp_nursery.supervisor.gateway.auth.token_file import add_token
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import add_token
 
 from ..lab import PROGRAMS
 from ..lab.gateways import served_over_http

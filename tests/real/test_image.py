@@ -22,7 +22,7 @@ import pytest
 import trio
 import yaml
 
-from mcp_nursery.supervisor.gateway.auth.token_file import add_token
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import add_token
 
 from ..lab import PROGRAMS
 from ..lab.command_line import COMMAND, until

@@ -94,7 +94,7 @@ class HttpExchange:
     view: View = field(init=False)
     """The view of its client, once it is admitted."""
     scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
-    """The scope that it runs in once it is admitted, entered by `Admission.admit`."""
+    """The scope that it runs in once it is admitted, entered by `Admission.admit` (request_limits.py)."""
     refusal: Refused | None = field(default=None, init=False)
     """The refusal that has ended it after it was admitted."""
     session_ended: bool = field(default=False, init=False)

@@ -2,7 +2,8 @@
 
 A request of a client is one POST. Before 2026-07-28 it belongs to a session, and a question of a server in the middle
 of it goes out on its stream and is answered by another POST; since then each request stands for itself. In either era a
-client that goes away cancels its request: nothing is left that could read the answer.
+client that goes away cancels its request: nothing is left that could read the answer. A client of the older era may
+also send `notifications/cancelled` (`HttpSession.cancel_request`).
 """
 
 import math

@@ -27,11 +27,11 @@ makes a call that waited for its approval alone, and refuses one that a server m
 
 *Cancelling.* A client cancels by a notification (over HTTP only one of the handshake era), by closing the HTTP
 connection of its request, or by ending its session. Each cancels the scope of the task that answers the request;
-`trio.Cancelled` rises through the functions here into `Supervisor.request`, which cancels the slot of its call
-(`ReplySlot.cancel`). The server's actor reads that in its mailbox, and has the connection withdraw the request from its
-queue, or send `notifications/cancelled` if a part of it was written. For a held call, `HeldCall.attend` passes the
-cancellation on. The server may go on working all the same: its instance records the principal (`Instance.given_up`), so
-that a late question of that call reaches nobody else.
+`trio.Cancelled` is raised where that task waits for the answer, in `ReplySlot.wait`, which cancels the slot. The
+server's actor reads that in its mailbox (`ServerActor._cancel`), and has the endpoint withdraw the request from its
+queue, or send `notifications/cancelled` if a part of it was written (`Endpoint.cancel`). For a held call,
+`HeldCall.attend` passes the cancellation on. The server may go on working all the same: its instance records the
+principal (`Instance.given_up`), so that a late question of that call reaches nobody else.
 
 *Loss.* When a server's connection is lost, its questions that are still open are withdrawn, and the request fails with
 `ConnectionLost` or is sent again. The failure of a call becomes a result that a model can read; any other failure is an

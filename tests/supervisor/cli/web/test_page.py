@@ -14,7 +14,7 @@ from mcp_types import Implementation
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.cli.web import acts, page, visitors
 from mcp_nursery.supervisor.gateway import Refused
-from mcp_nursery.supervisor.gateway.auth.token_file import BearerTokenFile, add_token, remove_token
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import BearerTokenFile, add_token, remove_token
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
-from mcp_nursery.supervisor.gateway.auth.token_file import add_token
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import add_token
 
 from ....lab.command_line import LAB, process
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 import pytest
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.gateway.auth.token_file import BearerTokenFile, add_token, remove_token
+from mcp_nursery.supervisor.gateway.auth.bearer_tokens import BearerTokenFile, add_token, remove_token
 
 DIGEST = "0" * 64
 
