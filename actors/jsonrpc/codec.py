@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 from attrs import frozen
 
-from ..json_depth import may_be_nested_too_deep, nested_too_deep
+from ..json_depth import may_be_nested_too_deep, nested_too_deep, parse_json
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -167,7 +167,7 @@ def decode(frame: bytes) -> Any:
             pass  # NaN, half a surrogate pair, a byte that is not UTF-8: what careless servers write
     try:
         text = ESCAPE.sub(_whole_character, frame).decode(errors="replace")
-        return json.loads(text, parse_int=_integer)
+        return parse_json(text, parse_int=_integer)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 

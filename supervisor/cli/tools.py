@@ -11,6 +11,7 @@ from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved, NurseryError, ServerDown, UnknownTool
+from mcp_nursery.actors.json_depth import parse_json
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.supervisor import Call, Supervisor, Tool, ToolResult, open_supervisor
@@ -210,7 +211,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
         InvalidArguments: The value is not a JSON object.
     """
     try:
-        arguments: Any = json.loads(text, parse_constant=_refuse_constant)
+        arguments: Any = parse_json(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise InvalidArguments(f"--args is not JSON: {error.msg} at {where}") from error

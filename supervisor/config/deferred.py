@@ -5,7 +5,6 @@ a `Resolver` finds the values that the text stands for now, and with these the c
 nowhere and shown to nobody: errors quote the file.
 """
 
-import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from attrs import asdict, define, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_HOST, Host
 from mcp_nursery.actors.errors import ConfigError, StartFailed
+from mcp_nursery.actors.json_depth import parse_json
 from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.process.command import INHERITED, ShownCommand, child_environment, find_program
 from mcp_nursery.actors.secrets import TELL_SECRETS, names_only
@@ -323,7 +323,7 @@ class Resolver:
         """The headers, and over them those that a command prints."""
         output = await self._output("headersHelper", command)
         try:
-            said = as_object(json.loads(output))
+            said = as_object(parse_json(output))
         except (ValueError, RecursionError):
             said = None
         problem = "the command did not print a JSON object" if said is None else None

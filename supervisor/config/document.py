@@ -12,6 +12,7 @@ from typing import Any, NoReturn, cast
 from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.json_depth import parse_json
 
 _STRING = r'"(?:\\.|[^"\\])*+"?'
 _COMMENTS = re.compile(rf"{_STRING}|//[^\n]*+|/\*(?:(?!\*/).)*+(?:\*/)?", re.DOTALL)
@@ -75,7 +76,7 @@ def parse_document(text: str, file: str) -> dict[str, Any]:
         if file.endswith(".toml"):
             document = _to_json_types(_check_depth(tomllib.loads(text)))
         else:
-            document = json.loads(blank_comments(text), object_pairs_hook=_object, parse_constant=_constant)
+            document = parse_json(blank_comments(text), object_pairs_hook=_object, parse_constant=_constant)
             document = _check_depth(document)
         if isinstance(document, dict):
             return cast("dict[str, Any]", document)

@@ -16,7 +16,7 @@ from cattrs.strategies import configure_tagged_union
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, ServerDown, UnknownServer
-from mcp_nursery.actors.json_depth import with_each
+from mcp_nursery.actors.json_depth import parse_json, with_each
 
 from ..events import Event
 from ..status import ServerStatus
@@ -188,7 +188,7 @@ def parse(line: bytes) -> dict[str, Any]:
         ControlError: The line is no JSON object.
     """
     try:
-        message: object = json.loads(line)
+        message: object = parse_json(line)
     except (ValueError, RecursionError):
         message = None
     if isinstance(message, dict):

@@ -13,6 +13,7 @@ from attrs import asdict, define, field, frozen
 from cattrs import Converter
 from cattrs.errors import BaseValidationError
 
+from mcp_nursery.actors.json_depth import parse_json
 from mcp_nursery.actors.version import VERSION
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.gateway import HttpApplication
@@ -53,7 +54,7 @@ _CONVERTER: Final = Converter()
 def _read(text: str) -> ReplicaReport | None:
     """A report; None if it cannot be read: another version may write it in another form."""
     try:
-        report = _CONVERTER.structure(json.loads(text), ReplicaReport)
+        report = _CONVERTER.structure(parse_json(text), ReplicaReport)
         return report if math.isfinite(report.began) and len(report.trouble) <= MOST_NAMES else None
     except (ValueError, RecursionError, BaseValidationError):
         return None

@@ -1,13 +1,12 @@
 """The form of a tool, made from its schema, and the arguments that a person has filled in. Pure."""
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, NoReturn, cast
 
-from mcp_nursery.actors.json_depth import TOO_DEEP, nested_too_deep
+from mcp_nursery.actors.json_depth import TOO_DEEP, nested_too_deep, parse_json
 from mcp_nursery.supervisor.gateway.bridge import as_object
 
 from .layout import pretty, short
@@ -133,7 +132,7 @@ def _value(name: str, text: str, kind: str) -> Any:
 
 def _json(name: str, text: str) -> Any:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_exact)
+        value = parse_json(text, parse_constant=_refuse_constant, parse_float=_exact)
     except (ValueError, RecursionError) as error:
         raise WronglyFilled(f"{name}: no JSON: {error}") from None
     if nested_too_deep(value):

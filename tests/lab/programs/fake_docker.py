@@ -63,7 +63,9 @@ def contain(name, arguments, variables):
     start_daemon([stdin, stdout, stderr, telling], arguments, variables)
     report = os.fdopen(told)
     container = int(report.readline())
-    (STATE / name).write_text(str(container))
+    started = STATE / f"started-{name}"
+    started.write_text(str(container))
+    started.rename(STATE / name)  # whole, or not there
     signal.signal(signal.SIGTERM, lambda *_: os.kill(container, signal.SIGTERM))  # passed on, and no more
     threading.Thread(target=feed, args=[feeding], daemon=True).start()
     readers = [threading.Thread(target=copy, args=[source, target]) for source, target in ((out, 1), (err, 2))]
