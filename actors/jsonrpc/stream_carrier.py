@@ -242,7 +242,7 @@ class StreamCarrier(SharedOrigin, Carrier):
         self._hub: Hub | None = None
         self._nursery: trio.Nursery | None = None
         self._writing = False
-        """True while the outbox runs: it starts when it first has something to do."""
+        """True while a task writes: what waits for company, and for good once the peer has not taken all at once."""
         self._alone = 0
         """Calls sent one by one since the peer was last read."""
 
@@ -264,8 +264,15 @@ class StreamCarrier(SharedOrigin, Carrier):
                 flush = self.outbox.flush_later
         if flush() and not self._writing and self._nursery is not None:
             self._writing = True
-            self._nursery.start_soon(self.outbox.run)
+            self._nursery.start_soon(self._write)
         return refused
+
+    async def _write(self) -> None:
+        """Write what waits for company, and stay for the rest of it, if there is one."""
+        if self.outbox.flush():
+            await self.outbox.run()
+        else:
+            self._writing = False
 
     @override
     async def notify(self, outgoing: Outgoing) -> None:

@@ -259,10 +259,11 @@ class Model:
         return kept[begun:]
 
     def call(self, size):
-        waiting = self.waiting
         slot, frame = ReplySlot(), self._frame(size)
+        taken = self.outbox.push(frame, slot, bounded=True)
+        waiting = self.waiting  # what waited for company alone has left, if there was no room
         fits = not waiting or sum(map(len, waiting)) + len(frame) <= self.LIMIT
-        assert self.outbox.push(frame, slot, bounded=True) is fits
+        assert taken is fits
         if fits:
             self.pushed.append(frame)
             self.slots[frame] = slot
