@@ -1,7 +1,5 @@
-"""JSON: a parser for texts of any depth, the depth of values and whether it is allowed, their size, changed copies."""
+"""Walks over JSON values: their depth and whether it is allowed, their size, and changed copies."""
 
-import gc
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
@@ -14,23 +12,6 @@ _CONTAINERS: Final = frozenset([dict, list])
 
 TOO_DEEP: Final = f"nested deeper than {MAX_NESTING} levels"
 """The error for a value too deep."""
-
-
-def parse_json(text: str | bytes, **options: Any) -> Any:
-    """Parse a text of others with `json`, whose options or errors are needed. No garbage is collected meanwhile: on the
-    parser's deepest level finalizers of the host fail for want of stack.
-
-    Raises:
-        json.JSONDecodeError: It is not JSON.
-        RecursionError: It is nested deeper than the stack.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return json.loads(text, **options)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def may_be_nested_too_deep(text: bytes) -> bool:

@@ -1,10 +1,10 @@
 """The catalogue as the loop of a model's host uses it."""
 
-import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, one_line
+from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.reply import ProgressCallback
 
 from .calls.host_tools import HostTools
@@ -126,7 +126,7 @@ def _object_in(text: str, tool: Tool) -> dict[str, Any]:
         InvalidArguments: It is no JSON object.
     """
     try:
-        value: object = json.loads(text) if text.strip() else {}
+        value: object = parse_json(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         problem = f"the arguments are no JSON: {one_line(error, 200)}"
     else:

@@ -161,7 +161,8 @@ class Carrier(Protocol):
         return None
 
     def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
-        """Take frames, and write at once what can be written. Never waits. Returns bounded ones without room."""
+        """Take frames, and write what can be written, at once or in the next pass of the loop. Never waits. Returns
+        bounded ones without room."""
         ...
 
     async def notify(self, outgoing: Outgoing) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 from attrs import frozen
 
-from ..json_depth import may_be_nested_too_deep, nested_too_deep, parse_json
+from ..json_depth import may_be_nested_too_deep, nested_too_deep
+from ..json_parsing import parse_json
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -37,6 +37,7 @@ from attrs import evolve, frozen
 
 from ..account import Account
 from ..fairness import Pace, by_turns
+from ..json_parsing import Uncollected
 from ..limits import USUAL, Limits
 from ..messages import CANCELLED, LISTED, Request
 from ..outcomes import Answered, Busy, Dropped, Loss, Malformed, Outcome, Rejected, Unlisted, Unsendable
@@ -381,7 +382,7 @@ class Endpoint:
             self._dispatch(codec.message(frame), size, origin, session)
             return size
         problem: str | None = None  # not the error, whose traceback holds the message
-        with large_messages.Uncollected() as pause:
+        with Uncollected() as pause:
             message = await by_turns(large_messages.read(frame, most=self._most_values(frame, origin), pause=pause))
             try:
                 self._dispatch(message, size, origin, session)

@@ -6,15 +6,15 @@ message that is parsed in one go has a budget of values. Its bytes are bounded b
 """
 
 import codecs
-import gc
 import re
 from collections.abc import Callable, Iterator
 from secrets import randbelow
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import orjson
 
 from ..json_depth import MAX_NESTING
+from ..json_parsing import Uncollected
 from ..pieces import SMALL, Steps
 from . import codec
 
@@ -56,35 +56,6 @@ class MessageTooCostly(ValueError):
 
 CROWDED: Final = 1000
 """Commas, colons and opening brackets beyond which a short message is read like a large one."""
-
-
-class Uncollected:
-    """A block without garbage collection from `begin` to its end: parsed values are not garbage yet.
-
-    A collection is due after some new containers, and one message may bring thousands; those that outlive a few cause a
-    full one, which looks at all objects of the host. Values dropped before the end of the block are freed without one.
-    Nothing may be awaited in between.
-    """
-
-    def __init__(self) -> None:
-        self._collects = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def begin(self) -> None:
-        """Stop garbage collection."""
-        self._collects = self._collects or gc.isenabled()
-        gc.disable()
-
-    def end(self) -> None:
-        """Resume garbage collection, if it was on before."""
-        if self._collects:
-            self._collects = False
-            gc.enable()
-
-    def __exit__(self, *_: object) -> None:
-        self.end()
 
 
 def is_crowded(frame: bytes) -> bool:

@@ -62,7 +62,7 @@ class Outbox:
         self._waits = False
         """True if queued frames have to wait."""
         self._due = False
-        """True if queued frames only wait for `run`."""
+        """True if frames of earlier steps are queued that the next `flush` may write."""
         self._roomless: trio.lowlevel.ParkingLot | None = None
         """The tasks that wait for room; made for the first."""
         self._account = Account()
@@ -90,10 +90,11 @@ class Outbox:
         return True
 
     def flush_later(self) -> bool:
-        """Have `run` write in its next step, together with what is queued until then, unless that is much.
+        """Leave it to the next `flush`, together with what is queued until then, unless that is much. `run` flushes in
+        its next step; without it, the caller has to see to that.
 
         Returns:
-            Whether `run` has something to do.
+            Whether there is something left to write.
         """
         if self.is_blocked or self.size >= _TOGETHER:
             return self.flush()

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved, NurseryError, ServerDown, UnknownTool
-from mcp_nursery.actors.json_depth import parse_json
+from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.supervisor import Call, Supervisor, Tool, ToolResult, open_supervisor

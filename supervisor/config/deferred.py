@@ -15,7 +15,7 @@ from attrs import asdict, define, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_HOST, Host
 from mcp_nursery.actors.errors import ConfigError, StartFailed
-from mcp_nursery.actors.json_depth import parse_json
+from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.process.command import INHERITED, ShownCommand, child_environment, find_program
 from mcp_nursery.actors.secrets import TELL_SECRETS, names_only

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.actors.json_depth import parse_json
+from mcp_nursery.actors.json_parsing import parse_json
 
 _STRING = r'"(?:\\.|[^"\\])*+"?'
 _COMMENTS = re.compile(rf"{_STRING}|//[^\n]*+|/\*(?:(?!\*/).)*+(?:\*/)?", re.DOTALL)

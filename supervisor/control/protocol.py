@@ -16,7 +16,8 @@ from cattrs.strategies import configure_tagged_union
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, ServerDown, UnknownServer
-from mcp_nursery.actors.json_depth import parse_json, with_each
+from mcp_nursery.actors.json_depth import with_each
+from mcp_nursery.actors.json_parsing import parse_json
 
 from ..events import Event
 from ..status import ServerStatus

@@ -5,7 +5,6 @@ A server can quote what it is given in whole or in part, as it came or as it was
 or plain, the token behind its scheme, one cookie of many.
 """
 
-import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from itertools import pairwise
 from typing import Final, cast
 from urllib.parse import unquote, unquote_plus, urlsplit
 
+from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.oauth.settings import OAuth
 
 from .secret_patterns import SECRET_NAME
@@ -243,7 +243,7 @@ def _texts_in_json(text: str) -> Iterator[tuple[str, str]]:
     if not text.lstrip().startswith(("{", "[")):
         return
     try:
-        found: list[tuple[str, object]] = [("", json.loads(text))]
+        found: list[tuple[str, object]] = [("", parse_json(text))]
     except (ValueError, RecursionError):
         return
     while found:

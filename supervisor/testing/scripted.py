@@ -17,6 +17,7 @@ from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.jsonrpc.carrier import FrameStream
+from mcp_nursery.actors.messages import CANCELLED
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.transports.base import StreamConnector
 
@@ -334,7 +335,7 @@ class Incarnation:
     def _handle(self, message: dict[str, Any]) -> None:
         method, request_id = message.get("method"), message.get("id")
         params: dict[str, Any] = message.get("params") or {}
-        if method == "notifications/cancelled":
+        if method == CANCELLED:
             self._server.cancelled.append(params["requestId"])
             self._listening.discard(params["requestId"])
             if (scope := self._running.get(params["requestId"])) is not None:

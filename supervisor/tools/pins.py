@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.json_depth import nested_too_deep
+from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.pieces import Steps, at_once
 from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
 
@@ -291,7 +292,7 @@ def check_pinned(text: object) -> str:
         UnusablePins: It is not a valid pin.
     """
     try:
-        said: object = json.loads(text) if isinstance(text, str) else None
+        said: object = parse_json(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
         said = None
     fields = cast("dict[str, Any]", said).values() if isinstance(said, dict) else None

@@ -59,12 +59,7 @@ from ...jsonrpc.endpoint import PeerError
 from ...messages import CANCELLED
 from ...outcomes import Dropped, Loss, Malformed, Outcome, Rejected
 from ...overrides import override
-from ...protocol import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    MCP_PROTOCOL_VERSION_HEADER,
-    MODERN_PROTOCOL_VERSIONS,
-)
+from ...protocol import CONNECTION_CLOSED, INTERNAL_ERROR, MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
 from ...reply import ReplySlot
 
 logger: Final = logging.getLogger(__name__)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, NoReturn, cast
 
-from mcp_nursery.actors.json_depth import TOO_DEEP, nested_too_deep, parse_json
+from mcp_nursery.actors.json_depth import TOO_DEEP, nested_too_deep
+from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.supervisor.gateway.bridge import as_object
 
 from .layout import pretty, short

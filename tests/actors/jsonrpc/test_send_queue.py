@@ -172,17 +172,6 @@ async def test_what_waited_for_company_and_is_decided_does_not_leave_with_what_c
     assert (peer.frames, waits.sent, outbox.size) == ([b"notification"], False, 0)
 
 
-async def test_a_peer_that_reads_no_more_ends_the_writer_of_what_waited_for_company():
-    peer = Told()
-    peer.broken = True
-    outbox, slot = Outbox(peer), ReplySlot()
-    outbox.push(b"a", slot)
-    outbox.flush_later()
-    with trio.fail_after(20):
-        await outbox.run()
-    assert not slot.sent
-
-
 async def test_what_left_makes_room():
     peer = Told(room=1)
     outbox = Outbox(peer, limit=10)
@@ -197,12 +186,13 @@ def test_a_flush_can_not_wait():
     assert not inspect.iscoroutinefunction(Outbox.flush)
 
 
-async def test_a_peer_that_reads_no_more_ends_the_writer_and_nothing_counts_as_sent():
+@pytest.mark.parametrize("flush", [Outbox.flush, Outbox.flush_later])
+async def test_a_peer_that_reads_no_more_ends_the_writer_and_nothing_counts_as_sent(flush):
     peer = Told()
     peer.broken = True
     outbox, slot = Outbox(peer), ReplySlot()
     outbox.push(b"a", slot)
-    outbox.flush()
+    flush(outbox)
     with trio.fail_after(20):
         await outbox.run()
     assert not slot.sent
