@@ -21,6 +21,8 @@ from mcp_nursery.actors.errors import (
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
     CLIENT_METHODS,
     HANDSHAKE_PROTOCOL_VERSIONS,
     INTERNAL_ERROR,
@@ -30,6 +32,8 @@ from mcp_nursery.actors.protocol import (
     LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
+    MODERN_PROTOCOL_VERSIONS,
+    PROTOCOL_VERSION_META_KEY,
     REQUEST_TIMEOUT,
     JsonRpcError,
 )
@@ -78,10 +82,10 @@ class ClientRequest:
         """True if its client has no session."""
         return self.session is None
 
-    def describe(self, capabilities: object, info: object) -> None:
+    def describe(self) -> None:
         """Record the client as the `_meta` of a request without a session describes it."""
-        self.capabilities = as_object(capabilities)
-        self.info = as_object(info) or None
+        self.capabilities = as_object(self.meta.get(CLIENT_CAPABILITIES_META_KEY))
+        self.info = as_object(self.meta.get(CLIENT_INFO_META_KEY)) or None
         level = self.meta.get(LOG_LEVEL_META_KEY)
         self.level = level if isinstance(level, str) else None
 
@@ -164,27 +168,47 @@ async def check_request(request: ClientRequest, protocol_version: str) -> None:
 
 
 def is_plain(request: ClientRequest) -> bool:
-    """True if every version of the handshake era has such a request, and its parameters are easily seen to be valid."""
-    plain = _PLAIN_CHECKS.get(request.method)
-    return plain is not None and not (request.modern or request.meta) and plain(request.params)
+    """True if every version of its client's era has such a request, and all in it is easily seen to be valid."""
+    if request.session is None:
+        check = _PLAIN_MODERN.get(request.method)
+        return check is not None and check(request.params) and _is_plain_envelope(request.meta)
+    check = _PLAIN_IN_SESSION.get(request.method)
+    return check is not None and check(request.params) and not request.meta
+
+
+def _is_plain_envelope(meta: Mapping[str, Any]) -> bool:
+    """True if this is plain `_meta` of a request without a session."""
+    return (
+        meta.keys() <= _ENVELOPE_KEYS
+        and meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS
+        and _are_capabilities(meta.get(CLIENT_CAPABILITIES_META_KEY))
+        and _is_info(meta.get(CLIENT_INFO_META_KEY, _NO_INFO))
+        and meta.get(LOG_LEVEL_META_KEY, LEVELS[0]) in LEVELS
+    )
 
 
 def _is_plain_initialize(params: Mapping[str, Any]) -> bool:
     """True if these are plain parameters of `initialize`."""
-    info, capabilities = params.get("clientInfo"), params.get("capabilities")
     return (
         set(params) == {"protocolVersion", "clientInfo", "capabilities"}
         and isinstance(params["protocolVersion"], str)
-        and _has_texts(info, ("name", "version"), ("title", "description", "websiteUrl"))
-        and isinstance(capabilities, dict)
-        and all(_is_capability(*each) for each in cast("dict[str, object]", capabilities).items())
+        and _is_info(params["clientInfo"])
+        and _are_capabilities(params["capabilities"])
     )
+
+
+def _is_info(value: object) -> bool:
+    return _has_texts(value, ("name", "version"), ("title", "description", "websiteUrl"))
+
+
+def _are_capabilities(value: object) -> bool:
+    return isinstance(value, dict) and all(_is_capability(*each) for each in cast("dict[str, object]", value).items())
 
 
 def _is_capability(name: str, value: object) -> bool:
     if name == "roots":
         return value == {} or value in ({"listChanged": True}, {"listChanged": False})
-    if name == "experimental":
+    if name in ("experimental", "extensions"):
         return isinstance(value, dict) and all(
             isinstance(each, dict) for each in cast("dict[str, object]", value).values()
         )
@@ -210,11 +234,21 @@ def _is_plain_list(params: Mapping[str, Any]) -> bool:
 
 
 _LIST_METHODS: Final = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-_PLAIN_CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+_PLAIN_LISTS: Final = dict.fromkeys(_LIST_METHODS, _is_plain_list)
+_PLAIN_IN_SESSION: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
     "initialize": _is_plain_initialize,
     "ping": lambda params: not params,
-    **dict.fromkeys(_LIST_METHODS, _is_plain_list),
+    **_PLAIN_LISTS,
 }
+_PLAIN_MODERN: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+    "server/discover": lambda params: not params,
+    **_PLAIN_LISTS,
+}
+_ENVELOPE_KEYS: Final = frozenset(
+    [PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY]
+)
+_NO_INFO: Final = {"name": "", "version": ""}
+"""The description of a client that leaves it out, which it may."""
 
 
 # -- the failure of a request, as reported to its client ---------------------------------------------------------------

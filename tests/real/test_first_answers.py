@@ -43,6 +43,11 @@ for line in sys.stdin:
         found = {"result": said} if said else {"error": {"code": -32601, "message": "Method not found"}}
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **found}), flush=True)
 """
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {"roots": {}},
+}
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {"roots": {}}, "clientInfo": {"name": "c", "version": "1"}}
 
 
@@ -88,8 +93,12 @@ def ask(process, request_id, method, params):
     return answer["result"]
 
 
-def served(log, *args):
-    """The names of the tools in the first list, and the modules that were loaded by then."""
+def served(log, *args, client="handshake"):
+    """The names of the tools in the first list of a client, and the modules that were loaded by then."""
+    opening, meta = ("initialize", HELLO), {}
+    if client == "modern":
+        meta = {"_meta": ENVELOPE}
+        opening = "server/discover", meta
     with log.open("wb") as file:
         process = subprocess.Popen(
             watched("serve", *args),
@@ -100,8 +109,8 @@ def served(log, *args):
             env=os.environ,
         )
     with process:
-        ask(process, 1, "initialize", HELLO)
-        tools = ask(process, 2, "tools/list", {})["tools"]
+        ask(process, 1, *opening)
+        tools = ask(process, 2, "tools/list", meta)["tools"]
         loaded = modules_in(log.read_text())
         process.stdin.close()
     assert process.returncode == 0
@@ -110,23 +119,25 @@ def served(log, *args):
 
 
 @pytest.mark.slow
-def test_what_is_cached_is_answered_without_the_sdk(config, tmp_path):
+@pytest.mark.parametrize("client", ["modern", "handshake"])
+def test_what_is_cached_is_answered_without_the_sdk(client, config, tmp_path):
     subprocess.run(  # lists once, and so fills the cache
         [sys.executable, "-c", MAIN, "tools", "--config", str(config)],
         check=True,
         capture_output=True,
         timeout=120,
     )
-    tools, loaded = served(tmp_path / "log", "--config", str(config))
+    tools, loaded = served(tmp_path / "log", "--config", str(config), client=client)
     assert tools == ["lab_greet"]
     assert not heavy_in(loaded)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("client", ["modern", "handshake"])
 @pytest.mark.parametrize("era", ["modern", "handshake"])
-def test_a_server_that_was_never_started_is_listed_without_the_sdk(era, program, tmp_path):
+def test_a_server_that_was_never_started_is_listed_without_the_sdk(era, client, program, tmp_path):
     log = tmp_path / "log"
-    tools, loaded = served(log, "--gate", "60", "--", sys.executable, str(program), era)
+    tools, loaded = served(log, "--gate", "60", "--", sys.executable, str(program), era, client=client)
     assert tools == ["greet"]
     assert not heavy_in(loaded, (*HEAVY, *OF_FILES))
 

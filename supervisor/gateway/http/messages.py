@@ -304,7 +304,7 @@ class HttpMessages:
         request = ClientRequest(
             request_id, method, params, meta, partial(self._notify, exchange), principal=exchange.client
         )
-        request.describe(rejection.client_capabilities, rejection.client_info)
+        request.describe()
         exchange.request = request
         if method == LISTEN:
             exchange.begin_stream()

@@ -27,7 +27,7 @@ from mcp_nursery.actors.protocol import (
 
 from ...preload import ALL_MODULES
 from ..bridge import Json
-from ..client_request import ClientRequest, offered_version, split_meta
+from ..client_request import ClientRequest, is_plain, offered_version, split_meta
 from ..clients import Backlog, ClientSession
 from ..gateway import LISTEN, Gateway
 from ..views.view import View
@@ -144,16 +144,17 @@ class _StdioClient:
             raise JsonRpcError(
                 INVALID_REQUEST, "this connection began with a handshake: it takes no request with a version"
             )
-        await ALL_MODULES.ensure_loaded()
-        from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
-
-        route = classify_inbound_request({"method": method, "params": params | {"_meta": meta}})
-        if isinstance(route, InboundLadderRejection):
-            raise JsonRpcError(route.code, route.message, route.data)
-        self._modern = self._modern or method != "server/discover"  # if its answer is late, the client may initialize
         request = self._request(context, method, params, meta)
-        request.describe(route.client_capabilities, route.client_info)
-        return await self._gateway.answer(request, self._view, route.protocol_version)
+        if not is_plain(request):
+            await ALL_MODULES.ensure_loaded()
+            from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
+
+            route = classify_inbound_request({"method": method, "params": params | {"_meta": meta}})
+            if isinstance(route, InboundLadderRejection):
+                raise JsonRpcError(route.code, route.message, route.data)
+        self._modern = self._modern or method != "server/discover"  # if its answer is late, the client may initialize
+        request.describe()
+        return await self._gateway.answer(request, self._view, meta[PROTOCOL_VERSION_META_KEY])
 
     async def _answer_in_session(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
         if self._modern:

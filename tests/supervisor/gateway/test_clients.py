@@ -3,7 +3,7 @@
 import pytest
 import trio
 import trio.testing
-from mcp_types import LOG_LEVEL_META_KEY
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY
 
 from mcp_nursery.actors.account import Account
 from mcp_nursery.supervisor.gateway.auth.principal import Access
@@ -59,11 +59,12 @@ async def test_progress_has_the_token_of_the_client():
 async def test_logs_are_as_severe_as_the_client_wants(in_session, level, heard):
     """In a session all of them unless it says otherwise; outside of one none unless its request does."""
     session = ClientSession(print, None) if in_session else None
-    incoming, told = client(meta={} if in_session else {LOG_LEVEL_META_KEY: level}, session=session)
+    told_of_itself = {CLIENT_CAPABILITIES_META_KEY: {"roots": {}}, CLIENT_INFO_META_KEY: {"name": "us"}}
+    incoming, told = client(meta={} if in_session else told_of_itself | {LOG_LEVEL_META_KEY: level}, session=session)
     if session is not None:
         session.level = level
     else:
-        incoming.describe({"roots": {}}, {"name": "us"})
+        incoming.describe()
         assert (incoming.capabilities, incoming.info) == ({"roots": {}}, {"name": "us"})
     for said in (*LEVELS, "loud", None):
         await incoming.forward(LOG, {"level": said})
