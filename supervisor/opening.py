@@ -205,8 +205,8 @@ async def open_supervisor(
         docker: `"auto"`: Docker's MCP gateway is added as a lazy server `docker` where it is found within 3 seconds,
             and no other server has it or the name. Nothing waits for the search. If the gateway cannot run, the log has
             the reason.
-        lazy: Whether all servers are lazy or none, whatever their specs say, also those that are added later; see
-            `ServerSpec.lazy`. Default: as each spec says.
+        lazy: The value of `ServerSpec.lazy` for all servers, whatever their specs say, also for those that are added
+            later. Default: as each spec says.
         gate: Seconds after which the block is entered, even if first attempts are still under way. Servers that are not
             connected by then offer what they listed last, in this run or an earlier one; calls of that wait for the
             server.

@@ -204,7 +204,8 @@ class ResourceResult:
     meta: dict[str, Any] | None = field(default=None, repr=False)
     """The result's `_meta`."""
     fresh_for: float = 0.0
-    """Seconds from the answer for which the contents stay true by the server's `ttlMs`; 0: the server states none."""
+    """Seconds from the answer for which the contents stay true, by the server's `ttlMs`; 0: the server states none, or
+    asked a question before it answered."""
     cache_scope: Literal["public", "private"] = "private"
     """The server's `cacheScope`: the contents may be given to others as well, or only to those authorised as this host
     is."""

@@ -61,7 +61,8 @@ def _set_tag(pid: int, tag: int) -> bool:
 
 
 def _children(pid: int) -> list[int]:
-    """The processes that the first thread of this one has started: it runs for a moment only."""
+    """Ids of the processes that the first thread of this process has started. No other thread is looked at: a process
+    that is looked at here has lived for a moment only."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb", buffering=0) as file:
             return [int(child) for child in file.readall().split()]
