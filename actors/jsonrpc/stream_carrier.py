@@ -55,9 +55,10 @@ class Outbox:
         self.owed_bytes: int = 0
         """Bytes that the host keeps for these frames."""
         self.is_blocked: bool = False
-        """True if the peer did not take all at once, so that `run` has something to do."""
-        self._to_do: trio.Event | None = None
-        """Set when `run` has something to do; None while it does not wait for that."""
+        """True if the peer did not take all at once."""
+        self._nursery: trio.Nursery | None = None
+        self._writing = False
+        """True while a task of the nursery writes."""
         self._broken = False
         self._waits = False
         """True if queued frames have to wait."""
@@ -71,6 +72,15 @@ class Outbox:
         """Charge what the peer is owed to this account from now on."""
         account.charge(ANSWERS, self.owed_bytes)
         self._account = account
+
+    def open(self, nursery: trio.Nursery) -> None:
+        """Flush, and from now on have a task of this nursery write what is left. It ends when nothing is left, or the
+        peer reads no more."""
+        self._nursery = nursery
+        if self.is_blocked:
+            self._begin_writing(nursery)
+        else:
+            self.flush()
 
     def push(self, frame: bytes, slot: ReplySlot | None = None, *, bounded: bool = False) -> bool:
         """Queue a frame; `flush` sends it. False if it is bounded and there is no room for it."""
@@ -89,27 +99,18 @@ class Outbox:
         self.size += len(frame)
         return True
 
-    def flush_later(self) -> bool:
-        """Leave it to the next `flush`, together with what is queued until then, unless that is much. `run` flushes in
-        its next step; without it, the caller has to see to that.
+    def flush_later(self) -> None:
+        """Flush in the next pass of the loop, together with what is queued until then, unless that is much."""
+        if self.is_blocked or self.size >= _TOGETHER or self._nursery is None:
+            self.flush()
+        else:
+            self._due = True
+            self._begin_writing(self._nursery)
 
-        Returns:
-            Whether there is something left to write.
-        """
-        if self.is_blocked or self.size >= _TOGETHER:
-            return self.flush()
-        self._due = True
-        self._wake()
-        return True
-
-    def flush(self) -> bool:
-        """Write as much as the peer takes now; `run` writes the rest. Never waits.
-
-        Returns:
-            Whether there is a rest.
-        """
+    def flush(self) -> None:
+        """Write as much as the peer takes now. Never waits."""
         if self.is_blocked:
-            return True
+            return
         queue = self._queue
         if self._due:
             self._due = False
@@ -117,12 +118,12 @@ class Outbox:
             for slot in [key for key in queue if isinstance(key, ReplySlot) and key.decided]:
                 self.withdraw(slot)
         if not queue:
-            return False
+            return
         try:
             begun = self._stream.write_nowait(list(queue.values()))
         except trio.BrokenResourceError:
             self._break()
-            return True
+            return
         owed = self.owed
         if begun == len(queue):
             self._all_left()
@@ -133,18 +134,30 @@ class Outbox:
             self._let_in()
         if queue or self._stream.unfinished:
             self._wait()
-        return self.is_blocked
 
-    def _wake(self) -> None:
-        if self._to_do is not None:
-            self._to_do.set()
+    def _begin_writing(self, nursery: trio.Nursery) -> None:
+        """Have a task of this nursery write, unless one does."""
+        if not self._writing:
+            self._writing = True
+            nursery.start_soon(self._write)
 
-    def _block(self) -> None:
-        self.is_blocked = True
-        self._wake()
+    async def _write(self) -> None:
+        """Write what waited for company, and what the peer did not take at once, as it takes it."""
+        self.flush()
+        while self.is_blocked and not self._broken:
+            try:
+                await self._stream.writable()
+            except trio.BrokenResourceError:
+                self._break()
+                break
+            self.is_blocked, self._due = False, True
+            self.flush()
+        self._writing = False
 
     def _wait(self) -> None:
-        self._block()
+        self.is_blocked = True
+        if self._nursery is not None:
+            self._begin_writing(self._nursery)
         if not self._waits:  # what was queued since then is fitted
             self._waits = True
             for key, frame in self._queue.items():
@@ -174,8 +187,7 @@ class Outbox:
 
     def _break(self) -> None:
         """Stop writing: what is queued was not sent, and the reader will see the end."""
-        self._broken = self._waits = True
-        self._block()
+        self._broken = self._waits = self.is_blocked = True
         self._let_in()
 
     def _let_in(self) -> None:
@@ -204,23 +216,6 @@ class Outbox:
                 self._roomless = trio.lowlevel.ParkingLot()
             await self._roomless.park()
 
-    async def run(self) -> None:
-        """Write what the peer did not take at once, as it takes it, and what waited for company. Returns when the peer
-        reads no more."""
-        while True:
-            if not (self.is_blocked or self._due):
-                self._to_do = trio.Event()
-                await self._to_do.wait()
-                self._to_do = None
-            if self.is_blocked:
-                try:
-                    await self._stream.writable()
-                except trio.BrokenResourceError:
-                    self._break()
-                    return
-                self.is_blocked, self._due = False, True
-            self.flush()
-
 
 def _fitted(frame: bytes) -> bytes:
     """The frame without the buffer of its encoder, which is many times as large: the frame may wait for long."""
@@ -241,9 +236,6 @@ class StreamCarrier(SharedOrigin, Carrier):
         """The frames that the peer has not taken yet."""
         self._stream = stream
         self._hub: Hub | None = None
-        self._nursery: trio.Nursery | None = None
-        self._writing = False
-        """True while a task writes: what waits for company, and for good once the peer has not taken all at once."""
         self._alone = 0
         """Calls sent one by one since the peer was last read."""
 
@@ -261,19 +253,10 @@ class StreamCarrier(SharedOrigin, Carrier):
         flush = self.outbox.flush
         if len(batch) == 1 and batch[0].bounded:
             self._alone += 1
-            if self._alone > _AT_ONCE and self._nursery is not None:
+            if self._alone > _AT_ONCE:
                 flush = self.outbox.flush_later
-        if flush() and not self._writing and self._nursery is not None:
-            self._writing = True
-            self._nursery.start_soon(self._write)
+        flush()
         return refused
-
-    async def _write(self) -> None:
-        """Write what waits for company, and stay for the rest of it, if there is one."""
-        if self.outbox.flush():
-            await self.outbox.run()
-        else:
-            self._writing = False
 
     @override
     async def notify(self, outgoing: Outgoing) -> None:
@@ -299,9 +282,9 @@ class StreamCarrier(SharedOrigin, Carrier):
 
     @override
     async def run(self, hub: Hub, nursery: trio.Nursery) -> Loss:
-        self._hub, self._nursery = hub, nursery
+        self._hub = hub
         self.outbox.charge_to(hub.account)
-        self.send([])  # what was queued before
+        self.outbox.open(nursery)
         while await self._take_in(hub):
             pass  # nothing of a message, which may be large, is kept here until the next one comes
         return await self._stream.loss()

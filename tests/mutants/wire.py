@@ -38,12 +38,14 @@ WIRE = (
             "if bounded and self._queue and self.size + len(frame) > self._limit:": "if bounded and self.size + len(frame) > self._limit:",
             "if self._broken and slot is None:": "if False:",
             "if self._due and self.size + len(frame) > self._limit:": "if False:",
-            "if not (self.is_blocked or self._due):": "if not self._due:",
-            "if self.is_blocked or self.size >= _TOGETHER:": "if self.is_blocked:",
+            "if not self._writing:": "if True:",
+            "if self.is_blocked or self.size >= _TOGETHER or self._nursery is None:": (
+                "if self.is_blocked or self._nursery is None:"
+            ),
             "for slot in [key for key in queue if isinstance(key, ReplySlot) and key.decided]:": "for slot in [key for key in queue if isinstance(key, ReplySlot) and key.cancelled]:",
             "self.is_blocked, self._due = False, True": "self.is_blocked = False",
             "if len(batch) == 1 and batch[0].bounded:": "if batch and batch[0].bounded:",
-            "if self._alone > _AT_ONCE and self._nursery is not None:": "if False:",
+            "if self._alone > _AT_ONCE:": "if False:",
             "if queue or self._stream.unfinished:": "if queue:",
             "self._left(*queue.popitem(last=False))": "self._left(*queue.popitem())",
             "self.owed_bytes += count": "self.owed_bytes += abs(count)",

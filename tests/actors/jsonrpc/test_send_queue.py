@@ -14,7 +14,6 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.stream_carrier import MOST_OWED, Outbox
-from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.reply import ReplySlot
 
 from ...lab.wire_peer import GONE, Peer
@@ -78,13 +77,12 @@ async def test_a_torn_last_frame_keeps_the_next_one_waiting():
     outbox.flush()
     assert peer.frames == [b"torn"]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(outbox.run)
+        outbox.open(nursery)
         await wait_all_tasks_blocked()
         assert peer.frames == [b"torn"]
         peer.take()
         await wait_all_tasks_blocked()
         assert peer.frames == [b"torn", b"next"]
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_full_outbox_has_no_room_for_calls_and_takes_the_others():
@@ -120,9 +118,8 @@ async def test_what_nobody_waits_for_any_more_does_not_leave(end):
     end(given_up)
     peer.take(math.inf)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(outbox.run)
+        outbox.open(nursery)
         await wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
     assert (peer.frames, given_up.sent, kept.sent) == ([b"first", b"kept"], False, True)
     assert has_room(outbox, b"x" * (4 << 20))
 
@@ -131,28 +128,30 @@ async def test_what_may_have_company_waits_for_it():
     peer = Told()
     outbox, slots = Outbox(peer), [ReplySlot() for _ in range(3)]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(outbox.run)
-        for before in ((), (wait_all_tasks_blocked,)):  # whether the writer has begun to wait or not
-            for wait in before:
-                await wait()
+        outbox.open(nursery)
+        for before in range(2):
             for slot in slots:
                 outbox.push(b"frame", slot)
-                assert outbox.flush_later()
-            assert peer.writes == [3] * len(before)
+                outbox.flush_later()
+            assert peer.writes == [3] * before
+            assert len(nursery.child_tasks) == 1
             await wait_all_tasks_blocked()
             assert all(slot.sent for slot in slots)
-        assert peer.writes == [3, 3]
-        nursery.cancel_scope.cancel()
+            assert not nursery.child_tasks  # an idle connection keeps none
+    assert peer.writes == [3, 3]
 
 
 async def test_much_does_not_wait_for_company():
     peer = Told()
     outbox = Outbox(peer)
-    outbox.push(b"x" * 1000, ReplySlot())
-    assert outbox.flush_later()
-    outbox.push(b"x" * (1 << 16), ReplySlot())
-    assert not outbox.flush_later()
-    assert peer.writes == [2]
+    async with trio.open_nursery() as nursery:
+        outbox.open(nursery)
+        outbox.push(b"x" * 1000, ReplySlot())
+        outbox.flush_later()
+        assert peer.writes == []
+        outbox.push(b"x" * (1 << 16), ReplySlot())
+        outbox.flush_later()
+        assert peer.writes == [2]
 
 
 @pytest.mark.parametrize("end", [ReplySlot.cancel, lambda slot: slot.resolve(GONE)], ids=["given up", "lost"])
@@ -160,16 +159,18 @@ async def test_what_waited_for_company_and_is_decided_does_not_leave_with_what_c
     """R4: as above, whoever writes."""
     peer, waits = Told(), ReplySlot()
     outbox = Outbox(peer)
-    outbox.push(b"waits", waits)
-    outbox.flush_later()
-    end(waits)
-    outbox.flush()
-    assert (peer.writes, outbox.size) == ([], 0)
-    outbox.push(b"waits", waits)
-    outbox.flush_later()
-    outbox.push(b"notification")
-    outbox.flush()
-    assert (peer.frames, waits.sent, outbox.size) == ([b"notification"], False, 0)
+    async with trio.open_nursery() as nursery:
+        outbox.open(nursery)
+        outbox.push(b"waits", waits)
+        outbox.flush_later()
+        end(waits)
+        outbox.flush()
+        assert (peer.writes, outbox.size) == ([], 0)
+        outbox.push(b"waits", waits)
+        outbox.flush_later()
+        outbox.push(b"notification")
+        outbox.flush()
+        assert (peer.frames, waits.sent, outbox.size) == ([b"notification"], False, 0)
 
 
 async def test_what_left_makes_room():
@@ -191,10 +192,11 @@ async def test_a_peer_that_reads_no_more_ends_the_writer_and_nothing_counts_as_s
     peer = Told()
     peer.broken = True
     outbox, slot = Outbox(peer), ReplySlot()
-    outbox.push(b"a", slot)
-    flush(outbox)
     with trio.fail_after(20):
-        await outbox.run()
+        async with trio.open_nursery() as nursery:
+            outbox.open(nursery)
+            outbox.push(b"a", slot)
+            flush(outbox)
     assert not slot.sent
     peer.broken = False
     outbox.flush()
@@ -206,7 +208,7 @@ async def test_a_peer_that_breaks_while_it_is_waited_for_ends_the_writer():
     peer = Told(room=1)
     outbox, slots = Outbox(peer), [ReplySlot(), ReplySlot()]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(outbox.run)
+        outbox.open(nursery)
         for slot in slots:
             outbox.push(b"a", slot)
         outbox.flush()
@@ -288,7 +290,7 @@ def test_frames_leave_in_order_once_and_sent_is_true_of_those_that_left(script, 
         model = Model(room)
         peer = model.peer
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(model.outbox.run)
+            model.outbox.open(nursery)
             for operation, number in script:
                 match operation:
                     case "flush":
@@ -315,8 +317,8 @@ def test_frames_leave_in_order_once_and_sent_is_true_of_those_that_left(script, 
                 while model.check():
                     peer.take(2)
                     await wait_all_tasks_blocked()
+                peer.take()  # the rest of a torn last frame
             model.check()
-            nursery.cancel_scope.cancel()
 
     trio.run(run, clock=MockClock(autojump_threshold=0))
 
@@ -329,10 +331,9 @@ async def test_a_long_queue_leaves_in_one_go():
         outbox.push(frame)
     outbox.flush()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(outbox.run)
+        outbox.open(nursery)
         peer.take()
         await wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
     assert peer.frames == frames
     assert peer.writes == [0, count]
 
@@ -391,7 +392,9 @@ async def test_room_is_waited_for_until_the_peer_reads_or_reads_no_more():
             await outbox.room()
             waited.set()
 
-        async with run_alongside(outbox.run, wait):
+        async with trio.open_nursery() as nursery:
+            outbox.open(nursery)
+            nursery.start_soon(wait)
             await wait_all_tasks_blocked()
             assert not waited.is_set()
             ends(peer)
