@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
+from types import TracebackType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, final
 
 from attrs import evolve
@@ -18,7 +19,7 @@ from ..tools.tool_result import ToolResult
 from ..toolset import Toolset
 from .proxy import KnownOffers, ThreadProxy, moment
 from .signals import Signal
-from .stream import ItemFeed
+from .stream import NOT_OPEN, OPEN_ALREADY, ItemFeed
 from .trio_thread import TrioThread
 from .workers import ThreadRequest
 
@@ -76,21 +77,30 @@ class ThreadStream(Generic[T]):
     ) -> None:
         self._thread = thread
         self._opening = opening
-        self._signal: Signal
-        self._feed: ItemFeed[T]
+        self._feed: ItemFeed[T] | None = None
 
     async def __aenter__(self) -> Self:
-        self._signal = self._thread.signals.here()
-        feed = self._feed = ItemFeed(self._thread, self._opening, self._signal)
-        await _wait(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended, begins=True)
+        if self._feed is not None and not self._feed.is_left:
+            raise RuntimeError(OPEN_ALREADY)
+        feed, signal = ItemFeed(self._thread, self._opening), self._thread.signals.here()
+        with feed.waking(signal):
+            await _wait(self._thread, feed.request, signal, lambda: feed.is_open or feed.has_ended, begins=True)
         if not feed.is_open:
             feed.check()
+        self._feed = feed
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        request = self._feed.request
-        self._thread.cancel(request)
-        await _wait(self._thread, request, self._signal, lambda: request.outcome is not None)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._feed is not None  # its block was entered
+        if isinstance(error, GeneratorExit):  # the coroutine is closed: nothing may be awaited
+            self._feed.leave()
+            return
+        request, signal = self._feed.request, self._thread.signals.here()
+        with self._feed.waking(signal):
+            self._feed.leave()
+            await _wait(self._thread, request, signal, lambda: request.outcome is not None)
 
     def __aiter__(self) -> Self:
         return self
@@ -102,13 +112,16 @@ class ThreadStream(Generic[T]):
             StopAsyncIteration: The stream has ended.
         """
         feed = self._feed
-        item = feed.take()
-        if item is None:
-            await _wait(self._thread, feed.request, self._signal, lambda: feed.has_items or feed.has_ended)
-            item = feed.take()
-        if item is None:
-            feed.check()
-            raise StopAsyncIteration
+        if feed is None:
+            raise RuntimeError(NOT_OPEN)
+        while (item := feed.take()) is None:
+            if feed.has_ended:
+                feed.check()
+                raise StopAsyncIteration
+            signal = self._thread.signals.here()
+            with feed.waking(signal):
+                if not (feed.has_items or feed.has_ended):
+                    await signal.wait()
         return item
 
 
@@ -170,9 +183,18 @@ class ThreadToolset(ThreadTools):
     as_langchain: Final = moment(Toolset.as_langchain)
     as_gemini: Final = moment(Toolset.as_gemini)
     preamble: Final = moment(Toolset.preamble)
+
+    async def changed(self, since: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        """See `Toolset`."""
+        return tuple(map(self._here, await _ask(self._thread, lambda: self._there.changed(since))))
+
+    async def _find(self, tool: Tool) -> Tool:
+        # Some of its tools are of no server.
+        own = next((each for each in self._there.tools if each.name == tool.name), None)
+        return own or await super()._find(tool)
+
     call: Final = _asked(Toolset.call)
     run: Final = _asked(Toolset.run)
-    changed: Final = _asked(Toolset.changed)
 
 
 @final

@@ -19,8 +19,8 @@ from .async_supervisor import ThreadSupervisor
 from .callbacks import loop_callback
 from .proxy import KnownOffers, ThreadProxy, moment
 from .signals import GRACE, ThreadSignal
-from .stream import ItemFeed
-from .trio_thread import TrioThread
+from .stream import NOT_OPEN, OPEN_ALREADY, ItemFeed
+from .trio_thread import TrioThread, check_may_wait, is_in_thread
 from .workers import ThreadRequest
 
 P = ParamSpec("P")
@@ -45,6 +45,7 @@ def _block_until(
     *,
     begins: bool = False,
 ) -> None:
+    check_may_wait()
     try:
         if begins:  # Ctrl-C may come while it is on its way
             thread.post(request)
@@ -75,20 +76,27 @@ class BlockingStream(Generic[T]):
         self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]]
     ) -> None:
         self._thread = thread
-        self._signal = ThreadSignal()
-        self._feed = ItemFeed(thread, opening, self._signal)
+        self._opening = opening
+        self._feed: ItemFeed[T] | None = None
 
     def __enter__(self) -> Self:
-        feed = self._feed
-        _block_until(self._thread, feed.request, self._signal, lambda: feed.is_open or feed.has_ended, begins=True)
+        if self._feed is not None and not self._feed.is_left:
+            raise RuntimeError(OPEN_ALREADY)
+        feed, signal = ItemFeed(self._thread, self._opening), ThreadSignal()
+        with feed.waking(signal):
+            _block_until(self._thread, feed.request, signal, lambda: feed.is_open or feed.has_ended, begins=True)
         if not feed.is_open:
             feed.check()
+        self._feed = feed
         return self
 
     def __exit__(self, *_: object) -> None:
-        request = self._feed.request
-        self._thread.cancel(request)
-        _block_until(self._thread, request, self._signal, lambda: request.outcome is not None)
+        assert self._feed is not None  # its block was entered
+        request, signal = self._feed.request, ThreadSignal()
+        with self._feed.waking(signal):
+            self._feed.leave()
+            if not is_in_thread():  # as where garbage collection ends a generator: the thread would wait for itself
+                _block_until(self._thread, request, signal, lambda: request.outcome is not None)
 
     def __iter__(self) -> Self:
         return self
@@ -100,13 +108,17 @@ class BlockingStream(Generic[T]):
             StopIteration: The stream has ended.
         """
         feed = self._feed
-        item = feed.take()
-        if item is None:
-            _block_until(self._thread, feed.request, self._signal, lambda: feed.has_items or feed.has_ended)
-            item = feed.take()
-        if item is None:
-            feed.check()
-            raise StopIteration
+        if feed is None:
+            raise RuntimeError(NOT_OPEN)
+        while (item := feed.take()) is None:
+            if feed.has_ended:
+                feed.check()
+                raise StopIteration
+            check_may_wait()
+            signal = ThreadSignal()
+            with feed.waking(signal):
+                if not (feed.has_items or feed.has_ended):
+                    signal.wait()
         return item
 
 
@@ -145,9 +157,13 @@ class BlockingToolset(ThreadProxy):
     as_langchain: Final = moment(Toolset.as_langchain)
     as_gemini: Final = moment(Toolset.as_gemini)
     preamble: Final = moment(Toolset.preamble)
+
+    def changed(self, since: tuple[Tool, ...]) -> tuple[Tool, ...]:
+        """See `Toolset`."""
+        return _described(_block(self._thread, lambda: self._there.changed(since)))
+
     call: Final = _blocking(Toolset.call)
     run: Final = _blocking(Toolset.run)
-    changed: Final = _blocking(Toolset.changed)
 
 
 @final

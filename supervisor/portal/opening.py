@@ -6,6 +6,7 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Final, ParamSpec, final
 
+import trio
 from attrs import evolve, fields
 
 from mcp_nursery.actors.argument_checks import check_setting, instance_of
@@ -18,7 +19,7 @@ from .async_supervisor import ThreadSupervisor
 from .blocking_supervisor import BlockingSupervisor
 from .callbacks import CallbackWrap, loop_callback, thread_callback
 from .interrupts import interrupts_held
-from .signals import ThreadSignal
+from .signals import ThreadSignal, running_loop
 from .trio_thread import AT_EXIT, TrioThread
 
 P = ParamSpec("P")
@@ -62,15 +63,14 @@ class SupervisorThread:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self._end(error)
-        if error is None:
-            self._thread.check()
+        self._thread.check(error)
 
     async def _end(self, error: BaseException | None) -> None:
         """End the thread, and wait for it, cancelled or not: it has limits of its own."""
         thread = self._thread
-        if isinstance(error, GeneratorExit):  # the loop has gone: there is no other way to wait
+        if isinstance(error, GeneratorExit):  # the coroutine is closed: nothing may be awaited
             thread.end()
-            thread.join(AT_EXIT)
+            self._join_outside_loops()
             return
         signal = thread.signals.here()
         thread.end(signal)
@@ -79,7 +79,7 @@ class SupervisorThread:
             try:
                 await signal.wait()
             except GeneratorExit:
-                thread.join(AT_EXIT)
+                self._join_outside_loops()
                 raise
             except BaseException as more:
                 cancelled = more
@@ -87,6 +87,12 @@ class SupervisorThread:
         thread.join(AT_EXIT)  # it has only to return
         if cancelled is not None:
             raise cancelled
+
+    def _join_outside_loops(self) -> None:
+        """Wait for the thread if its loop has gone. One that runs would stand still: the thread ends beside it, and the
+        interpreter waits for it at its exit."""
+        if running_loop() is None and not trio.lowlevel.in_trio_run():
+            self._thread.join(AT_EXIT)
 
     def __enter__(self) -> BlockingSupervisor:
         signal = ThreadSignal()
@@ -104,12 +110,13 @@ class SupervisorThread:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._end_here()
-        if error is None:
-            self._thread.check()
+        self._thread.check(error)
 
     def _end_here(self) -> None:
         with interrupts_held():
             self._thread.end()
+            has_ended = self._thread.join(AT_EXIT)
+        if not has_ended:
             self._thread.join()
 
 

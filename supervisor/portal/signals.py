@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from contextvars import Context
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 import anyio
 import trio
@@ -19,6 +19,13 @@ from .deliveries import Deliveries
 
 GRACE: Final = 5.0
 """Most seconds that a cancelled caller waits for the other side to end, which is notified at once."""
+
+
+class Waker(Protocol):
+    """A thing that wakes all that wait for it."""
+
+    def set(self) -> None:
+        """Wake them. Never waits."""
 
 
 class Signal(ABC):
@@ -227,6 +234,8 @@ class Signals:
         Raises:
             RuntimeError: The caller is no task of asyncio or Trio.
         """
+        if trio.lowlevel.in_trio_task():  # also where asyncio runs Trio as its guest
+            return TrioSignal()
         loop = running_loop()
         if loop is not None:
             deliveries = self._deliveries.get(loop)
@@ -236,8 +245,6 @@ class Signals:
             elif deliveries.has_more:  # Ctrl-C may have come between a wake-up and what it was for
                 loop.call_soon(deliveries.run)
             return AsyncioSignal(deliveries)
-        if trio.lowlevel.in_trio_task():
-            return TrioSignal()
         raise RuntimeError("neither asyncio nor Trio runs here: use `with` in plain code")
 
     def _forget_closed(self) -> None:

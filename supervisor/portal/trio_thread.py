@@ -1,6 +1,7 @@
 """A supervisor in a thread of its own, and the requests that cross to it."""
 
 import atexit
+import logging
 import os
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from mcp_nursery.actors.errors import SupervisorClosed
+from mcp_nursery.actors.errors import NurseryError, SupervisorClosed
 
 from ..supervisor import Supervisor
 from .deliveries import Deliveries
@@ -23,8 +24,29 @@ from .workers import ThreadRequest, Workers, open_workers
 
 T = TypeVar("T")
 
+logger: Final = logging.getLogger(__name__)
+
 AT_EXIT: Final = 10.0
-"""Seconds that the interpreter waits at its exit for all blocks that were never left."""
+"""Seconds that the interpreter waits at its exit for all blocks that were never left, and for which Ctrl-C is held off
+while a block is left."""
+_HERE: Final = threading.local()
+"""Has an attribute in the threads of supervisors alone."""
+
+
+def is_in_thread() -> bool:
+    """True in the thread of a supervisor. Nothing waits there, for this thread or another one: two might wait for each
+    other. Garbage collection may run anything of the program there."""
+    return hasattr(_HERE, "is_one")
+
+
+def check_may_wait() -> None:
+    """Check that plain code may wait here.
+
+    Raises:
+        RuntimeError: This is the thread of a supervisor.
+    """
+    if is_in_thread():
+        raise RuntimeError("a callback that runs in the thread of the supervisor would wait for itself")
 
 
 class TrioThread:
@@ -94,23 +116,31 @@ class TrioThread:
         if not self.begin(self._end) and watcher is not None:
             watcher.set()
 
-    def join(self, seconds: float | None = None) -> None:
-        """Wait for the thread."""
-        if self.is_own and self._thread.ident is not None:
-            self._has_returned.wait(seconds)  # its own `join` takes it for ended once it was interrupted
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait for the thread, but not in the thread of a supervisor; false if it has not ended within `seconds`."""
+        if not self.is_own or self._thread.ident is None or is_in_thread():
+            return True
+        return self._has_returned.wait(seconds)  # its own `join` takes it for ended once it was interrupted
 
-    def check(self) -> None:
-        """Raise the error that has ended it, if there was one."""
-        if self._failure is not None:
+    def check(self, error: BaseException | None = None) -> None:
+        """Raise the error that has ended it, if there was one, in place of those that callers were given for it.
+
+        Args:
+            error: The error with which its block is left. If it is none that a caller is given, the other one is
+                logged.
+        """
+        if self._failure is None or error is self._failure:
+            return
+        if error is None:
             raise self._failure
+        if isinstance(error, NurseryError):
+            raise self._failure from error
+        logger.error("a supervisor in a thread has failed", exc_info=self._failure)
 
     def post(self, request: ThreadRequest[Any]) -> None:
         """Run a request. Its outcome is `SupervisorClosed` if the block is being left, or it was left, or this process
         is a child of the one that entered it."""
-        if isinstance(request.signal, ThreadSignal) and threading.current_thread() is self._thread:
-            problem = "a callback that runs in the thread of the supervisor would wait for itself"
-            request.finish(ThreadOutcome(error=RuntimeError(problem)))
-        elif not self.begin(partial(self._start, request)):
+        if not self.begin(partial(self._start, request)):
             self._refuse(request)
 
     def cancel(self, request: ThreadRequest[Any]) -> None:
@@ -160,6 +190,7 @@ class TrioThread:
     # -- in its own thread ----------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        _HERE.is_one = True
         try:
             trio.run(self._main)
         except BaseException as error:

@@ -23,7 +23,7 @@ from mcp_nursery.actors.nurseries import open_bare_nursery
 from .contexts import in_context
 from .deliveries import Deliveries
 from .outcome import ThreadOutcome, run_to_outcome
-from .signals import Signal, ThreadSignal
+from .signals import Waker
 from .wakeup import Wakeup
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class ThreadRequest(Generic[T]):
         signal: Wakes the caller.
     """
 
-    def __init__(self, function: Callable[[], Awaitable[T]], signal: Signal | ThreadSignal) -> None:
+    def __init__(self, function: Callable[[], Awaitable[T]], signal: Waker) -> None:
         self.function: Final = function
         self.context: Final[Context] = copy_context()
         """The context of the caller, such as its trace."""
