@@ -5,12 +5,16 @@ be executed twice.
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
 from attrs import Attribute
 
 from .errors import ConfigError
+
+LARGEST = sys.float_info.max
+"""The largest number of seconds, but for infinity: integers beyond it become no float."""
 
 Check = Callable[[object], str | None]
 """Returns what is wanted instead of a value; None if it is valid."""
@@ -30,8 +34,9 @@ def true_or_false(value: object) -> str | None:
 
 def seconds(value: object) -> str | None:
     """Seconds, 0 or more."""
-    fits = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-    return None if fits else "seconds >= 0"
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+        return "seconds >= 0"
+    return None if isinstance(value, float) or value <= LARGEST else "seconds within the range of a float"
 
 
 def seconds_or_none(value: object) -> str | None:
@@ -121,4 +126,6 @@ def copied(values: Mapping[str, str]) -> Mapping[str, str]:
 
 def _shown(value: object) -> str:
     """The value in one line, cut at 80 characters; of an object only its type."""
+    if isinstance(value, int) and abs(value) > LARGEST:  # Python refuses to write very long ones
+        return f"an integer of {value.bit_length()} bits"
     return f"{value!r:.80}" if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"

@@ -2,7 +2,8 @@
 
 import gc
 import json
-from typing import Any, Self
+import math
+from typing import Any, NoReturn, Self
 
 
 class Uncollected:
@@ -45,3 +46,24 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
     with Uncollected() as pause:
         pause.begin()
         return json.loads(text, **options)
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """An option of `parse_json`, as `parse_constant`: NaN and the infinities are refused.
+
+    Raises:
+        ValueError: Always.
+    """
+    raise ValueError(f"{name} is no JSON number")
+
+
+def finite_number(text: str) -> float:
+    """An option of `parse_json`, as `parse_float`: the number, unless it is beyond a float.
+
+    Raises:
+        ValueError: It is, as 1e999 is.
+    """
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text:.60} is out of range")
+    return number

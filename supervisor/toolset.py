@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, one_line
-from mcp_nursery.actors.json_parsing import parse_json
+from mcp_nursery.actors.json_parsing import finite_number, parse_json, refuse_constant
 from mcp_nursery.actors.reply import ProgressCallback
 
 from .calls.host_tools import HostTools
@@ -126,7 +126,9 @@ def _object_in(text: str, tool: Tool) -> dict[str, Any]:
         InvalidArguments: It is no JSON object.
     """
     try:
-        value: object = parse_json(text) if text.strip() else {}
+        value: object = (
+            parse_json(text, parse_constant=refuse_constant, parse_float=finite_number) if text.strip() else {}
+        )
     except (ValueError, RecursionError) as error:
         problem = f"the arguments are no JSON: {one_line(error, 200)}"
     else:

@@ -35,6 +35,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.argument_checks import (
+    LARGEST,
     Check,
     check_argument,
     function_or_none,
@@ -52,7 +53,7 @@ from mcp_nursery.actors.errors import (
     ServerDown,
     SupervisorClosed,
 )
-from mcp_nursery.actors.jsonrpc.codec import encode, inject_trace
+from mcp_nursery.actors.jsonrpc.codec import check_numbers, encode, inject_trace
 from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.outcomes import Answered, Outcome
 from mcp_nursery.actors.pieces import Steps
@@ -112,7 +113,7 @@ class Call:
 
     def __attrs_post_init__(self) -> None:
         timeout, rest = self.timeout, (self.idle_timeout, self.when_down, self.on_progress, self.meta, self.resend)
-        if rest == _USUAL and (timeout is None or (type(timeout) in (int, float) and timeout >= 0)):
+        if rest == _USUAL and (timeout is None or (type(timeout) in (int, float) and 0 <= timeout <= LARGEST)):
             return
         for option, check in _OPTION_CHECKS.items():
             check_argument(option, getattr(self, option), check)
@@ -128,7 +129,10 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
         return None
     try:
         if isinstance(arguments, (dict, Mapping)):  # most are the former: checking for the latter runs Python code
-            return encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
+            encoded = encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
+            if encoded.find(b"null") >= 0:  # it may stand for NaN; few calls have any. `in` is slow for bytes
+                check_numbers(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
+            return encoded
         decode = ": decode the JSON first" if isinstance(arguments, str) else ""
         problem = f"the arguments of a tool must be an object, not {type(arguments).__name__}{decode}"
     except (TypeError, ValueError, RecursionError) as error:

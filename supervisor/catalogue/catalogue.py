@@ -8,6 +8,8 @@ from functools import cached_property
 
 from attrs import frozen
 
+from mcp_nursery.actors.errors import UnknownTool
+
 from ..decisions.suggestions import NearNames, near_names
 from ..resources import Prompt, Resource, ResourceTemplate
 from ..tools.tool import Tool
@@ -33,7 +35,13 @@ class Catalogue:
         return tuple(public[name] for name in sorted(public) if name not in self.contested)
 
     def find(self, name: str, server: str | None = None) -> Tool | None:
-        """The tool of this public name; with `server`, the tool of that server's own name."""
+        """The tool of this public name; with `server`, the tool of that server's own name.
+
+        Raises:
+            UnknownTool: The name is no text, as hosts pass it on from a model.
+        """
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - it may be anything
+            raise UnknownTool(f"{name!r:.80}", server=server)
         home = self.homes.get(name) if server is None else server
         part = None if home is None else self.parts.get(home)
         if part is None:

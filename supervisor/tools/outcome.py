@@ -1,6 +1,7 @@
 """The answer that a model gets for a call it asked for: there always is one, even if the call has none. Pure."""
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import field, frozen
@@ -136,10 +137,11 @@ class ToolOutcome:
     """A call's result or its failure, as a model may see it."""
 
     text: str = field(repr=lambda text: f"<{len(text)} characters>")
-    """All of it as text, between marks: for models that take nothing else."""
+    """All of it as text, between marks: for models that take nothing else. Before them, a line says how many images and
+    sounds are left out of `content`, if any are."""
     content: "tuple[ContentBlock, ...]" = field(repr=False)
     """The same for models that take pictures and sound: `text` as the first block, then the result's images and audio
-    as they came. Words inside a picture cannot be marked."""
+    as they came, unless their data is no base64. Words inside a picture cannot be marked."""
     is_error: bool
     """True if the tool said that it failed, or the call did."""
     error: NurseryError | None = None
@@ -149,9 +151,24 @@ class ToolOutcome:
 
 
 def outcome_of_result(result: "ToolResult") -> ToolOutcome:
-    """The outcome of a call that was answered."""
-    others = [block for block in result.content if block.type in ("image", "audio")]
-    return ToolOutcome(result.text, (_block(result.text), *others), result.is_error, result=result)
+    """The outcome of a call that was answered. Images and sounds that cannot be decoded are left out: frameworks and
+    APIs raise for them, which would end the run of an agent."""
+    media = [block for block in result.content if block.type in ("image", "audio")]
+    readable = [block for block in media if _is_readable(block)]
+    text = result.text
+    if left_out := len(media) - len(readable):  # counted: a line for each could be much longer than a result may be
+        text = f"[images and sounds that cannot be read, and are left out: {left_out}; their data is no base64]\n{text}"
+    return ToolOutcome(text, (_block(text), *readable), result.is_error, result=result)
+
+
+_BASE64: Final = re.compile(r"\s*+[A-Za-z0-9+/][A-Za-z0-9+/\s]*+={0,2}+\s*+", re.ASCII)
+"""The characters of base64 that is not empty, in lines or not. It never tries a place twice, however long the text."""
+
+
+def _is_readable(block: "ContentBlock") -> bool:
+    """True if the data of an image or a sound can be decoded. To look takes a third of the time of decoding."""
+    data: str = getattr(block, "data", "")
+    return _BASE64.fullmatch(data) is not None and (len(data) - sum(map(data.count, " \t\n\r\f\v"))) % 4 == 0
 
 
 def outcome_of_error(error: NurseryError, *, transport: str | None = None) -> ToolOutcome:

@@ -1,14 +1,16 @@
 """A model's call as its host makes it: time, progress, `_meta`, pictures, and an outcome whatever happens."""
 
+import base64
 from typing import Any
 
 import pytest
 import trio
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
-from mcp_types import CallToolResult, ImageContent, ListToolsResult, TextContent
+from mcp_types import AudioContent, CallToolResult, ContentBlock, ImageContent, ListToolsResult, TextContent
 from mcp_types import Tool as Definition
 
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import (
     Approval,
     CallTimeout,
@@ -21,6 +23,8 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.approval import ApprovalRequest
 from mcp_nursery.supervisor.security.untrusted_marks import RULE
+from mcp_nursery.supervisor.tools.outcome import ToolOutcome, outcome_of_result
+from mcp_nursery.supervisor.tools.tool_result import tool_result
 
 OPENING = '<mcp_tool_output server="lab" tool="{}" trust="untrusted">'
 PICTURE = ImageContent(type="image", data="aGVsbG8=", mime_type="image/png")
@@ -46,6 +50,12 @@ def lab(asked: list[Any]) -> Server[Any]:
     return Server("lab", on_list_tools=list_tools, on_call_tool=call_tool)
 
 
+def drawn(*content: ContentBlock) -> ToolOutcome:
+    answer = CallToolResult(content=list(content))
+    steps = tool_result(answer, server="lab", tool="draw", max_chars=1000, duration=0.0, incarnation=1)
+    return outcome_of_result(at_once(steps))
+
+
 async def allow(request: ApprovalRequest) -> Approval:
     await trio.lowlevel.checkpoint()
     return Approval.ALLOW
@@ -65,6 +75,41 @@ async def test_pictures_stay_pictures_and_text_is_marked(autojump_clock: Any) ->
     assert outcome.result is not None
     assert outcome.result.full_text.startswith("a hat\n")
     assert "a hat" not in repr(outcome)
+
+
+@pytest.mark.parametrize(
+    "data", ["abc", "abcde", "a===", "abc=abc=", "aGVsbG8", "aGVs\u00e9", "aG-_", "aGVs!bG8", "====", "=", "", " \n"]
+)
+def test_media_that_nobody_can_decode_are_left_out(data: str) -> None:
+    """An agent's run would end with them."""
+    sound = AudioContent(type="audio", data=data, mime_type="audio/wav")
+    broken = ImageContent(type="image", data=data, mime_type="image/png")
+    outcome = drawn(broken, TextContent(type="text", text="a hat"), PICTURE, sound)
+    result = outcome.result
+    assert result is not None
+    first, *media = outcome.content
+    assert media == [PICTURE]
+    assert first == TextContent(type="text", text=outcome.text)
+    said = "[images and sounds that cannot be read, and are left out: 2; their data is no base64]"
+    assert outcome.text == f"{said}\n{result.text}"
+    assert result.content[0] == broken
+
+
+@pytest.mark.parametrize(
+    "data", ["aGVsbG8=", "aA==", "+/+/", base64.encodebytes(b"h" * 1000).decode(), "aGVs\r\nbG8=\r\n"]
+)
+def test_media_in_lines_can_be_decoded(data: str) -> None:
+    picture = ImageContent(type="image", data=data, mime_type="image/png")
+    outcome = drawn(picture)
+    assert outcome.content[1:] == (picture,)
+    assert outcome.result is not None
+    assert outcome.text == outcome.result.text
+
+
+@pytest.mark.parametrize("end", ["!", "=", "=!"])
+def test_long_media_that_are_no_base64_are_read_once(end: str) -> None:
+    picture = ImageContent(type="image", data="A" + " " * 3_000_000 + end, mime_type="image/png")
+    assert len(drawn(picture).content) == 1
 
 
 async def test_progress_and_meta_of_a_models_call(autojump_clock: Any) -> None:
@@ -139,6 +184,12 @@ async def test_the_preamble_is_of_the_servers_there_are(autojump_clock):
         ('{"text": "hi"', "the arguments are no JSON: Expecting ',' delimiter"),
         ("[1]", "the arguments must be a JSON object"),
         ("[" * 100_000, "the arguments are no JSON"),
+        ('{"a": [NaN]}', "the arguments are no JSON: NaN is no JSON number"),
+        ('{"a": Infinity}', "the arguments are no JSON: Infinity is no JSON number"),
+        ('{"a": {"b": -Infinity}}', "the arguments are no JSON: -Infinity is no JSON number"),
+        ('{"a": [1e999]}', "the arguments are no JSON: 1e999 is out of range"),
+        ('{"a": -1.5e999}', "the arguments are no JSON: -1.5e999 is out of range"),
+        (f'{{"a": {"9" * 400}.0}}', f"the arguments are no JSON: {'9' * 60} is out of range"),
     ],
 )
 async def test_a_model_reads_what_is_wrong_with_the_arguments_that_it_wrote(
@@ -153,7 +204,17 @@ async def test_a_model_reads_what_is_wrong_with_the_arguments_that_it_wrote(
     assert asked == []
 
 
-@pytest.mark.parametrize("text", ["{}", "", ' {"a": 1} '])
+@pytest.mark.parametrize("name", [None, 5, [], b"mcp_lab_draw", {}])
+@pytest.mark.parametrize("search", [False, True])
+async def test_a_name_that_is_no_text_is_of_no_tool(autojump_clock: Any, name: Any, search: bool) -> None:
+    async with open_supervisor([ServerSpec("lab", InProcessTransport(lab([])))], approve=allow) as supervisor:
+        outcome = await supervisor.as_toolset(search=search).run(name, {})
+    assert isinstance(outcome.error, UnknownTool)
+    assert repr(name) in str(outcome.error)
+    assert "by its exact name" in outcome.text
+
+
+@pytest.mark.parametrize("text", ["{}", "", ' {"a": 1} ', '{"a": 1e300, "b": 1e-400, "c": "NaN 1e999"}'])
 async def test_arguments_as_a_model_writes_them(autojump_clock: Any, text: str) -> None:
     async with open_supervisor([ServerSpec("lab", InProcessTransport(lab([])))], approve=allow) as supervisor:
         assert "a hat" in await supervisor.as_toolset().call("mcp_lab_draw", text)

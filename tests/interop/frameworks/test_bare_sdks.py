@@ -138,6 +138,13 @@ def test_pictures_go_where_the_api_takes_them(sdk_and_backend):
     assert ("iVBORw0KGgo" in told) is (sdk_and_backend[0] != "openai")
 
 
+def test_pictures_that_are_no_base64_are_left_out(sdk_and_backend):
+    _, last = requests_of(sdk_and_backend, ("torn", {}))
+    told = json.dumps(last)
+    assert "3; their data is no base64" in told
+    assert "iVBORw0KG" not in told
+
+
 def test_instructions_of_servers_are_in_the_system_prompt(sdk_and_backend):
     """The loop of OpenAI leaves the system prompt to who calls it."""
     first, _ = requests_of(sdk_and_backend, ("pid", {}))

@@ -175,6 +175,12 @@ def test_pictures_and_sounds_that_inspect_knows_are_content(backend):
     assert [(type(each), each.format) for each in sounds] == [(ContentAudio, "wav")]
 
 
+def test_media_that_are_no_base64_are_left_out(backend):
+    (sample,), _ = evaluated(backend, ("mcp_agent_torn", {}), of_eval={"log_images": True})
+    assert "3; their data is no base64" in returns(sample)[0].text
+    assert isinstance(returns(sample)[0].content, str)
+
+
 def test_progress_names_its_tool(backend):
     told = []
 

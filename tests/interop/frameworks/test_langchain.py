@@ -99,6 +99,11 @@ def test_pictures_are_content_blocks_and_sounds_are_named():
     assert [(each["type"], each["mime_type"]) for each in media] == [("image", "image/png")]
 
 
+def test_media_that_are_no_base64_are_left_out():
+    (message,) = asyncio.run(answered(("torn", {})))
+    assert "3; their data is no base64" in message.content
+
+
 def test_progress_names_its_tool():
     told = []
 

@@ -113,6 +113,12 @@ def test_pictures_are_outputs_and_sounds_are_named():
     assert [(each["type"], each["image_url"][:22]) for each in media] == [("image", "data:image/png;base64,")]
 
 
+def test_media_that_are_no_base64_are_left_out():
+    (item,) = asyncio.run(answered(("torn", {})))
+    assert "3; their data is no base64" in text_of(item)
+    assert "image_url" not in repr(item.output)
+
+
 def test_progress_names_its_tool():
     told = []
 

@@ -100,6 +100,12 @@ def test_pictures_and_sounds_are_binary_content():
     assert media[0].data.startswith(b"\x89PNG")
 
 
+def test_media_that_are_no_base64_do_not_end_the_run():
+    (part,) = asyncio.run(answered(("torn", {})))
+    assert "a dot" in part.content
+    assert "3; their data is no base64" in part.content
+
+
 def test_progress_names_its_tool():
     told = []
 

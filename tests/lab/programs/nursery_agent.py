@@ -12,6 +12,7 @@ TOOLS = {
     "config": ({"config": {"type": "string"}, "self": {"type": "string"}}, "Arguments with names of others."),
     "weather": ({}, "Structured content."),
     "picture": ({}, "A picture and a sound."),
+    "torn": ({}, "A picture and a sound that are cut off."),
     "count": ({}, "Reports progress."),
     "fail": ({}, "Fails."),
     "die": ({}, "Ends the process without an answer."),
@@ -45,9 +46,9 @@ def learn():
     return text("learned")
 
 
-def picture():
+def picture(data):
     media = [("image", "image/png"), ("audio", "audio/wav"), ("audio", "audio/midi")]
-    blocks = [{"type": kind, "data": PIXEL, "mimeType": form} for kind, form in media]
+    blocks = [{"type": kind, "data": data, "mimeType": form} for kind, form in media]
     return {"content": [{"type": "text", "text": "a dot"}, *blocks]}
 
 
@@ -55,7 +56,8 @@ ANSWERS = {
     "pid": lambda arguments, token: text(str(os.getpid())),
     "echo": lambda arguments, token: text(arguments["text"]),
     "weather": lambda arguments, token: {**text("mild"), "structuredContent": {"degrees": 20}},
-    "picture": lambda arguments, token: picture(),
+    "picture": lambda arguments, token: picture(PIXEL),
+    "torn": lambda arguments, token: picture(PIXEL[:9]),
     "count": lambda arguments, token: count(token),
     "fail": lambda arguments, token: {**text("it did not work"), "isError": True},
     "die": lambda arguments, token: os._exit(3),

@@ -63,6 +63,13 @@ async def test_bad_timeouts(autojump_clock, monkeypatch):
         for timeout in (-1, math.nan, -math.inf):
             with pytest.raises(ValueError, match=str(timeout)):
                 await supervisor.call_tool("mcp_lab_echo", timeout=timeout)
+        for timeout in (10**400, 10**5000):
+            refused = f"must be seconds within the range of a float, not an integer of {timeout.bit_length()} bits$"
+            for given in ({"timeout": timeout}, {"idle_timeout": timeout}):
+                with pytest.raises(ValueError, match=f"^{next(iter(given))} {refused}"):
+                    await supervisor.call_tool("mcp_lab_echo", **given)
+            with pytest.raises(ValueError, match=f"^drain {refused}"):
+                await supervisor.stop_server("lab", drain=timeout)
         assert server.calls == []
     monkeypatch.setenv("MCP_TOOL_TIMEOUT", "soon")
     with pytest.raises(ConfigError, match="MCP_TOOL_TIMEOUT"):
