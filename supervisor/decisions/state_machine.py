@@ -102,7 +102,7 @@ class Snapshot:
     spec: "ServerSpec"
     state: ServerState
     incarnation: int = 0
-    """The latest connection, or the one that is about to be made, from 1; 0 before the first."""
+    """The latest connection under its name, or the one that is about to be made, from 1; 0 before the first."""
     attempt: int = 1
     """The number of the current start, or of the one that is due, since the ladder began; from 1."""
     max_attempts: int = 1
@@ -167,7 +167,7 @@ class Snapshot:
     @property
     def started_by_unknown_names(self) -> bool:
         """True if it is at rest, and has to be started before its offers are known."""
-        return self.started_by_lists and not (self.incarnation and self.definitions)
+        return self.started_by_lists and (self.introduction is None or not self.definitions)
 
     @property
     def abandoned(self) -> bool:
@@ -204,7 +204,7 @@ class StateMachine:
 
     @classmethod
     def configured(
-        cls, spec: "ServerSpec", policy: RestartPolicy, now: float, *, recalls: bool = False
+        cls, spec: "ServerSpec", policy: RestartPolicy, now: float, *, recalls: bool = False, last: int = 0
     ) -> "StateMachine":
         """The machine of a server that has just been configured.
 
@@ -213,6 +213,7 @@ class StateMachine:
             policy: The ladder, if the spec has none.
             now: The time.
             recalls: Whether its definitions may be cached: `recalled` follows.
+            last: The last incarnation of a server that had its name before.
         """
         ladder = spec.policy or policy
         state = ServerState.CONNECTING
@@ -221,7 +222,8 @@ class StateMachine:
         elif spec.lazy and (recalls or spec.lazy != "cached"):
             state = ServerState.IDLE
         starts = state is ServerState.CONNECTING
-        snapshot = Snapshot(spec, state, incarnation=int(starts), max_attempts=ladder.max_attempts, recalling=recalls)
+        coming = last + starts
+        snapshot = Snapshot(spec, state, incarnation=coming, max_attempts=ladder.max_attempts, recalling=recalls)
         return cls(snapshot, now if starts else _NEVER, RestartTracker(ladder, spec.restart), begun=not starts)
 
     def recalled(self, definitions: Definitions, review: Review, now: float) -> "StateMachine":

@@ -67,6 +67,9 @@ refreshes of a list that a server calls fresh for less."""
 _MOST_NAMED = 10
 """Servers that one line of the log names."""
 
+_MOST_FORGOTTEN = 1000
+"""Names of removed servers whose last incarnations are remembered."""
+
 
 class Servers(ServerView):
     """The servers that one supervisor keeps: all commands to their keepers go through this.
@@ -107,6 +110,11 @@ class Servers(ServerView):
         self._looks_again_at: float = -math.inf
         """The time at which the age of lists is checked again, on Trio's clock."""
         self._vaults: dict[str, ServerVault] = {}
+        self._last: dict[str, int] = {}
+        """The last incarnations of removed servers, by name: those of a new server of the name are counted on, as calls
+        of the old one may still be under way."""
+        self._last_of_others: int = 0
+        """The last incarnation of all removed servers whose names are remembered no more."""
 
     # -- secrets in what is said of them --------------------------------------------------------------------------
 
@@ -377,7 +385,8 @@ class Servers(ServerView):
     def _register(self, spec: ServerSpec, settings: KeeperSettings) -> None:
         self._watch(spec)
         recalls = settings.definitions.lasts
-        machine = StateMachine.configured(spec, self.settings.policy, trio.current_time(), recalls=recalls)
+        last = self._last.pop(spec.name, self._last_of_others)
+        machine = StateMachine.configured(spec, self.settings.policy, trio.current_time(), recalls=recalls, last=last)
         self.snapshots[spec.name] = Observable(machine.snapshot)
         self._keepers[spec.name] = Keeper(machine, settings, self.registry, partial(self._forget, spec.name))
 
@@ -433,6 +442,10 @@ class Servers(ServerView):
     def _forget(self, server: str) -> None:
         """Forget a server whose keeper has ended: everything it owned is closed."""
         if not self.closed:
+            self._last[server] = self.snapshots[server].value.incarnation
+            if len(self._last) > _MOST_FORGOTTEN:
+                oldest = next(iter(self._last))
+                self._last_of_others = max(self._last_of_others, self._last.pop(oldest))
             del self._keepers[server]
             del self._vaults[server]
             self.registry.forget(server)

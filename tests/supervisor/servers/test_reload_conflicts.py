@@ -70,7 +70,7 @@ async def test_a_server_that_is_being_removed_is_configured_again(autojump_clock
         await supervisor.reload([spec(new)])
         assert (trio.current_time(), other.ends, old.ends) == (3, [3], [3])
         await supervisor.wait_connected("lab")
-        assert (new.starts, status(supervisor).incarnation) == ([3], 1)
+        assert (new.starts, status(supervisor).incarnation) == ([3], 2)
         assert states(supervisor) == {"lab": S.CONNECTED}
 
 
