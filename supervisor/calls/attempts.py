@@ -2,7 +2,8 @@
 whether it may be sent again.
 
 A call is sent again at most once, and only if it was not sent, or if the connection was lost before an answer came and
-the tool may run twice, or the caller says so. A timeout or a cancelled caller ends it.
+the tool may run twice, by its definition when the call was sent first and by the one of now, or the caller says so. A
+timeout or a cancelled caller ends it.
 
 `deliver` does all of it, in the caller's task. A caller with many calls and one task takes the steps apart: `start` for
 calls that can be sent at once, `conclude` when a slot is decided, and `deliver` for calls that need more than that. All
@@ -136,7 +137,12 @@ def _may_send_again(call: ActiveCall[Any, Any], outcome: Loss | Dropped) -> bool
 
 
 async def _ready(call: ActiveCall[Any, Any], error: CallError | None) -> Found:
-    """Wait until a live incarnation can take the call, as long as the caller wants to wait."""
+    """Wait until a live incarnation can take the call, as long as the caller wants to wait.
+
+    Raises:
+        NurseryError: None can. It is the error of the earlier attempt, if any, also if the object may no longer be
+            used twice.
+    """
     patient = error is not None and error.delivery is Delivery.UNKNOWN
     try:
         with call.in_time():
@@ -148,6 +154,8 @@ async def _ready(call: ActiveCall[Any, Any], error: CallError | None) -> Found:
             raise error from None  # the fate of the call says more than the server's present state
         raise
     call.found = found
+    if error is not None and patient and call.asked.resend != "always" and not call.repeatable:
+        raise error
     return found
 
 

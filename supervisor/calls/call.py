@@ -237,7 +237,7 @@ class ActiveCall(ABC, Generic[F, R]):
     @property
     @abstractmethod
     def repeatable(self) -> bool:
-        """True if a server may execute it twice."""
+        """True if a server may execute it twice, by the definition that was found last."""
 
     @property
     @abstractmethod

@@ -69,11 +69,12 @@ class RelayedCall(DestinationCall[RelayedResult]):
 
     @property
     def repeatable(self) -> bool:
-        """True if it only reads, or the hints of its tool are trusted and allow it."""
+        """True if it only reads, or the hints of its tool, as it was found, are trusted and allow it."""
         if self.method != CALL_TOOL:
             return self.method in _REPEATABLE
-        tool = self.servers.catalogue.value.find(self.name, self.server_name)
-        return tool is not None and tool.hints.repeatable
+        listed = None if self.found is None else self.found.tools
+        place = None if listed is None else listed.own.get(self.name)
+        return listed is not None and place is not None and listed.tools[place].hints.repeatable
 
     def find(self) -> Destination | None:
         """The destination: its server knows whether it has the object; only filters and pins are applied here."""

@@ -14,6 +14,7 @@ from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 
+from ..catalogue.server_tools import ServerTools
 from ..decisions.suggestions import near_names
 from ..resources import (
     Completion,
@@ -41,6 +42,8 @@ class Destination:
     """The name that the server has for it."""
     available: bool
     """True if the server is connected."""
+    tools: ServerTools | None = field(default=None, repr=False)
+    """The tools that the server had when this was found."""
 
 
 @define(eq=False, repr=False)
@@ -72,7 +75,8 @@ class DestinationCall(ActiveCall[Destination, R]):
         observable = self.servers.snapshots.get(server)
         if observable is None or not observable.value.keeps_tools or server in self.servers.registry.leaving:
             return None
-        return Destination(server, name, observable.value.state is ServerState.CONNECTED)
+        tools = self.servers.catalogue.value.parts.get(server)
+        return Destination(server, name, observable.value.state is ServerState.CONNECTED, tools)
 
     def encode(self) -> bytes:
         """The parameters of the request, as JSON."""

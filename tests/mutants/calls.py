@@ -32,6 +32,7 @@ CALLS = (
             "if call.delivery is Delivery.NOT_SENT:": "if True:",
             'return resend == "always" or call.repeatable': 'return resend == "always"',
             "patient = error is not None and error.delivery is Delivery.UNKNOWN": "patient = error is not None",
+            'if error is not None and patient and call.asked.resend != "always" and not call.repeatable:': "if False:",
             "await target.noticed(incarnation)": "pass",
             "if attentive or asked.timeout == 0 or servers.closed:": (
                 "if attentive or servers.closed:",

@@ -21,7 +21,7 @@ from mcp_nursery.supervisor import RestartPolicy, Supervisor, open_supervisor
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from ...lab.callers import S, nothing, outcome_of
-from ...lab.specs import hang, spec
+from ...lab.specs import hang, lasting, spec
 
 READ_ONLY = {"readOnlyHint": True}
 
@@ -77,6 +77,68 @@ def test_the_resend_rule(annotations, options, executions):
     else:
         assert isinstance(outcome, ConnectionLost)
         assert (outcome.delivery, outcome.incarnation, outcome.exit_code) == ("unknown", 1, 1)
+
+
+DESTRUCTIVE = {"destructiveHint": True}
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+@pytest.mark.parametrize("when", ["before the loss", "by the restart"])
+@pytest.mark.parametrize(
+    ("first", "then", "executions"),
+    [
+        (READ_ONLY, READ_ONLY, 2),
+        (READ_ONLY, DESTRUCTIVE, 1),
+        (IDEMPOTENT, DESTRUCTIVE, 1),
+        (DESTRUCTIVE, READ_ONLY, 1),
+        (DESTRUCTIVE, DESTRUCTIVE, 1),
+    ],
+)
+def test_both_definitions_allow_a_resend(first, then, when, executions, relayed):
+    """R2, Q15: that of the tool that the call was sent to, and that of the tool that it would be sent to again."""
+
+    async def main() -> None:
+        server = ScriptedServer(Life(modern=False), tools={"work": lasting(5)}, annotations={"work": first})
+        server.capabilities["tools"] = {"listChanged": True}
+        outcomes: list[object] = []
+        async with open_supervisor([spec(server)]) as supervisor, trio.open_nursery() as nursery:
+            await supervisor.wait_connected("lab")
+
+            async def call() -> None:
+                try:
+                    if relayed:
+                        await supervisor.request("lab", "tools/call", {"name": "work", "arguments": {}})
+                    else:
+                        await supervisor.call_tool("work", {}, server="lab")
+                    outcomes.append("done")
+                except ConnectionLost as error:
+                    outcomes.append((error.delivery, error.incarnation))
+
+            nursery.start_soon(call)
+            await trio.sleep(1)
+            server.annotations["work"] = then
+            if when == "before the loss":
+                await server.notify("notifications/tools/list_changed")
+                await trio.sleep(1)
+            server.crash()
+        assert outcomes == ["done" if executions == 2 else ("unknown", 1)]
+        assert len(server.calls) == executions
+
+    run_virtual(main)
+
+
+def test_a_caller_may_have_a_call_sent_again_whatever_the_definitions_say():
+    """R2: with `resend="always"` its word counts, not the hints."""
+
+    async def work(arguments) -> object:
+        if len(server.starts) == 1:
+            server.annotations["work"] = DESTRUCTIVE
+            server.crash()
+        return "done"
+
+    server = ScriptedServer(tools={"work": work}, annotations={"work": READ_ONLY})
+    assert run_virtual(partial(lost_call, server, resend="always")) == "done"
+    assert len(server.calls) == 2
 
 
 def test_at_most_one_resend():
