@@ -42,6 +42,8 @@ class Destination:
     """The name that the server has for it."""
     available: bool
     """True if the server is connected."""
+    max_result_chars: int
+    """The characters that a model gets of one result at most."""
     tools: ServerTools | None = field(default=None, repr=False)
     """The tools that the server had when this was found."""
 
@@ -75,8 +77,9 @@ class DestinationCall(ActiveCall[Destination, R]):
         observable = self.servers.snapshots.get(server)
         if observable is None or not observable.value.keeps_tools or server in self.servers.registry.leaving:
             return None
-        tools = self.servers.catalogue.value.parts.get(server)
-        return Destination(server, name, observable.value.state is ServerState.CONNECTED, tools)
+        snapshot, tools = observable.value, self.servers.catalogue.value.parts.get(server)
+        available = snapshot.state is ServerState.CONNECTED
+        return Destination(server, name, available, snapshot.spec.max_result_chars, tools)
 
     def encode(self) -> bytes:
         """The parameters of the request, as JSON."""
@@ -140,14 +143,15 @@ class ResourceRead(DestinationCall[ResourceResult]):
         return self.encoded
 
     def given(self, result: "ReadResourceResult", incarnation: int, *, small: bool) -> Steps[ResourceResult]:
-        """The contents, rendered and scanned."""
+        """The contents, rendered and scanned. Its server may be forgotten by now."""
+        assert self.found is not None  # it was found
         return resource_result(
             result,
             uri=self.name,
             server=self.server_name,
             duration=self.duration,
             incarnation=incarnation,
-            max_chars=self.servers.snapshots[self.server_name].value.spec.max_result_chars,
+            max_chars=self.found.max_result_chars,
             asked=self.was_asked,
             small=small,
         )
@@ -164,8 +168,8 @@ async def read_resource(call: Call, servers: ServerView, *, refresh: bool = Fals
     place = read.find()
     reads = None if place is None or not place.available or call.meta else servers.registry.reads_of(place.server)
     if reads is not None and place is not None and not refresh:
-        spec = servers.snapshots[place.server].value.spec
-        if (known := reads.find(call.name, spec.max_result_chars)) is not None:
+        known = reads.find(call.name, place.max_result_chars)
+        if known is not None:
             await trio.lowlevel.checkpoint()
             servers.check_open()
             return known

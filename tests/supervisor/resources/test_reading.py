@@ -18,9 +18,9 @@ from mcp_nursery.supervisor.errors import (
     UnknownResource,
     UnknownServer,
 )
-from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer
+from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, scripted
 
-from ...lab.specs import hang, live_events, spec, status
+from ...lab.specs import hang, lasting, live_events, spec, status
 
 ERAS = pytest.mark.parametrize("modern", [True, False], ids=["modern", "handshake"])
 
@@ -296,3 +296,25 @@ async def test_contents_that_are_none_are_an_invalid_result(contents, autojump_c
     async with open_supervisor([spec(server)], gate=10) as supervisor:
         with pytest.raises(InvalidResult):
             await supervisor.read_resource("a:/")
+
+
+async def test_a_large_answer_whose_server_is_forgotten_meanwhile(autojump_clock, monkeypatch):
+    """P1, L9: an answer that came in the drain of `remove_server` is the result, however long it takes to make."""
+
+    def many(params, _value):
+        return {"contents": [{"uri": params["uri"], "text": "x" * 200}] * 9000}
+
+    monkeypatch.setitem(scripted._ANSWERS, "resources/read", many)
+    read = []
+    async with open_supervisor([spec(library(resources={"note:/a": lasting(1)}))]) as supervisor:
+        await supervisor.wait_connected("lab")
+
+        async def call():
+            read.append(len((await supervisor.read_resource("note:/a")).contents))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await trio.sleep(0.5)
+            await supervisor.remove_server("lab", drain=5)
+            assert read == []
+        assert read == [9000]
