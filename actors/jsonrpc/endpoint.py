@@ -43,6 +43,7 @@ from ..messages import CANCELLED, LISTED, Request
 from ..outcomes import Answered, Busy, Dropped, Loss, Malformed, Outcome, Rejected, Unlisted, Unsendable
 from ..pieces import SMALL
 from ..protocol import (
+    ACKNOWLEDGED,
     CLIENT_CAPABILITIES_META_KEY,
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -50,6 +51,7 @@ from ..protocol import (
     LISTEN_STREAM_METHODS,
     LOG_LEVEL_META_KEY,
     REQUEST_TIMEOUT,
+    SUBSCRIPTION_META_KEY,
     JsonRpcError,
     RequestId,
     as_request_id,
@@ -467,17 +469,30 @@ class Endpoint:
             self._table.report(params, size)
         elif method == CANCELLED:
             self._requests.cancel(params)
-        elif method not in LISTEN_STREAM_METHODS:
-            if self._table.relays.note(method, params, size, origin.slot, others=self._has_others):
-                return
-            if origin.slot is None and size <= SMALL:
-                self._let_hear(method, params or {})
+        elif method not in LISTEN_STREAM_METHODS and self._hand_on(method, params, size, origin):
+            return
         if session.intercepts(method, params):
             return
         if self._notices is None:
             self._notices = Notices(most=self._limits.kept, account=self.account)
             session.nursery.start_soon(self._deliver, self._notices, session.on_notify)
         self._notices.add(method, params, size)
+
+    def _hand_on(self, method: str, params: dict[str, Any] | None, size: int, origin: Origin) -> bool:
+        """Hand a notification on to the request that somebody else made and that it is about. False if none, or if it
+        is about a subscription of the session's own, which would never learn that it has begun."""
+        about = origin.slot
+        if about is None:
+            meta: dict[str, Any] = _object((params or {}).get("_meta")) or {}
+            if method == ACKNOWLEDGED or SUBSCRIPTION_META_KEY in meta:
+                about = self._table.find({"id": meta.get(SUBSCRIPTION_META_KEY)})
+                if about is None or about.relay is None:
+                    return False
+        if self._table.relays.note(method, params, size, about, others=self._has_others):
+            return True
+        if about is None and size <= SMALL:
+            self._let_hear(method, params or {})
+        return False
 
     async def _deliver(self, notices: Notices, on_notify: OnNotify) -> None:
         """Hand notifications to the session one at a time, in the order of the wire, as many in a turn as are read in

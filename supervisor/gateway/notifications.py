@@ -10,7 +10,7 @@ import trio
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import NurseryError
-from mcp_nursery.actors.protocol import INVALID_PARAMS, LEVELS, JsonRpcError
+from mcp_nursery.actors.protocol import ACKNOWLEDGED, INVALID_PARAMS, LEVELS, SUBSCRIPTION_META_KEY, JsonRpcError
 
 from ..decisions.state_machine import SHUT
 from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
@@ -22,7 +22,6 @@ from .clients import LOG, ClientListener, ClientSession, Listing, Notification, 
 from .upstream.instance_pool import InstancePool, ListChanged, owner_of
 from .views.view import View
 
-SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 BURST: Final = 0.05
 """Seconds in which changes of lists are collected into one notification."""
 LOOK_AGAIN: Final = 2.0
@@ -227,7 +226,7 @@ class ClientNotifications:
         _check_number(len(uris))
         listener = ClientListener(view.server, frozenset(wanted), access=view.access, owner=owner_of(request))
         notify = partial(listener.notify, UPDATED)
-        tagged = {"_meta": {SUBSCRIPTION: request.id}}
+        tagged = {"_meta": {SUBSCRIPTION_META_KEY: request.id}}
         async with trio.open_nursery() as nursery:
             followed: list[str] = []
             for uri in uris:
@@ -236,7 +235,7 @@ class ClientNotifications:
                     followed.append(uri)
             if followed:
                 wanted["resourceSubscriptions"] = followed
-            await request.notify("notifications/subscriptions/acknowledged", {"notifications": wanted} | tagged)
+            await request.notify(ACKNOWLEDGED, {"notifications": wanted} | tagged)
             self._listeners.add(listener)
             try:
                 while True:

@@ -16,6 +16,7 @@ from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Inbound
 from mcp_nursery.actors.limits import MOST_VALUES, Limits
 from mcp_nursery.actors.protocol import (
+    ACKNOWLEDGED,
     INVALID_PARAMS,
     INVALID_REQUEST,
     LISTEN_STREAM_METHODS,
@@ -33,7 +34,7 @@ from ..gateway import LISTEN, Gateway
 from ..views.view import View
 from .streams import BATCHING, ClientCarrier, ClientStreams, open_client_streams
 
-_NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, "notifications/subscriptions/acknowledged"])
+_NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, ACKNOWLEDGED])
 """Notifications that are never lost; others about a request, progress and log messages, are if there is no room."""
 
 

@@ -7,8 +7,8 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_nursery.actors.jsonrpc.incoming import MOST_SERVED
 from mcp_nursery.actors.jsonrpc.stream_carrier import MOST_OWED, OUTBOX_LIMIT
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.actors.protocol import ACKNOWLEDGED, SUBSCRIPTION_META_KEY, JsonRpcError
+from mcp_nursery.actors.reply import Relay, ReplySlot
 
 from ...lab.wire_peer import Peer, error, notice, post, request, result, running
 
@@ -534,3 +534,47 @@ async def test_requests_are_begun_in_the_order_in_which_they_came():
     for _ in range(20):
         await served(Peer(), handler, *(request(number, "m") for number in range(8)))
     assert begun == [*range(8)] * 20
+
+
+# notifications behind which others wait
+
+
+@pytest.mark.parametrize(
+    ("method", "named", "to"),
+    [
+        (ACKNOWLEDGED, "listen-1", "session"),
+        (ACKNOWLEDGED, "gone", "session"),
+        (ACKNOWLEDGED, None, "session"),
+        (ACKNOWLEDGED, "relayed", "listener"),
+        ("notifications/other", "listen-1", "session"),
+        ("notifications/other", "relayed", "listener"),
+        ("notifications/other", None, "call"),
+    ],
+)
+async def test_a_notification_about_a_subscription_goes_to_whoever_subscribed(method, named, to):
+    """The session's own subscription is none of the clients on whose behalf calls are made meanwhile."""
+    peer, heard = Peer(), []
+    listener, call = (ReplySlot(relay=Relay("ann")) for _ in range(2))
+
+    def take(method, params):
+        heard.append("session")
+        return True
+
+    def hearing(name):
+        async def hear(*_notice):
+            heard.append(name)
+
+        return hear
+
+    async with running(peer, intercept=take) as endpoint, trio.open_nursery() as nursery:
+        nursery.start_soon(endpoint.send_raw_request, "subscriptions/listen", None, {"request_id": "listen-1"})
+        endpoint.post([post(listener, "subscriptions/listen")])
+        endpoint.post([post(call)])
+        for name, slot in (("listener", listener), ("call", call)):
+            nursery.start_soon(slot.wait, hearing(name))
+        await wait_all_tasks_blocked()
+        request_id = listener.request_id if named == "relayed" else named
+        peer.say(notice(method, {} if named is None else {"_meta": {SUBSCRIPTION_META_KEY: request_id}}))
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert heard == [to]

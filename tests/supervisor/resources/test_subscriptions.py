@@ -12,7 +12,7 @@ from mcp_nursery.supervisor.errors import UnknownResource
 from mcp_nursery.supervisor.events import PromptsChanged, ResourcesChanged, ResourceUpdated
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
-from ...lab.specs import live_events, nothing, spec, status
+from ...lab.specs import lasting, live_events, nothing, spec, status
 
 ERAS = pytest.mark.parametrize("modern", [True, False], ids=["modern", "handshake"])
 POLICY = RestartPolicy(delays=[1] * 10)
@@ -211,3 +211,26 @@ async def test_lists_that_change_are_events_and_one_swap(modern, autojump_clock)
         assert (first.added, first.removed) == (("day:/{n}", "note:/c"), ("log:/", "note:/b"))
         assert isinstance(second, PromptsChanged)
         assert (second.added, second.removed) == (("mcp_lab_part",), ("mcp_lab_greet",))
+
+
+async def test_a_subscription_that_begins_while_relayed_calls_are_in_flight(autojump_clock):
+    """P2: its acknowledgement is not taken for a word about one of them."""
+    server, told = library(modern=True, tools={"work": lasting(1)}), []
+    server.capabilities["tools"] = {"listChanged": True}
+
+    async def note(method, params):
+        told.append(method)
+
+    options = {"lazy": True, "stop_idle_after": 0, "subscribe": ("*",)}
+    async with open_supervisor([spec(server, **options)]) as supervisor, live_events(supervisor) as events:
+        for at in range(20):
+            await supervisor.request("lab", "tools/call", {"name": "work", "arguments": {}}, on_notice=note)
+            if at == 5:
+                await updated(server, "note:/a")
+        heard = []
+        with trio.move_on_after(1):
+            async for event in events:
+                if isinstance(event, ResourceUpdated) and event.certain:
+                    heard.append(event.uri)
+    asked = [method for _, method, _ in server.requests]
+    assert (told, asked.count("subscriptions/listen"), heard) == ([], 2, ["note:/a"])
