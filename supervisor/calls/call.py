@@ -260,12 +260,14 @@ class ActiveCall(ABC, Generic[F, R]):
 
     def begin(self, found: F | None) -> None:
         """Begin, with the object known or still to be found. This sets the time limit: the call's own, else the
-        server's, else the environment's."""
+        server's as far as that is known, else the environment's."""
         self.found = found
         if self.asked.timeout is not None:
             self.timeout = float(self.asked.timeout)
         else:
-            own = None if found is None else self.servers.snapshots[found.server].value.spec.call_timeout
+            server = self.asked.server if found is None else found.server
+            known = None if server is None else self.servers.snapshots.get(server)
+            own = None if known is None else known.value.spec.call_timeout
             self.timeout = self.servers.default_timeout if own is None else own or math.inf
         if self.servers.telemetry is not None:
             self._begin_operation(self.servers.telemetry)
@@ -383,7 +385,7 @@ class ActiveCall(ABC, Generic[F, R]):
         asked = self.asked
         if self.slot.sent:
             self._acted_before = True
-        if self.timeout == 0:
+        if trio.current_time() >= self._started + self.timeout:  # the limit may have become known after the wait
             raise self.timed_out()
         if hand_on is None and self.servers.breakers.circuits:
             self._check_admitted(earlier)

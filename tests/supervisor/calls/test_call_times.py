@@ -56,6 +56,19 @@ def test_whose_timeout(monkeypatch, environment, server, call, elapsed):
     run_virtual(main)
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(("name", "server", "elapsed"), [("nap", "lab", 5), ("mcp_lab_nap", None, 6)])
+async def test_the_server_s_timeout_bounds_the_wait_for_it(autojump_clock, name, server, elapsed, lazy):
+    """R4: from the start if the server is named; if not, a call is not sent whose time was over when it was found."""
+    one = ScriptedServer(Life(connects_after=6), tools={"nap": nap})
+    async with open_supervisor([spec(one, lazy=lazy, call_timeout=5)], gate=0) as supervisor:
+        with pytest.raises(CallTimeout, match="within 5 s") as caught:
+            await supervisor.call_tool(name, {}, server=server)
+        assert (trio.current_time(), caught.value.delivery) == (elapsed, "not_sent")
+        await trio.sleep(5)
+        assert one.calls == []
+
+
 async def test_bad_timeouts(autojump_clock, monkeypatch):
     """R4: a clear error, before anything is started or sent."""
     server = ScriptedServer()
