@@ -389,6 +389,7 @@ class ActiveCall(ABC, Generic[F, R]):
             raise self.timed_out()
         if hand_on is None and self.servers.breakers.circuits:
             self._check_admitted(earlier)
+        on_said = asked.on_progress or self.on_said
         attentive = asked.on_progress is not None or asked.idle_timeout is not None
         idle = None if asked.idle_timeout is None else IdleLimit(asked.idle_timeout)
         try:
@@ -400,10 +401,10 @@ class ActiveCall(ABC, Generic[F, R]):
                 await self.servers.router.submit([message])
             if message.slot.decided:  # at once, and there is no wait for its outcome
                 await trio.lowlevel.cancel_shielded_checkpoint()
-            if not attentive:
-                return await message.slot.wait(self.on_said)
+            if idle is None and (on_said is None or self.timeout == math.inf):
+                return await message.slot.wait(on_said)
             with self._attention(idle):
-                return await message.slot.wait(asked.on_progress or self.on_said)
+                return await message.slot.wait(on_said)
             raise AssertionError  # the limits end it with an error of their own
         except trio.BrokenResourceError:
             raise SupervisorClosed from None
@@ -438,8 +439,8 @@ class ActiveCall(ABC, Generic[F, R]):
 
     @contextmanager
     def _attention(self, idle: IdleLimit | None) -> Generator[None, None, None]:
-        """The limits of a call that follows progress: its callback runs on the call's time, and no timer could end
-        that."""
+        """The limits of a call with a callback or an idle limit: the callback runs on the call's time, and no timer
+        could end that."""
         try:
             with self.in_time():
                 if idle is None:

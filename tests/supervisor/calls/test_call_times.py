@@ -10,7 +10,7 @@ import trio.testing
 
 from mcp_nursery.actors.errors import CallTimeout, ConfigError
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
-from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
+from mcp_nursery.supervisor.testing import Life, ScriptedServer, report_progress, run_virtual
 
 from ...lab.callers import TEXT, Peer, S, nap, outcome_of, ticking
 from ...lab.specs import hang, spec
@@ -67,6 +67,26 @@ async def test_the_server_s_timeout_bounds_the_wait_for_it(autojump_clock, name,
         assert (trio.current_time(), caught.value.delivery) == (elapsed, "not_sent")
         await trio.sleep(5)
         assert one.calls == []
+
+
+async def test_the_timeout_bounds_a_callback_for_notices(autojump_clock):
+    """R4: as it does one for progress; the server gets to know that the call was given up."""
+
+    async def reporting(arguments):
+        await report_progress(1, 2)
+        await trio.sleep_forever()
+
+    async def slow(method, params):
+        await trio.sleep(100)
+
+    server = ScriptedServer(tools={"work": reporting})
+    async with open_supervisor([spec(server)]) as supervisor:
+        params, meta = {"name": "work", "arguments": {}}, {"progressToken": 1}
+        with pytest.raises(CallTimeout) as caught:
+            await supervisor.request("lab", "tools/call", params, meta=meta, timeout=1, on_notice=slow)
+        assert (trio.current_time(), caught.value.delivery) == (1, "unknown")
+        await trio.sleep(1)
+        assert len(server.cancelled) == 1
 
 
 async def test_bad_timeouts(autojump_clock, monkeypatch):
