@@ -191,9 +191,9 @@ class ServerActor:
                 with self._life:
                     await self._live()
             except Exception as crash:
-                logger.exception("an incarnation crashed; please report it")
+                loss = log_crash(crash, self._host.server)
                 if self._reason is None:
-                    self._end(ExitKind.LOST, Loss(f"crashed: {one_line(repr(next(leaves(crash))))}"))
+                    self._end(ExitKind.LOST, loss)
             if self._reason is None:
                 self._end_cancelled()
         finally:
@@ -412,6 +412,12 @@ class ServerActor:
     def _refuse(self, messages: Sequence[Request | FollowUp]) -> None:
         for message in messages:
             message.slot.resolve(self._why)
+
+
+def log_crash(crash: Exception, server: str) -> Loss:
+    """The loss of an incarnation that crashed, which is logged."""
+    logger.error("%s: an incarnation crashed; please report it", server, exc_info=crash)
+    return Loss(f"crashed: {one_line(repr(next(leaves(crash))))}")
 
 
 def _has_tools(handshake: Handshake) -> bool:

@@ -363,7 +363,11 @@ class CustomTransport(Protocol):
 
     def connector(self, *, close_grace: float) -> "Connector":
         """The connector by which an incarnation reaches it. `close_grace` is the wait, in seconds, at each step of its
-        close."""
+        close.
+
+        Raises:
+            ConfigError: It cannot work: its server is `failed`, and not tried again. After any other error it is.
+        """
         ...
 
 

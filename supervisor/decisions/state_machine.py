@@ -284,6 +284,10 @@ class StateMachine:
         """The event: the next incarnation begins. Its end will decide what is due after it."""
         return self._to(evolve(self._connecting(self._tracker), incarnation=self._coming), due=_NEVER, begun=True)
 
+    def withheld(self) -> "StateMachine":
+        """The event: the next incarnation is due, and its spec cannot work: it does not begin, and `ended` follows."""
+        return self._to(evolve(self._connecting(self._tracker), incarnation=self._coming), due=_NEVER, begun=False)
+
     @property
     def _coming(self) -> int:
         """The number of the incarnation that begins next. In `connecting` the snapshot has it already."""

@@ -57,7 +57,7 @@ from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.oauth.tokens import LOG_IN
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.preload import SDK_MODULES
-from mcp_nursery.actors.server_actor import Connector, ServerActor
+from mcp_nursery.actors.server_actor import Connector, ServerActor, log_crash
 from mcp_nursery.actors.start_limiter import UNLIMITED, Turn
 
 from ..decisions.error_line import redact_tail
@@ -221,12 +221,10 @@ class Keeper:
         LOG_IN.set(self._settings.log_in)
         if self._now.spec.transport.kind not in LOCAL_KINDS:
             await SDK_MODULES.ensure_loaded()  # others are started first
-        try:
-            connector = self._now.spec.transport.connector(close_grace=self._settings.close_grace)
-        except ConfigError as error:
-            self._decide(ExitReason(ExitKind.UNUSABLE, Loss(str(error)), at=trio.current_time()))
-            return
         await self._settings.notes.recall()  # nothing, unless it was reconfigured
+        connector = self._make_connector()
+        if connector is None:
+            return
         self._write(self._machine.incarnated())
         self._actor = self._new_actor(connector)
         async with trio.open_nursery() as nursery:
@@ -235,6 +233,21 @@ class Keeper:
         self._actor = None
         await self._settings.definitions.save()
         self._pending.closed(self._now)
+
+    def _make_connector(self) -> Connector | None:
+        """The connector of the next incarnation; None if its transport has none: what follows is decided then.
+
+        The transport may be the host's own: whatever it raises ends an incarnation of this server, and nothing else.
+        """
+        try:
+            return self._now.spec.transport.connector(close_grace=self._settings.close_grace)
+        except ConfigError as error:
+            machine, kind, loss = self._machine.withheld(), ExitKind.UNUSABLE, Loss(str(error))
+        except Exception as crash:
+            machine, kind, loss = self._machine.incarnated(), ExitKind.LOST, log_crash(crash, self._now.spec.name)
+        self._write(machine)
+        self._decide(ExitReason(kind, loss, at=trio.current_time()))
+        return None
 
     async def _attend(self) -> None:
         """Receive commands and reports while the incarnation lives, and do what is due meanwhile: end it when nobody

@@ -182,7 +182,7 @@ def test_what_is_missing_on_this_machine_may_come_and_what_a_spec_says_stays():
     failed = machine(revive=("on_call", 7)).incarnated().ended(lost(1, ExitKind.UNUSABLE), redact)
     assert (failed.snapshot.state, failed.due, failed.snapshot.revives_on_call) == (S.FAILED, 8, True)
     assert failed.snapshot.keeps_tools
-    never = machine(revive=("on_call", 7)).ended(lost(1, ExitKind.UNUSABLE), redact)
+    never = machine(revive=("on_call", 7)).withheld().ended(lost(1, ExitKind.UNUSABLE), redact)
     assert (never.snapshot.state, never.due, never.snapshot.abandoned) == (S.FAILED, math.inf, True)
     assert (never.snapshot.revives_on_call, never.snapshot.keeps_tools) == (False, False)
 

@@ -10,10 +10,11 @@ from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError, ServerDown
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 from mcp_nursery.supervisor.transports import UnusableTransport
 
-from ...lab.specs import hang, spec, status
+from ...lab.specs import hang, live_events, spec, status
 from .shared import ONCE, S, swallow
 
 
@@ -286,6 +287,54 @@ async def test_an_unusable_entry_names_file_server_and_field(autojump_clock):
         with pytest.raises(ServerDown, match="missing command"):
             await supervisor.call_tool("echo", server="lab")
         assert status(supervisor).incarnation == 1
+
+
+@frozen
+class Whimsical:
+    """A transport of the host's own, whose `connector` raises these errors, the first at its first start."""
+
+    server: ScriptedServer
+    errors: list[Exception | None]
+    kind = "whimsical"
+
+    def connector(self, *, close_grace):
+        error = self.errors.pop(0) if self.errors else None
+        if error is not None:
+            raise error
+        return self.server.transport.connector(close_grace=close_grace)
+
+
+async def test_a_transport_may_refuse_at_a_restart(autojump_clock):
+    """K3, Q4: its server is `failed` at once, as at a first start, and other servers live on."""
+    server, good = ScriptedServer(Life(dies_after=1)), ScriptedServer()
+    transport = Whimsical(server, [None, ConfigError("no longer works")])
+    async with open_supervisor([ServerSpec("lab", transport, revive=60), spec(good, "good")]) as supervisor:
+        async with live_events(supervisor) as events:
+            told = []
+            with trio.move_on_after(1000):
+                async for event in events:
+                    if isinstance(event, StateChanged):
+                        told.append((event.at, event.new))
+            assert told == [(1, S.WAITING), (3, S.CONNECTING), (3, S.FAILED)]
+        one = status(supervisor)
+        assert (one.state, one.error, one.retry_in, one.incarnation) == (S.FAILED, "no longer works", None, 2)
+        assert (await supervisor.call_tool("mcp_good_echo")).full_text == "{}"
+        await supervisor.reconnect("lab")
+        assert (status(supervisor).state, status(supervisor).incarnation) == (S.CONNECTED, 2)
+
+
+async def test_a_transport_that_raises_is_an_end_of_its_server_alone(autojump_clock, caplog):
+    """Q4: at any start, as a crash later; it is tried again by the ladder."""
+    server, good = ScriptedServer(Life(dies_after=1), Life()), ScriptedServer()
+    crash = OSError("no such device")
+    specs = [ServerSpec("lab", Whimsical(server, [crash, None, crash])), spec(good, "good")]
+    async with open_supervisor(specs) as supervisor:
+        one = status(supervisor)
+        assert (one.state, one.error, one.retry_in) == (S.WAITING, "crashed: OSError('no such device')", 2)
+        await trio.sleep(1000)
+        assert (server.starts, good.starts) == ([2, 23], [0])
+        assert (status(supervisor).state, status(supervisor).incarnation) == (S.CONNECTED, 4)
+    assert caplog.text.count("lab: an incarnation crashed; please report it") == 2
 
 
 async def test_the_explicit_stop_is_not_retried(autojump_clock):
