@@ -129,8 +129,10 @@ class ServerActor:
         self._stopping = False
         self._serving = False
         """True once the server is connected: a stop then drains before it ends the life."""
-        self._wind_down: Callable[[float], None] | None = None
-        """Starts the task that stops serving after some seconds of drain; None while nothing is served."""
+        self._wind_down: Callable[[], None] | None = None
+        """Starts the task that stops serving after the drain; None while nothing is served."""
+        self._draining = trio.CancelScope()
+        """The scope of the drain, with the earliest deadline that a stop has set."""
         self._announce_roots: Callable[[], None] | None = None
         """Starts the task that notifies the server of changed roots; None while nothing is served."""
         self._roots_changed = False
@@ -143,12 +145,14 @@ class ServerActor:
         """The outcome of calls that are no longer started."""
 
     def stop(self, drain: float = 0.0) -> None:
-        """End the incarnation: unsent calls fail at once, sent ones get `drain` seconds. Returns at once."""
+        """End the incarnation: unsent calls fail at once, sent ones get `drain` seconds. Returns at once. A later stop
+        may shorten the drain, and never prolongs it."""
         first, self._stopping = not self._stopping, True
+        self._draining.deadline = min(self._draining.deadline, trio.current_time() + drain)
         if not self._serving:
             self._life.cancel()
         elif first and self._wind_down is not None:
-            self._wind_down(drain)
+            self._wind_down()
 
     def put_first(self, awaited: float) -> None:
         """Start before those that nobody waits for: see `StartLimiter.put_first`."""
@@ -296,7 +300,7 @@ class ServerActor:
             if self._liveness is not None:
                 nursery.start_soon(keep_watch, connection, self._liveness)
             serving = nursery.cancel_scope
-            self._wind_down = lambda drain: nursery.start_soon(self._end_serving, connection, serving, drain)
+            self._wind_down = lambda: nursery.start_soon(self._end_serving, connection, serving)
             self._announce_roots = lambda: nursery.start_soon(connection.announce_roots)
             if self._roots_changed:
                 self._announce_roots()
@@ -388,12 +392,12 @@ class ServerActor:
             del self._questions[slot]
             slot.resolve(_CLOSED)
 
-    async def _end_serving(self, connection: "Connection", serving: trio.CancelScope, drain: float) -> None:
+    async def _end_serving(self, connection: "Connection", serving: trio.CancelScope) -> None:
         self._working.cancel()
         self._refuse(self._mailbox.close())
         self._cancel_questions()
         connection.withdraw_unsent()
-        with trio.move_on_after(drain):
+        with self._draining:
             await connection.idle()
         serving.cancel()
 

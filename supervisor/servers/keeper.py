@@ -496,13 +496,14 @@ class Keeper:
         self._subscribe()
         command.settle(self._now)
 
-    def _begin(self, machine: StateMachine) -> None:
-        """Have the next incarnation take the place of the one that lives."""
+    def _begin(self, machine: StateMachine, *, drain: float = math.inf) -> None:
+        """Have the next incarnation take the place of the one that lives, or waits for its calls: those that were sent
+        get `drain` seconds, and no more than they had."""
         if self._removed:
             return
         self._write(machine)
         self._pending.replaced()
-        self._end()
+        self._end(drain)
 
     def _end(self, drain: float = 0.0) -> None:
         """End the incarnation, if one lives. What is due after it was set before."""
@@ -533,10 +534,10 @@ class Keeper:
         self._asked_person = False
         self._pending.for_outcome.append(command)
         machine = self._machine.reconnected(trio.current_time())
-        if self._now.state is ServerState.CONNECTING:
+        if self._now.state is ServerState.CONNECTING and not self._overruled:
             self._write(machine)
         else:
-            self._begin(machine)
+            self._begin(machine, drain=0.0)
 
     async def _refresh(self, command: Refresh) -> None:
         if self._answers_lists():

@@ -277,6 +277,33 @@ async def test_drain_ends_with_the_last_call(autojump_clock):
     assert seen.reason.kind is ExitKind.STOPPED
 
 
+@pytest.mark.parametrize(("later", "end"), [(0, 2), (3, 5), (100, 51), (math.inf, 51)])
+async def test_a_later_stop_shortens_the_drain_and_never_prolongs_it(later, end, autojump_clock):
+    async with living(ScriptedServer(tools={"ignore": ignore})) as seen:
+        await seen.connected.wait()
+        seen.send("sent", "ignore")
+        await trio.sleep(1)
+        seen.actor.stop(drain=50)
+        await trio.sleep(1)
+        seen.actor.stop(drain=later)
+        await seen.ended.wait()
+    assert seen.outcomes["sent"][0] == end
+    assert seen.story[-2:] == [(end, Ending), (end, Ended)]
+
+
+async def test_of_two_stops_in_one_instant_the_shorter_drain_holds(autojump_clock):
+    for drains in ((50, 3), (3, 50)):
+        async with living(ScriptedServer(tools={"ignore": ignore})) as seen:
+            await seen.connected.wait()
+            seen.send("sent", "ignore")
+            await wait_all_tasks_blocked()
+            began = trio.current_time()
+            for drain in drains:
+                seen.actor.stop(drain=drain)
+            await seen.ended.wait()
+        assert seen.outcomes["sent"][0] == began + 3
+
+
 async def test_a_server_lost_while_it_drains_is_lost(autojump_clock):
     server = ScriptedServer(tools={"ignore": ignore})
     async with living(server) as seen:

@@ -4,12 +4,12 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.errors import ServerDown, UnknownServer
+from mcp_nursery.actors.errors import ConnectionLost, ServerDown, UnknownServer
 from mcp_nursery.supervisor import RestartPolicy, Supervisor, open_supervisor
 from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ...lab.specs import hang, live_events, spec, status
+from ...lab.specs import hang, lasting, live_events, spec, status
 from .shared import ONCE, S
 
 # -- one connection at a time ------------------------------------------------------------------------------------------
@@ -70,6 +70,67 @@ async def test_a_failed_attempt_is_closed_before_the_next(autojump_clock):
         await supervisor.call_tool("echo", server="lab", when_down="wait")
         assert server.starts == [0, 9]
     assert server.most_alive == 1
+
+
+# -- drain -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("later", ["stop", "remove", "reconnect", "reload", "leave"])
+@pytest.mark.parametrize("earlier", ["stop", "reload"])
+async def test_a_later_command_shortens_an_earlier_drain(autojump_clock, caplog, earlier, later):
+    """L9, L18: also one that waits behind the drain of a reload that was given up."""
+    server, lost = ScriptedServer(tools={"hang": hang}), []
+
+    async def call():
+        with pytest.raises(ConnectionLost):
+            await supervisor.call_tool("hang", server="lab")
+        lost.append(trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        async with open_supervisor([spec(server)]) as supervisor:
+            await supervisor.wait_connected("lab")
+            nursery.start_soon(call)
+            await trio.sleep(1)
+            with trio.move_on_after(1):
+                if earlier == "stop":
+                    await supervisor.stop_server("lab", drain=60)
+                else:
+                    await supervisor.reload([spec(server, max_in_flight=2)], drain=60)
+            assert lost == []
+            match later:
+                case "stop":
+                    await supervisor.stop_server("lab")
+                case "remove":
+                    await supervisor.remove_server("lab")
+                case "reconnect":
+                    await supervisor.reconnect("lab")
+                case "reload":
+                    await supervisor.reload([spec(server, max_in_flight=3)])
+        assert trio.current_time() == 2
+    assert lost == [2]
+    assert "still closing" not in caplog.text
+
+
+@pytest.mark.parametrize("later", ["start", "call"])
+async def test_who_only_wants_it_to_run_shortens_no_drain(autojump_clock, later):
+    """L7: calls on the old connection keep the time they were given; the next one begins when they are done."""
+    server, results = ScriptedServer(tools={"long": lasting(10), "echo": lasting(0)}), []
+
+    async def call():
+        results.append((await supervisor.call_tool("long", server="lab")).incarnation)
+
+    async with open_supervisor([spec(server, lazy=later == "call")]) as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await trio.sleep(1)
+        with trio.move_on_after(1):
+            if later == "start":
+                await supervisor.stop_server("lab", drain=60)
+            else:
+                await supervisor.reload([spec(server, lazy=True, max_in_flight=2)], drain=60)
+        if later == "start":
+            await supervisor.start_server("lab")
+        assert (await supervisor.call_tool("echo", server="lab", when_down="wait")).incarnation == 2
+        assert (trio.current_time(), results) == (10, [1])
 
 
 # -- reconnect ---------------------------------------------------------------------------------------------------------
