@@ -896,14 +896,15 @@ class Supervisor:
                 raise ConfigError("; ".join(found.errors))
             return self._source.with_besides(specs_of(found))
 
+        def applied() -> None:
+            if config_or_specs is not None:
+                self._source.given = config_or_specs
+
         try:
-            event = await kept.reload(read, restart=restart, drain=drain)
+            return await kept.reload(read, restart=restart, drain=drain, applied=applied)
         except ConfigError as error:
             self._servers.events.publish(ReloadFailed(str(error), trio.current_time()))
             raise
-        if config_or_specs is not None:
-            self._source.given = config_or_specs
-        return event
 
     async def set_roots(self, roots: Roots) -> None:
         """Give these folders to work in to servers that ask from now on. Connected servers that understand such changes

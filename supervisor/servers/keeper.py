@@ -66,6 +66,7 @@ from ..decisions.state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..events import ResourceUpdated
 from ..logs import ServerLog
 from ..security.untrusted_marks import clean_name
+from ..spec import ServerSpec
 from ..storage.store import StoreUnreadable
 from ..tools.pins import UNREVIEWED
 from ..transports import LOCAL_KINDS
@@ -116,6 +117,8 @@ class Keeper:
     """Called in the step in which the keeper ends, unless it was cancelled."""
     _now: Snapshot = field(default=Factory(lambda self: self._machine.snapshot, takes_self=True), init=False)
     """The state of the server now."""
+    spec: ServerSpec = field(default=Factory(lambda self: self._now.spec, takes_self=True), init=False)
+    """The spec by which it keeps the server once it has obeyed all commands."""
     _log: ServerLog = field(
         default=Factory(lambda self: ServerLog(self._now.spec.name, self._settings.redact), takes_self=True), init=False
     )
@@ -140,6 +143,8 @@ class Keeper:
 
     def send(self, command: Command) -> None:
         """Send a command. Never waits; one that comes after the keeper has ended is answered at once."""
+        if isinstance(command, Reconfigure):
+            self.spec = command.spec
         try:
             self._mailbox.put_nowait(command)
         except trio.BrokenResourceError:

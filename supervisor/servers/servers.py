@@ -288,9 +288,17 @@ class Servers(ServerView):
         await command.done.wait()
 
     async def reload(
-        self, read: Callable[[], Awaitable[Sequence[ServerSpec]]], *, restart: bool | Collection[str], drain: float
+        self,
+        read: Callable[[], Awaitable[Sequence[ServerSpec]]],
+        *,
+        restart: bool | Collection[str],
+        drain: float,
+        applied: Callable[[], None],
     ) -> Reloaded:
-        """Keep the servers that `read` gives and no others. See `Supervisor.reload`."""
+        """Keep the servers that `read` gives and no others. See `Supervisor.reload`.
+
+        `applied` is called in the step in which they take effect: the wait that follows may be cancelled.
+        """
         self.check_open()
         async with self._reloading:
             specs = self.settings.applied(await read())
@@ -299,15 +307,16 @@ class Servers(ServerView):
             await self._wait_removed(names)
             again = names if restart is True else frozenset(restart or ())
             pending, event = self._apply(specs, restart=again, drain=drain)
+            applied()
             for command in pending:
                 await command.done.wait()
         self.check_open()
         return event
 
     def specs(self) -> tuple[ServerSpec, ...]:
-        """The specs of all servers that are configured now."""
+        """The specs of all servers that are configured now, also those that their keepers have yet to read of."""
         leaving = self.registry.leaving
-        return tuple(one.value.spec for name, one in self.snapshots.items() if name not in leaving)
+        return tuple(self._keepers[name].spec for name in self.snapshots if name not in leaving)
 
     async def _wait_removed(self, servers: Collection[str]) -> None:
         """Wait until none of these is being removed: one that comes again must find nothing of itself alive."""

@@ -58,6 +58,40 @@ async def test_cancelled_while_it_waits_for_a_close(autojump_clock):
         assert (trio.current_time(), states(supervisor)) == (5, {"lab": S.CONNECTED})
 
 
+async def test_the_files_of_a_cancelled_reload_are_read_again(autojump_clock, tmp_path):
+    """L18: they are the present ones from when they took effect, and not from the end of the wait."""
+    old = ScriptedServer(Life(closes_after=5))
+    first, second = (tmp_path / name for name in ("first.json", "second.json"))
+    first.write_text('{"mcpServers": {"one": {"url": "http://localhost:9/", "disabled": true}}}')
+    second.write_text('{"mcpServers": {"two": {"url": "http://localhost:9/", "disabled": true}}}')
+    async with open_supervisor(first) as supervisor:
+        await supervisor.add_server(spec(old))
+        await supervisor.wait_connected("lab")
+        with trio.move_on_after(1) as scope:
+            await supervisor.reload(second)
+        assert scope.cancelled_caught
+        await supervisor.reload()
+        assert list(states(supervisor)) == ["two"]
+
+
+async def test_a_reload_that_was_cancelled_in_its_first_step_is_not_reverted(autojump_clock):
+    """L18: by one without specs, even if the keeper has not read yet what the other has changed."""
+    server = ScriptedServer()
+    async with open_supervisor([spec(server)]) as supervisor:
+        for n in range(1, 30):
+            with trio.CancelScope() as scope:
+                await supervisor.reload(cancelling(scope, spec(server, max_in_flight=n)))
+            assert scope.cancelled_caught
+            assert (await supervisor.reload()).changed == ()
+            assert (await supervisor.reload([spec(server, max_in_flight=n)])).changed == ()
+
+
+def cancelling(scope, *specs):
+    """These specs; the scope is cancelled when they are read."""
+    scope.cancel()
+    yield from specs
+
+
 async def test_a_server_that_is_being_removed_is_configured_again(autojump_clock):
     """L7, Q11: by a reload, when it is gone; until then nothing changes. By `add_server` never."""
     old, new = ScriptedServer(Life(closes_after=3)), ScriptedServer()
