@@ -499,7 +499,13 @@ class Keeper:
     async def _resubscribe(self, command: Subscribe) -> None:
         self._subscribed = command.uris
         self._subscribe()
+        await self._wake_for_subscribers()
         command.settle(self._now)
+
+    async def _wake_for_subscribers(self) -> None:
+        """Start it if it is idle while somebody subscribes to its resources: a reload may have left it so."""
+        if self._subscribed and self._now.state is ServerState.IDLE:
+            await self._wake(Wake())
 
     def _begin(self, machine: StateMachine, *, drain: float = math.inf) -> None:
         """Have the next incarnation take the place of the one that lives, or waits for its calls: those that were sent
@@ -590,6 +596,7 @@ class Keeper:
             self._pending.stopped(self._now)
         self._end(command.drain)
         self._look_up_definitions()
+        await self._wake_for_subscribers()
 
     async def _accept(self, command: AcceptChange) -> None:
         """Pin a tool as a person has seen it, and compare all tools again."""

@@ -4,6 +4,7 @@ import time
 
 import pytest
 import trio
+from attrs import evolve
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.session.changes import Changes
@@ -169,6 +170,49 @@ async def test_a_subscription_keeps_a_lazy_server_running(autojump_clock):
             assert status(supervisor).state == "connected"
         await trio.sleep(100)
         assert status(supervisor).state == "idle"
+
+
+@ERAS
+@pytest.mark.parametrize("restart", [True, False])
+async def test_a_subscription_starts_a_lazy_server_again_that_a_reload_has_left_idle(restart, modern, autojump_clock):
+    """G8, P2: it is subscribed again, and its subscriber told that something may have changed."""
+    server = library(modern=modern)
+    one = spec(server, lazy=True, stop_idle_after=5)
+    async with open_supervisor([one]) as supervisor, supervisor.subscribe("note:/a") as updates:
+        await trio.sleep(100)
+        await supervisor.reload([one if restart else evolve(one, max_in_flight=3)], restart=restart)
+        assert status(supervisor).state == "connecting"
+        update = await updates.receive()
+        assert (update.certain, server.starts) == (False, [0, 100])
+        await trio.sleep(100)
+        assert status(supervisor).state == "connected"
+
+
+async def test_a_subscription_starts_no_server_that_a_reload_has_disabled(autojump_clock):
+    """G8: it does when that is over."""
+    server = library(modern=True)
+    one = spec(server, lazy=True)
+    async with open_supervisor([one]) as supervisor, supervisor.subscribe("note:/a"):
+        await trio.sleep(100)
+        await supervisor.reload([evolve(one, enabled=False)])
+        await trio.sleep(100)
+        assert (status(supervisor).state, server.starts) == ("disabled", [0])
+        await supervisor.reload([one])
+        await supervisor.wait_connected("lab")
+        assert server.starts == [0, 200]
+
+
+async def test_a_subscription_in_the_step_of_a_reload_starts_the_server_too(autojump_clock):
+    """G8: the keeper hears of it after it has begun anew, and is idle."""
+    server = library(modern=True)
+    one = spec(server, lazy=True)
+    async with open_supervisor([one]) as supervisor, trio.open_nursery() as nursery:
+        await supervisor.list_tools()
+        for n in range(1, 20):
+            nursery.start_soon(supervisor.reload, [evolve(one, max_in_flight=n)])
+            async with supervisor.subscribe("note:/a"):
+                await trio.sleep(10)
+                assert status(supervisor).state == "connected"
 
 
 async def test_a_subscription_ends_with_its_server_or_was_none(autojump_clock):
