@@ -12,6 +12,7 @@ from mcp_nursery.actors.errors import NotApproved
 from ..servers.view import ServerView
 from ..tools.approval_rules import Approval, ApprovalRequest, ApprovalRules, Approve
 from ..tools.tool import Tool, without_placeholders
+from ..transports import Transport
 from .call import encode_arguments
 
 logger: Final = logging.getLogger(__name__)
@@ -29,7 +30,9 @@ class Approvals:
     """Standing decisions, which take precedence; None if none were given."""
     _drop_placeholders: bool = field(kw_only=True, alias="drop_placeholders")
     """True if empty optional arguments are left out."""
-    _allowed: set[tuple[str, str]] = field(factory=set[tuple[str, str]], init=False)
+    _allowed: dict[tuple[str, str], Transport] = field(factory=dict[tuple[str, str], Transport], init=False, repr=False)
+    """What was allowed for good: servers and definitions, and how each server was reached then. By another transport it
+    may be quite another server."""
     _warned_of: set[str] = field(factory=set[str], init=False)
     """Servers for which it was logged that there is nobody to ask."""
 
@@ -77,23 +80,32 @@ class Approvals:
         declared: Callable[[], Tool] | None = None,
         approve: Approve | None = None,
     ) -> None:
-        """Have this call agreed to, by a standing decision or a person; `declared`: returns the tool as its server
-        declares it by then; `approve`: asked in place of the host's.
+        """Have this call agreed to, by a standing decision or a person, who is asked again if the server is reached in
+        another way by then; `declared`: returns the tool as its server declares it by then; `approve`: asked in place
+        of the host's.
 
         Raises:
             NotApproved: Denied, held back, changed meanwhile, or nobody to ask.
             TypeError: `approve` returned no `Approval`.
+            UnknownServer: Its server was removed.
         """
         rules = self._standing or _NO_RULES
-        decision = rules.decide(tool, remembered=(tool.server, tool.definition_hash) in self._allowed)
-        if decision is None:
-            decision = await self._ask(tool, arguments, servers, approve or self._approve)
-            if declared is not None and declared().definition_hash != tool.definition_hash:
-                raise NotApproved(tool.server, tool.tool, "its definition changed while it was asked about")
+        allowed = tool.server, tool.definition_hash
+        decision = None
+        while decision is None:
+            transport = _transport_of(tool, servers)
+            remembered = allowed in self._allowed and self._allowed[allowed] == transport
+            decision = rules.decide(tool, remembered=remembered)
+            if decision is None:
+                answer = await self._ask(tool, arguments, servers, approve or self._approve)
+                if declared is not None and declared().definition_hash != tool.definition_hash:
+                    raise NotApproved(tool.server, tool.tool, "its definition changed while it was asked about")
+                if answer is Approval.DENY or _transport_of(tool, servers) == transport:
+                    decision = answer
         if decision is Approval.DENY:
             raise NotApproved(tool.server, tool.tool, "denied")
         if decision is Approval.ALLOW_ALWAYS:
-            self._allowed.add((tool.server, tool.definition_hash))
+            self._allowed[allowed] = transport
 
     async def _ask(
         self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView, approve: Approve | None
@@ -115,6 +127,15 @@ class Approvals:
             return Approval(answer)
         except ValueError:
             raise TypeError(f"approve= returned {answer!r:.80}, not an Approval; nothing was called") from None
+
+
+def _transport_of(tool: Tool, servers: ServerView) -> Transport:
+    """The transport by which the tool's server is reached now.
+
+    Raises:
+        UnknownServer: Its server was removed.
+    """
+    return servers.snapshot(tool.server).value.spec.transport
 
 
 def _as_declared_now(tool: Tool, servers: ServerView) -> Tool:

@@ -22,7 +22,8 @@ class Approval(StrEnum):
     DENY = "deny"
     """The decision to refuse this one call."""
     ALLOW_ALWAYS = "allow_always"
-    """The decision to allow all calls, in this supervisor, while the tool's definition stays what it is."""
+    """The decision to allow all calls, in this supervisor, while the tool's definition and its server's transport stay
+    what they are."""
 
 
 @frozen
@@ -70,7 +71,7 @@ class ApprovalRules:
 
         Args:
             tool: The tool to be called.
-            remembered: Whether ALLOW_ALWAYS was given for this very definition.
+            remembered: Whether ALLOW_ALWAYS was given for this very definition and transport.
         """
         if _fits(tool, self.denied):
             return Approval.DENY

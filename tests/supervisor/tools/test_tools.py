@@ -9,7 +9,7 @@ import trio
 from mcp.server import Server
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 
-from mcp_nursery.actors.errors import ConfigError, InvalidArguments, NotApproved, UnknownTool
+from mcp_nursery.actors.errors import ConfigError, InvalidArguments, NotApproved, UnknownServer, UnknownTool
 from mcp_nursery.supervisor import Approval, InProcessTransport, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRequest, ApprovalRules
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
@@ -326,6 +326,59 @@ async def test_a_definition_that_changes_while_it_is_asked_about(autojump_clock)
             await tool()
         assert peer.calls == []
         assert (await tool()).full_text == "done"
+
+
+async def test_always_is_for_one_transport(autojump_clock):
+    """T8: ALLOW_ALWAYS says nothing of another server of that name, whose tools have the same definitions."""
+    first, second, asked = scripted("work"), scripted("work"), []
+
+    async def approve(request: ApprovalRequest) -> Approval:
+        asked.append(trio.current_time())
+        return Approval.ALLOW_ALWAYS
+
+    async with open_supervisor([spec(first)], approve=approve) as supervisor:
+        tool = supervisor.tool("mcp_lab_work")
+        for peer, options in ((first, {}), (first, {"max_in_flight": 1}), (second, {}), (second, {}), (first, {})):
+            await supervisor.reload([spec(peer, **options)])
+            await trio.sleep(1)
+            await tool()
+        assert asked == [1, 3, 5]
+        assert (len(first.calls), len(second.calls)) == (3, 2)
+
+
+@pytest.mark.parametrize("answer", [Approval.ALLOW, Approval.ALLOW_ALWAYS, Approval.DENY])
+async def test_a_server_that_is_replaced_while_it_is_asked_about(autojump_clock, answer):
+    """T8: the person is asked again about the new one, which has a tool of the same definition."""
+    first, second, asked = scripted("work"), scripted("work"), []
+
+    async def approve(request: ApprovalRequest) -> Approval:
+        asked.append(request.tool.server)
+        if len(asked) == 1:
+            await supervisor.reload([spec(second)])
+            await trio.sleep(1)
+            return answer
+        return Approval.DENY
+
+    async with open_supervisor([spec(first)], approve=approve) as supervisor:
+        with pytest.raises(NotApproved, match="denied"):
+            await supervisor.tool("mcp_lab_work")()
+        assert len(asked) == (1 if answer is Approval.DENY else 2)
+        assert first.calls == second.calls == []
+
+
+async def test_a_server_that_is_removed_while_it_is_asked_about(autojump_clock):
+    """T8: nobody is asked about it again."""
+    asked = []
+
+    async def approve(request: ApprovalRequest) -> Approval:
+        asked.append(request.tool.server)
+        await supervisor.remove_server("lab")
+        return Approval.ALLOW
+
+    async with open_supervisor([spec(scripted("work"))], approve=approve) as supervisor:
+        with pytest.raises(UnknownServer):
+            await supervisor.tool("mcp_lab_work")()
+        assert asked == ["lab"]
 
 
 async def test_a_tool_that_is_renamed_while_it_is_asked_about(autojump_clock):
