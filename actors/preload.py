@@ -12,6 +12,8 @@ from typing import Final
 
 import trio
 
+from .threads import BRIEF_THREADS
+
 LOADING: Final = threading.Lock()
 """The lock of the loading thread: two that import modules which import each other may see half of them."""
 _LAST_WAIT: Final = 10.0
@@ -75,7 +77,7 @@ async def run_aside(load: Callable[[], object]) -> None:
     if mock_clock is not None and isinstance(trio.lowlevel.current_clock(), mock_clock):
         load()
     else:
-        await trio.to_thread.run_sync(load, abandon_on_cancel=True)
+        await BRIEF_THREADS.run(load, abandon_on_cancel=True)
 
 
 def import_all(*modules: str) -> None:

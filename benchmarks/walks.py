@@ -30,6 +30,7 @@ import trio
 import trio.testing
 from harness import Table
 
+from mcp_nursery.actors.threads import open_process
 from mcp_nursery.supervisor import (
     MemoryStore,
     RestartPolicy,
@@ -119,7 +120,7 @@ def at_the_decision(frame: FrameType, event: str, _: Any) -> bool:
 
 
 def at_the_spawn(frame: FrameType, event: str, _: Any) -> bool:
-    return event == "call" and frame.f_code is trio.lowlevel.open_process.__code__
+    return event == "call" and frame.f_code is open_process.__code__
 
 
 @contextlib.contextmanager

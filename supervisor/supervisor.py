@@ -13,6 +13,7 @@ from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback, ProgressCallback
 from mcp_nursery.actors.roots import are_roots
+from mcp_nursery.actors.threads import SLOW_THREADS
 
 from .calls.approvals import Approvals
 from .calls.attempts import deliver
@@ -891,7 +892,7 @@ class Supervisor:
                 reader = self._source.reader()
                 if reader is None:
                     return kept.specs()
-                found = await trio.to_thread.run_sync(reader, abandon_on_cancel=True)
+                found = await SLOW_THREADS.run(reader, abandon_on_cancel=True)
             if isinstance(found, Config) and found.errors:
                 raise ConfigError("; ".join(found.errors))
             return self._source.with_besides(specs_of(found))

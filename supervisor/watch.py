@@ -15,6 +15,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed
+from mcp_nursery.actors.threads import SLOW_THREADS
 
 from .config.config import Signature, signatures
 from .config.deferred import DeferredTransport
@@ -80,7 +81,7 @@ class FileWatch:
 
     async def _inspect(self) -> Mapping[str, Signature]:
         """Check the files, in a thread: a network drive may take its time."""
-        return await trio.to_thread.run_sync(signatures, self._paths, abandon_on_cancel=True)
+        return await SLOW_THREADS.run(signatures, self._paths, abandon_on_cancel=True)
 
 
 @frozen
@@ -144,6 +145,6 @@ class ConfigWatch:
     async def _inspect(self) -> _Look:
         """Check the files, in a thread: a network drive may take its time."""
         env_files = self._env_files().values()
-        return await trio.to_thread.run_sync(
+        return await SLOW_THREADS.run(
             lambda: _Look(signatures(self._source.files()), signatures(env_files)), abandon_on_cancel=True
         )

@@ -15,6 +15,7 @@ import trio
 from attrs import frozen
 
 from ..overrides import override
+from ..threads import BRIEF_THREADS
 from ..version import VERSION
 from . import limits
 from .address import Address
@@ -28,7 +29,7 @@ of milliseconds in which no other call would make progress."""
 
 async def authorities() -> ssl.SSLContext:
     """The context with the system's authorities, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names."""
-    return await trio.to_thread.run_sync(_authorities)
+    return await BRIEF_THREADS.run(_authorities)
 
 
 async def context_for(url: httpx2.URL) -> ssl.SSLContext:

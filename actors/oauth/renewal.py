@@ -22,6 +22,7 @@ from ..http.auth import INSUFFICIENT_SCOPE, AuthUnavailable, challenge_of
 from ..nurseries import open_bare_nursery
 from ..outcomes import Challenge
 from ..secrets import TELL_SECRETS
+from ..threads import BRIEF_THREADS
 from .settings import OAuth
 from .token_endpoint import GrantRefused, Passing, refresh
 from .tokens import LOG_IN, VAULT, TokenKey, Tokens, TokenStore, TokensUnreadable, join_scopes
@@ -222,7 +223,7 @@ async def authorise(
     words: OAuth, url: str, challenge: Challenge, consent: "Consent | None" = None, known: Tokens | None = None
 ) -> Tokens:
     """Get tokens: see `provider.authorise`, which is loaded in a thread when it is first needed."""
-    provider = await trio.to_thread.run_sync(import_module, f"{__package__}.provider")
+    provider = await BRIEF_THREADS.run(import_module, f"{__package__}.provider")
     tokens: Tokens = await provider.authorise(words, url, challenge, consent, known)
     return tokens
 

@@ -13,6 +13,7 @@ import trio
 from attrs import evolve, field, frozen
 from trio.lowlevel import RunVar
 
+from ..threads import LOOK_THREADS
 from .inherited_marks import VARIABLE, read_tag, tag_of
 
 _PROC = "/proc"
@@ -96,7 +97,7 @@ def _with_marks(pid: int, stat: Stat) -> Stat:
 
 async def read_aside(since: float) -> Table:
     """`read_table` in a thread, abandoned when cancelled: reading another process's environment may block."""
-    return await trio.to_thread.run_sync(read_table, since, abandon_on_cancel=True)
+    return await LOOK_THREADS.run(read_table, since, abandon_on_cancel=True)
 
 
 async def look(since: int, after: int | None = None) -> Table:
@@ -143,7 +144,7 @@ class _Looks:
             if self._last[0] <= asked:
                 self.begun += 1
                 read = partial(self._read, self.begun, self._since)
-                await trio.to_thread.run_sync(read, abandon_on_cancel=True)
+                await LOOK_THREADS.run(read, abandon_on_cancel=True)
             return self._last[1]
 
     def _read(self, number: int, since: float) -> None:

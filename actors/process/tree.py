@@ -47,6 +47,7 @@ from typing import Final, cast
 import trio
 from attrs import define
 
+from ..threads import START_THREADS, open_process
 from .command import ShownCommand, child_environment, find_program, start_failed
 from .inherited_marks import VARIABLE, mark
 from .orphans import LEDGER, Ledger
@@ -291,10 +292,10 @@ async def start_process(
     ledger, marker = LEDGER.get(), token_hex(16)
     whole = {**child_environment(env), VARIABLE: marker}
     try:
-        program = await trio.to_thread.run_sync(find_program, command, whole, cwd, shown)
+        program = await START_THREADS.run(find_program, command, whole, cwd, shown)
         await ledger.starting(marker)  # first: whatever becomes of this host, its mark shows whose the process is
         try:
-            process = await trio.lowlevel.open_process(
+            process = await open_process(
                 [command, *args],
                 executable=program,
                 stdin=subprocess.PIPE,

@@ -6,7 +6,6 @@ import signal
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from secrets import token_hex
 from typing import Final
 
@@ -18,6 +17,7 @@ from ..jsonrpc.carrier import FrameStream
 from ..nurseries import open_bare_nursery
 from ..process.command import child_environment
 from ..process.table import ProcessId, signal_group
+from ..threads import open_process
 from .base import StreamConnector
 from .stdio import StdioConnector
 
@@ -96,24 +96,27 @@ async def run_client(command: str, args: Sequence[str], env: Mapping[str, str]) 
     Raises:
         OSError: It cannot be started.
     """
-    run = partial(
-        trio.run_process,
+    client = await open_process(
         [command, *args],
         env=child_environment(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        check=False,
         start_new_session=True,  # a Ctrl-C at the terminal must not reach it
-        deliver_cancel=_kill,
     )
+    assert client.stdout is not None  # it was asked for
+    assert client.stderr is not None
     said, complained = bytearray(), bytearray()
-    async with open_bare_nursery() as nursery:
-        client: trio.Process = await nursery.start(run)
-        assert client.stdout is not None  # it was asked for
-        assert client.stderr is not None
-        nursery.start_soon(_keep, client.stdout, said)
-        nursery.start_soon(_keep, client.stderr, complained)
+    try:
+        async with open_bare_nursery() as nursery:
+            nursery.start_soon(_keep, client.stdout, said)
+            nursery.start_soon(_keep, client.stderr, complained)
+            await client.wait()
+    finally:
+        if client.returncode is None:
+            signal_group(ProcessId(client.pid, 0), signal.SIGKILL, reaped=False)
+            with trio.CancelScope(shield=True):
+                await client.wait()
     return subprocess.CompletedProcess(client.args, client.returncode or 0, bytes(said), bytes(complained))
 
 
@@ -124,11 +127,6 @@ async def _keep(stream: trio.abc.ReceiveStream, data: bytearray) -> None:
             data += chunk
             if len(data) > _MOST_SAID:
                 return
-
-
-async def _kill(process: trio.Process) -> None:
-    await trio.lowlevel.checkpoint()
-    signal_group(ProcessId(process.pid, 0), signal.SIGKILL, reaped=process.returncode is not None)
 
 
 DETECTION: Final = 3.0

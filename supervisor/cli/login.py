@@ -21,6 +21,7 @@ from mcp_nursery.actors.errors import (
 )
 from mcp_nursery.actors.http.address import Address
 from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensUnreadable
+from mcp_nursery.actors.threads import SLOW_THREADS
 from mcp_nursery.supervisor import ServerSpec
 from mcp_nursery.supervisor.callbacks import AuthorizationRequest
 from mcp_nursery.supervisor.decisions.suggestions import near_names
@@ -180,7 +181,7 @@ async def _open_page(url: str) -> bool:
     """Open the page. True if a browser shows it: after one second that is assumed, since some commands end only with
     the browser."""
     with trio.move_on_after(_BROWSER_TIMEOUT):
-        return await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True)
+        return await SLOW_THREADS.run(webbrowser.open, url, abandon_on_cancel=True)
     return True
 
 

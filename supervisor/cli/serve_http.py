@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-import trio
 from attrs import fields
 
 from mcp_nursery.actors.argument_checks import check_setting, finite_seconds_or_none, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.oauth import settings
+from mcp_nursery.actors.threads import BRIEF_THREADS
 from mcp_nursery.supervisor.gateway import (
     Gateway,
     HttpApplication,
@@ -181,7 +181,7 @@ class HttpFront:
         async def metrics() -> bytes:
             supervisor = gateway.supervisor
             statuses, statistics = supervisor.status(), supervisor.statistics(by_tool=False)
-            return await trio.to_thread.run_sync(_exposition, statuses, statistics, application.kept, self._telemetry)
+            return await BRIEF_THREADS.run(_exposition, statuses, statistics, application.kept, self._telemetry)
 
         async with (
             self._open_page(gateway) as page,

@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-import trio
 from attrs import asdict, define, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_HOST, Host
@@ -19,6 +18,7 @@ from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.process.command import INHERITED, ShownCommand, child_environment, find_program
 from mcp_nursery.actors.secrets import TELL_SECRETS, names_only
+from mcp_nursery.actors.threads import SLOW_THREADS
 from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of, secrets_of_value
 from mcp_nursery.supervisor.security.trust import AGREED_FILE, FileRead
@@ -285,7 +285,7 @@ class Resolver:
         written = self._text("envFile", self.deferred.env_file, self._record_secrets(outside))
         path = os.path.join(self._workspace, written)
         try:
-            found = await trio.to_thread.run_sync(read_env_file, path, abandon_on_cancel=True)
+            found = await SLOW_THREADS.run(read_env_file, path, abandon_on_cancel=True)
         except EnvFileError as error:
             problem = str(error)
         else:

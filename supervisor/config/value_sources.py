@@ -13,6 +13,7 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.process.table import ProcessId, signal_group
 from mcp_nursery.actors.secrets import names_only
+from mcp_nursery.actors.threads import open_process
 
 COMMAND_SECONDS = 10.0
 """Seconds that a command may take."""
@@ -35,7 +36,7 @@ async def output_of(command: str, folder: str) -> str:
         CommandFailed: The command failed, took more than 10 s, or printed something that is not text.
     """
     try:
-        process = await trio.lowlevel.open_process(
+        process = await open_process(
             ["/bin/sh", "-c", command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -22,6 +22,7 @@ from attrs.validators import and_, gt, in_, instance_of, lt, optional
 
 from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokenStore, TokensUnreadable
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.threads import SLOW_THREADS
 
 from ..storage.state_file import UnusableFile, check_file, make_folder
 from . import keyring
@@ -245,7 +246,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
     """Do the work in a thread, which finishes even if its caller is cancelled: what it writes is written."""
     try:
         with trio.move_on_after(DISK_TIMEOUT):
-            return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+            return await SLOW_THREADS.run(work, abandon_on_cancel=True)
     except UnusableFile as error:
         problem = f"{error}; {error.advice}"
     except keyring.KeyringFailed as error:

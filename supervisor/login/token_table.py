@@ -17,6 +17,7 @@ from attrs import asdict
 
 from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokenStore, TokensUnreadable
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.threads import SLOW_THREADS
 
 from ..storage.database import StateDatabase, lock_key
 from ..storage.store import StoreUnreadable
@@ -203,7 +204,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
     """Do the work in a thread, which finishes even if its caller is cancelled: what it writes is written."""
     try:
         with trio.move_on_after(DISK_TIMEOUT):
-            return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
+            return await SLOW_THREADS.run(work, abandon_on_cancel=True)
     except StoreUnreadable as error:
         problem = str(error)
     else:

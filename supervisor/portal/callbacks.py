@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 import trio
 
+from mcp_nursery.actors.threads import UNCOUNTED_THREADS
+
 from .outcome import ThreadOutcome, run_to_outcome
 from .signals import GRACE, running_loop
 
@@ -129,7 +131,7 @@ def thread_callback(function: Callback) -> AwaitedCallback:
 
     @wraps(function)
     async def called(*args: Any) -> Any:
-        return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True)
+        return await UNCOUNTED_THREADS.run(function, *args, abandon_on_cancel=True)
 
     return called
 

@@ -17,6 +17,7 @@ from attrs import define, field
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan, end_orphans, own_marker, this_host
 from mcp_nursery.actors.process.table import ProcessId
+from mcp_nursery.actors.threads import SLOW_THREADS, UNCOUNTED_THREADS
 
 from ..decisions.statistics import StoreStatistics
 from ..security.trust import TrustRequest
@@ -95,7 +96,7 @@ class StoreWorker:
         disk."""
         if request.reader is None:
             return request
-        return await trio.to_thread.run_sync(request.as_found, abandon_on_cancel=True)
+        return await SLOW_THREADS.run(request.as_found, abandon_on_cancel=True)
 
     async def is_agreed(self, request: TrustRequest) -> bool:
         """True if the user has agreed to exactly this."""
@@ -220,7 +221,7 @@ class StoreWorker:
             await self._adopt_orphans(nursery)
         closing = self._last in batch
         if self._store.blocking:
-            await trio.to_thread.run_sync(partial(self._work, batch, closing=closing), abandon_on_cancel=True)
+            await UNCOUNTED_THREADS.run(partial(self._work, batch, closing=closing), abandon_on_cancel=True)
         else:
             self._work(batch, closing=closing)
 
@@ -248,7 +249,7 @@ class StoreWorker:
         self._host = host = this_host() if self._store.blocking else None
         if host is None:
             return
-        orphans = await trio.to_thread.run_sync(
+        orphans = await UNCOUNTED_THREADS.run(
             lambda: self._store.adopt_orphans(host, but=own_marker()), abandon_on_cancel=True
         )
         if orphans:
