@@ -91,17 +91,17 @@ class Approvals:
         """
         rules = self._standing or _NO_RULES
         allowed = tool.server, tool.definition_hash
-        decision = None
-        while decision is None:
+        while True:
             transport = _transport_of(tool, servers)
             remembered = allowed in self._allowed and self._allowed[allowed] == transport
             decision = rules.decide(tool, remembered=remembered)
             if decision is None:
-                answer = await self._ask(tool, arguments, servers, approve or self._approve)
+                decision = await self._ask(tool, arguments, servers, approve or self._approve)
                 if declared is not None and declared().definition_hash != tool.definition_hash:
                     raise NotApproved(tool.server, tool.tool, "its definition changed while it was asked about")
-                if answer is Approval.DENY or _transport_of(tool, servers) == transport:
-                    decision = answer
+                if decision is not Approval.DENY and _transport_of(tool, servers) != transport:
+                    continue
+            break
         if decision is Approval.DENY:
             raise NotApproved(tool.server, tool.tool, "denied")
         if decision is Approval.ALLOW_ALWAYS:
