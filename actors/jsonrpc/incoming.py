@@ -238,7 +238,7 @@ class PeerRequests:
             return
         self._tasks += 1
         inbound = Inbound(self._back, asked.id, asked.params)
-        self._serving[coerce_request_id(asked.id)] = inbound  # before its task runs: its cancel may be in this batch
+        self._serving[asked.id] = inbound  # before its task runs: its cancel may be in this batch
         before, begun = self._begun, trio.Event()
         self._begun = begun
         nursery.start_soon(self._serve, inbound, asked, on_request, before, begun)
@@ -259,9 +259,16 @@ class PeerRequests:
     def cancel(self, params: Mapping[str, Any] | None) -> None:
         """Cancel the request that the peer's notification names."""
         request_id = as_request_id((params or {}).get("requestId"))
-        inbound = None if request_id is None else self._serving.get(coerce_request_id(request_id))
+        inbound = None if request_id is None else self._find(request_id)
         if inbound is not None:
             inbound.cancel((params or {}).get("reason"))
+
+    def _find(self, request_id: RequestId) -> Inbound | None:
+        """The request with this id. If there is none, a peer may mean a number that it once wrote as text."""
+        if request_id in self._serving:
+            return self._serving[request_id]
+        other = str(request_id) if isinstance(request_id, int) else coerce_request_id(request_id)
+        return self._serving.get(other) if str(other) == str(request_id) else None  # "007" is no number
 
     async def _serve(
         self, inbound: Inbound, asked: PeerRequest, on_request: OnRequest, before: trio.Event | None, begun: trio.Event
@@ -282,8 +289,8 @@ class PeerRequests:
         finally:
             self._tasks -= 1
             self._account.give_back(QUESTIONS, asked.size)
-            if self._serving.get(key := coerce_request_id(asked.id)) is inbound:
-                del self._serving[key]
+            if self._serving.get(asked.id) is inbound:
+                del self._serving[asked.id]
 
 
 def _error_frame(request_id: RequestId, method: str, raised: Exception) -> bytes:

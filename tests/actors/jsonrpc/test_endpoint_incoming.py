@@ -298,8 +298,40 @@ async def test_a_cancel_ends_the_handler_and_only_that_one(request_id):
         assert peer.frames == []
 
 
-async def test_a_cancel_correlates_like_any_id():
-    assert await served(Peer(), sleep, request("12", "m"), cancelled(12)) == []
+@pytest.mark.parametrize(("request_id", "cancelled_id"), [("12", 12), (12, "12"), (-5, "-5")])
+async def test_a_cancel_correlates_like_any_id(request_id, cancelled_id):
+    assert await served(Peer(), sleep, request(request_id, "m"), cancelled(cancelled_id)) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "other"), [("7", 7), ("1_0", "10"), ("007", 7), (" 5", "5"), ("\u0661", "1"), ("+1", 1)]
+)
+@pytest.mark.parametrize("swapped", [False, True])
+async def test_a_cancel_is_of_the_request_with_exactly_its_id(first, other, swapped):
+    if swapped:
+        first, other = other, first
+    ended = []
+
+    async def handle(context, *_request):
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append(context.request_id)
+
+    peer = Peer()
+    async with running(peer, handle, keep):
+        peer.say(request(first, "m"), request(other, "m"))
+        await wait_all_tasks_blocked()
+        peer.say(cancelled(first))
+        await wait_all_tasks_blocked()
+        assert ended == [first]
+
+
+@pytest.mark.parametrize("cancelled_id", ["007", "1_0", " 7", "+7", "\u0667"])
+async def test_a_cancel_with_another_text_of_a_number_is_of_none(cancelled_id):
+    number = int(cancelled_id)
+    heard = await served(Peer(), answer_after_a_checkpoint, request(number, "m"), cancelled(cancelled_id))
+    assert heard == [result(number)]
 
 
 @pytest.mark.parametrize("params", [None, {}, {"requestId": None}, {"requestId": True}, {"requestId": "x"}])
