@@ -5,12 +5,11 @@ writes the client's streams meanwhile.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Any, Final
 
 import trio
 
-from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.jsonrpc.carrier import Outgoing
 from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Inbound
@@ -126,19 +125,17 @@ class _StdioClient:
                     return await self._answer_in_session(context, method, given, meta)
             in_session = PROTOCOL_VERSION_META_KEY not in meta
             if method != "ping":
-                await self._turn(opens=not in_session and not self._modern)
+                await self._turn()
             ask = self._answer_in_session if in_session else self._answer_modern
             return await ask(context, method, given, meta)
         finally:
             self._listening -= method == LISTEN
 
-    async def _turn(self, *, opens: bool) -> None:
-        """Wait until the conversation is open; `opens`: this request opens it, if there is no session."""
-        if opens or self._opening.locked():
+    async def _turn(self) -> None:
+        """Wait for an `initialize` that is under way."""
+        if self._opening.locked():
             async with self._opening:
-                if opens:
-                    with suppress(NurseryError):  # the request itself will fail with it
-                        await self._view.hello()
+                pass
 
     async def _answer_modern(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
         if self._session is not None:

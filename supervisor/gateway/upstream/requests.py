@@ -93,6 +93,8 @@ class Upstream:
         self._held = HeldCalls(nursery, hold, session_keys, lambda server: spec_digest(supervisor.spec(server)))
         self._hold = hold
         self._unattended: Unattended = unattended
+        self._last_waiting: dict[str, trio.Event] = {}
+        """The events of the last requests that wait for the first connections of servers: set once they go on."""
 
     @property
     def held(self) -> tuple[HeldCallStatus, ...]:
@@ -122,7 +124,7 @@ class Upstream:
             JsonRpcError: The error that the client is sent instead.
             NurseryError: See `Supervisor.request`.
         """
-        modern = is_modern(await protocol_of(self._supervisor, route.server))
+        modern = is_modern(await self._protocol_of(route.server))
         if not request.modern:
             ask = partial(_ask_in_session, request)
             await self._approve(request, route, ask)
@@ -136,6 +138,23 @@ class Upstream:
             if not modern or await self._needs_question(request, route):
                 return await self._held.begin(HeldCall(request, route.server), make)
         return await self._request(request, route.server, route.params, modern=modern, on_notice=request.forward)
+
+    async def _protocol_of(self, server: str) -> str:
+        """The version of the protocol that a server speaks, once it has been connected. Requests that wait for that go
+        on in the order in which they came: each waits by itself, but a client may have written several at once."""
+        version, before = self._supervisor.protocol_version(server), self._last_waiting.get(server)
+        if version is not None and before is None:
+            return version
+        passed = self._last_waiting[server] = trio.Event()
+        try:
+            version = await protocol_of(self._supervisor, server)
+            if before is not None:
+                await before.wait()
+            return version
+        finally:
+            passed.set()
+            if self._last_waiting.get(server) is passed:
+                del self._last_waiting[server]
 
     async def _request_held(self, call: HeldCall, *, route: RequestRoute) -> Json:
         """Make the request of a held call."""

@@ -1,0 +1,92 @@
+"""What a client on standard streams writes before its server is there, or the SDK is loaded. Virtual time."""
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, serve_stdio
+from mcp_nursery.supervisor.testing import Life, ScriptedServer
+
+from ....lab.specs import SERVERS, Named, nothing, spec
+from ....lab.wire_peer import request
+from .test_streams import HELLO, META, Client
+
+NEW = {"_meta": META}
+
+
+@asynccontextmanager
+async def fronted(server, client, state=None):
+    """A gateway in front of one server, with its own names, that need not be there yet."""
+    known = spec(server) if isinstance(server, ScriptedServer) else server
+    async with (
+        open_supervisor([known], callbacks=gateway_callbacks(), state=state or MemoryStore()) as supervisor,
+        open_gateway(supervisor) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(partial(serve_stdio, gateway, "lab", streams=client))
+        yield supervisor
+        nursery.cancel_scope.cancel()
+
+
+def answered_at(client):
+    """The times of the answers to requests, by their ids, from now on."""
+    began, times = trio.current_time(), {}
+
+    def record(message):
+        if "method" not in message:
+            times[message["id"]] = trio.current_time() - began
+
+    client.on_message = record
+    return times
+
+
+@pytest.mark.parametrize("life", [Life(refuses="no"), Life(mute=True)])
+async def test_requests_wait_together_for_a_server_that_does_not_start(life, autojump_clock):
+    waited = []
+    for opening in (("initialize", HELLO), ("server/discover", NEW), ("tools/call", NEW | {"name": "look"})):
+        client = Client()
+        async with fronted(ScriptedServer(*[life] * 20), client):
+            times = answered_at(client)
+            rest = [("prompts/get", NEW | {"name": str(number)}) for number in range(15)]
+            client.say(*(request(number, *each) for number, each in enumerate([opening, *rest])))
+            await trio.sleep(200)
+        assert len(times) == 16
+        waited.append(times)
+    of_handshake, *others = waited
+    assert [{*times.values()} for times in others] == [{of_handshake[0]}] * 2
+
+
+async def test_calls_reach_a_server_that_starts_late_in_their_order(autojump_clock):
+    for _ in range(8):  # the order of tasks is random
+        made = []
+
+        async def look(arguments, made=made):
+            await trio.lowlevel.checkpoint()
+            made.append(arguments["number"])
+            return "seen"
+
+        client = Client()
+        async with fronted(ScriptedServer(Life(connects_after=3), tools={"look": look}), client):
+            calls = (NEW | {"name": "look", "arguments": {"number": number}} for number in range(8))
+            client.say(*(request(number, "tools/call", call) for number, call in enumerate(calls)))
+            await trio.sleep(10)
+        assert made == [*range(8)]
+
+
+@pytest.mark.parametrize("life", [Life(connects_after=6), Life(refuses="no")])
+async def test_a_cached_list_does_not_wait_for_its_server(life, autojump_clock, monkeypatch):
+    state, client = MemoryStore(), Client()
+    monkeypatch.setitem(SERVERS, "cached", ScriptedServer(Life(), *[life] * 20, tools={"look": nothing}))
+    known = ServerSpec("lab", Named("cached"))
+    async with open_supervisor([known], state=state) as supervisor:
+        await supervisor.wait_connected("lab")
+        await trio.sleep(1)
+    async with fronted(known, client, state):
+        times = answered_at(client)
+        client.say(request(1, "tools/list", NEW))
+        await trio.sleep(20)
+    assert [tool["name"] for tool in client.heard[-1]["result"]["tools"]] == ["look"]
+    assert times == {1: 0}
