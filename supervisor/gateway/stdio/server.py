@@ -27,7 +27,7 @@ from mcp_nursery.actors.protocol import (
 
 from ...preload import ALL_MODULES
 from ..bridge import Json
-from ..client_request import ClientRequest, is_plain, offered_version, split_meta
+from ..client_request import ClientRequest, check_request, is_plain, offered_version, split_meta
 from ..clients import Backlog, ClientSession
 from ..gateway import LISTEN, Gateway
 from ..views.view import View
@@ -138,11 +138,9 @@ class _StdioClient:
                 pass
 
     async def _answer_modern(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
-        if self._session is not None:
-            raise JsonRpcError(
-                INVALID_REQUEST, "this connection began with a handshake: it takes no request with a version"
-            )
+        self._check_no_session()
         request = self._request(context, method, params, meta)
+        version = meta[PROTOCOL_VERSION_META_KEY]
         if not is_plain(request):
             await ALL_MODULES.ensure_loaded()
             from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
@@ -150,9 +148,19 @@ class _StdioClient:
             route = classify_inbound_request({"method": method, "params": params | {"_meta": meta}})
             if isinstance(route, InboundLadderRejection):
                 raise JsonRpcError(route.code, route.message, route.data)
-        self._modern = self._modern or method != "server/discover"  # if its answer is late, the client may initialize
+        if not self._modern:
+            await check_request(request, version)  # a request that is refused begins nothing
+            await self._turn()  # an `initialize` may have come meanwhile
+            self._check_no_session()
+            self._modern = method != "server/discover"  # if its answer is late, the client may initialize
         request.describe()
-        return await self._gateway.answer(request, self._view, meta[PROTOCOL_VERSION_META_KEY])
+        return await self._gateway.answer(request, self._view, version)
+
+    def _check_no_session(self) -> None:
+        if self._session is not None:
+            raise JsonRpcError(
+                INVALID_REQUEST, "this connection began with a handshake: it takes no request with a version"
+            )
 
     async def _answer_in_session(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
         if self._modern:

@@ -2,12 +2,15 @@
 
 from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import trio
 
+from mcp_nursery.actors.protocol import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, serve_stdio
+from mcp_nursery.supervisor.gateway.stdio import server
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ....lab.specs import SERVERS, Named, nothing, spec
@@ -18,9 +21,9 @@ NEW = {"_meta": META}
 
 
 @asynccontextmanager
-async def fronted(server, client, state=None):
+async def fronted(scripted, client, state=None):
     """A gateway in front of one server, with its own names, that need not be there yet."""
-    known = spec(server) if isinstance(server, ScriptedServer) else server
+    known = spec(scripted) if isinstance(scripted, ScriptedServer) else scripted
     async with (
         open_supervisor([known], callbacks=gateway_callbacks(), state=state or MemoryStore()) as supervisor,
         open_gateway(supervisor) as gateway,
@@ -90,3 +93,60 @@ async def test_a_cached_list_does_not_wait_for_its_server(life, autojump_clock, 
         await trio.sleep(20)
     assert [tool["name"] for tool in client.heard[-1]["result"]["tools"]] == ["look"]
     assert times == {1: 0}
+
+
+def outcome(message):
+    return message.get("error", {"code": 0})["code"]
+
+
+def outcomes(client):
+    """The codes of the answers, by the ids of their requests; 0: a result."""
+    return {message["id"]: outcome(message) for message in client.heard if "method" not in message}
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """The event that lets the modules be loaded that requests wait for."""
+    event = trio.Event()
+    monkeypatch.setattr(server, "ALL_MODULES", SimpleNamespace(ensure_loaded=event.wait))
+    return event
+
+
+CALL = NEW | {"name": "look", "arguments": {}}
+
+
+@pytest.mark.parametrize("gets_in_between", [True, False])
+async def test_a_session_that_begins_while_modules_are_loaded_stays(gets_in_between, autojump_clock, loaded):
+    client = Client()
+    async with fronted(ScriptedServer(Life(connects_after=3), tools={"look": nothing}), client):
+        client.say(request(1, "tools/call", CALL), request(2, "initialize", HELLO))
+        await trio.sleep(10 if gets_in_between else 1)
+        loaded.set()
+        await trio.sleep(10)
+        client.say(request(3, "tools/list", NEW), request(4, "tools/list"))
+        await trio.sleep(1)
+    assert outcomes(client) == {1: INVALID_REQUEST, 2: 0, 3: INVALID_REQUEST, 4: 0}
+
+
+async def test_a_ping_with_a_version_does_not_disturb_a_handshake(autojump_clock):
+    client = Client()
+    async with fronted(ScriptedServer(Life(connects_after=3)), client):
+        client.say(request(1, "initialize", HELLO), request(2, "ping", NEW))
+        await trio.sleep(10)
+        client.say(request(3, "tools/list"))
+        await trio.sleep(1)
+    assert outcomes(client) == {1: 0, 2: METHOD_NOT_FOUND, 3: 0}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [("ping", NEW, METHOD_NOT_FOUND), ("tools/call", NEW | {"name": 5}, INVALID_PARAMS)],
+)
+async def test_a_request_that_is_refused_begins_no_conversation(method, params, code, autojump_clock):
+    client = Client()
+    async with fronted(ScriptedServer(), client):
+        client.say(request(1, method, params))
+        await trio.sleep(1)
+        client.say(request(2, "initialize", HELLO), request(3, "tools/list"))
+        await trio.sleep(1)
+    assert outcomes(client) == {1: code, 2: 0, 3: 0}
