@@ -29,7 +29,7 @@ from ...preload import ALL_MODULES
 from ..bridge import Json
 from ..client_request import ClientRequest, check_request, is_plain, offered_version, split_meta
 from ..clients import Backlog, ClientSession
-from ..gateway import LISTEN, Gateway
+from ..gateway import Gateway
 from ..views.view import View
 from .streams import BATCHING, ClientCarrier, ClientStreams, open_client_streams
 
@@ -99,12 +99,13 @@ class _StdioClient:
         """The notifications that wait for its session."""
         self._opening = trio.StrictFIFOLock()
         """Held by `initialize`: requests that were written after it wait for it, in order."""
-        self._listening = 0
+        self._streams: set[Inbound] = set()
+        """The requests that are acknowledged streams of notifications."""
 
     def waits(self) -> bool:
         """True if the client still waits for an answer. A stream of notifications has none."""
         unread = self._carrier.outbox.size or self._carrier.outbox.is_blocked
-        return bool(unread or self.endpoint.serving > self._listening)
+        return bool(unread or self.endpoint.serving > len(self._streams))
 
     def leave(self) -> None:
         """End the session: its client is gone."""
@@ -118,7 +119,6 @@ class _StdioClient:
             JsonRpcError: The error that the client is sent instead.
         """
         given, meta = split_meta(params)
-        self._listening += method == LISTEN
         try:
             if method == "initialize":
                 async with self._opening:
@@ -129,7 +129,7 @@ class _StdioClient:
             ask = self._answer_in_session if in_session else self._answer_modern
             return await ask(context, method, given, meta)
         finally:
-            self._listening -= method == LISTEN
+            self._streams.discard(context)
 
     async def _turn(self) -> None:
         """Wait for an `initialize` that is under way."""
@@ -194,6 +194,8 @@ class _StdioClient:
             elif not self._carrier.has_room:
                 return
             await context.notify(notification, about)
+            if notification == ACKNOWLEDGED:
+                self._streams.add(context)
 
         return ClientRequest(context.request_id, method, params, meta, notify, principal=self)
 

@@ -15,7 +15,7 @@ from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ....lab.specs import SERVERS, Named, nothing, spec
 from ....lab.wire_peer import request
-from .test_streams import HELLO, META, Client
+from .test_streams import HELLO, LISTEN, META, Client
 
 NEW = {"_meta": META}
 
@@ -150,3 +150,17 @@ async def test_a_request_that_is_refused_begins_no_conversation(method, params, 
         client.say(request(2, "initialize", HELLO), request(3, "tools/list"))
         await trio.sleep(1)
     assert outcomes(client) == {1: code, 2: 0, 3: 0}
+
+
+async def test_a_stream_is_waited_for_until_it_is_acknowledged_or_refused(autojump_clock, loaded):
+    client = Client()
+    async with fronted(ScriptedServer(), client):
+        client.say(request(1, "subscriptions/listen", NEW | {"notifications": 5}))
+        client.say(request(2, "subscriptions/listen", LISTEN))
+        await trio.sleep(1)
+        assert client.waits()
+        loaded.set()
+        await trio.sleep(1)
+        assert outcomes(client) == {1: INVALID_PARAMS}
+        assert len(client.heard_of("notifications/subscriptions/acknowledged")) == 1
+        assert not client.waits()
