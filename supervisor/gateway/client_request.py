@@ -123,9 +123,13 @@ class ClientRequest:
 
 
 def split_meta(given: object) -> tuple[Json, Json]:
-    """The parameters without `_meta`, and `_meta`; anything but an object counts as empty."""
+    """The parameters without `_meta`, and `_meta`; parameters that are no object count as empty. `_meta` that is no object
+    stays in the parameters, where the check of the request finds it."""
     params = as_object(given)
-    return params, as_object(params.pop("_meta", None))
+    meta = params.get("_meta")
+    if meta is None or isinstance(meta, dict):
+        params.pop("_meta", None)
+    return params, as_object(meta)
 
 
 def split_message(message: Json) -> tuple[Any, str, Json, Json]:

@@ -164,3 +164,19 @@ async def test_a_stream_is_waited_for_until_it_is_acknowledged_or_refused(autoju
         assert outcomes(client) == {1: INVALID_PARAMS}
         assert len(client.heard_of("notifications/subscriptions/acknowledged")) == 1
         assert not client.waits()
+
+
+@pytest.mark.parametrize("meta", [5, [], "", {}, None])
+async def test_meta_that_is_no_object_is_refused(meta, autojump_clock):
+    refused = meta in (5, [], "")
+    client, given = Client(), {"_meta": meta}
+    async with fronted(ScriptedServer(tools={"look": nothing}), client):
+        client.say(
+            request(1, "initialize", HELLO),
+            request(2, "tools/call", {"name": "look", "arguments": {}} | given),
+            request(3, "tools/list", given),
+            request(4, "x/unknown", given),  # the server decides about it
+        )
+        await trio.sleep(1)
+    code = INVALID_PARAMS if refused else 0
+    assert outcomes(client) == {1: 0, 2: code, 3: code, 4: METHOD_NOT_FOUND}
