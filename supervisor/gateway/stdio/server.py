@@ -33,6 +33,7 @@ from ..gateway import Gateway
 from ..views.view import View
 from .streams import BATCHING, ClientCarrier, ClientStreams, open_client_streams
 
+_INITIALIZED: Final = "notifications/initialized"
 _NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, ACKNOWLEDGED])
 """Notifications that are never lost; others about a request, progress and log messages, are if there is no room."""
 
@@ -95,6 +96,8 @@ class _StdioClient:
         """The version of its session."""
         self._modern = False
         """True if it has begun in the era without sessions."""
+        self._initialized = False
+        """True if it has announced that it is initialized."""
         self._backlog = Backlog(self.endpoint.account)
         """The notifications that wait for its session."""
         self._opening = trio.StrictFIFOLock()
@@ -182,6 +185,8 @@ class _StdioClient:
             self._carrier.takes_batches = self._version == BATCHING
             self._gateway.news.enter(session)
             self._nursery.start_soon(self._backlog.send, self._send)
+            if self._initialized:  # written before the answer
+                self._learn_roots_soon()
         return result
 
     def _request(self, context: Inbound, method: str, params: Json, meta: Json) -> ClientRequest:
@@ -206,8 +211,12 @@ class _StdioClient:
     async def on_notification(self, context: Inbound, method: str, params: Mapping[str, Any] | None) -> None:
         """Take a notification: an `OnNotify`."""
         del context, params
-        roots = method in ("notifications/initialized", "notifications/roots/list_changed")
-        if roots and self._session is not None and "roots" in self._session.capabilities:
+        self._initialized = self._initialized or method == _INITIALIZED
+        if method in (_INITIALIZED, "notifications/roots/list_changed"):
+            self._learn_roots_soon()
+
+    def _learn_roots_soon(self) -> None:
+        if self._session is not None and "roots" in self._session.capabilities:
             self._nursery.start_soon(self._learn_roots)
 
     async def _learn_roots(self) -> None:

@@ -14,7 +14,7 @@ from mcp_nursery.supervisor.gateway.stdio import server
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ....lab.specs import SERVERS, Named, nothing, spec
-from ....lab.wire_peer import request
+from ....lab.wire_peer import notice, request
 from .test_streams import HELLO, LISTEN, META, Client
 
 NEW = {"_meta": META}
@@ -177,6 +177,21 @@ async def test_meta_that_is_no_object_is_refused(meta, autojump_clock):
             request(3, "tools/list", given),
             request(4, "x/unknown", given),  # the server decides about it
         )
-        await trio.sleep(1)
+        await trio.sleep(10)
     code = INVALID_PARAMS if refused else 0
     assert outcomes(client) == {1: 0, 2: code, 3: code, 4: METHOD_NOT_FOUND}
+
+
+@pytest.mark.parametrize("pipelined", [True, False])
+async def test_the_roots_are_asked_for_once_whenever_the_client_is_initialized(pipelined, autojump_clock):
+    client = Client()
+    async with fronted(ScriptedServer(), client):
+        said = request(1, "initialize", HELLO | {"capabilities": {"roots": {}}}), notice("notifications/initialized")
+        if pipelined:
+            client.say(*said)
+        else:
+            for each in said:
+                client.say(each)
+                await trio.sleep(1)
+        await trio.sleep(1)
+        assert [message.get("method") for message in client.heard] == [None, "roots/list"]
