@@ -41,7 +41,7 @@ from mcp_nursery.actors.reply import PROGRESS
 
 from ..preload import ALL_MODULES
 from .bridge import Json, as_object
-from .clients import LOG, ClientSession, is_severe
+from .clients import LOG, ClientListener, ClientSession, is_severe
 
 logger: Final = logging.getLogger(__name__)
 
@@ -76,6 +76,8 @@ class ClientRequest:
     """The level of the least severe log messages that it asks for, outside of a session."""
     asked_at: float = math.inf
     """The time at which a request for a list came, on Trio's clock; infinite until the gateway sets it."""
+    listener: ClientListener | None = None
+    """The listener of a stream of notifications, from the arrival of its request on."""
 
     @property
     def modern(self) -> bool:

@@ -16,7 +16,7 @@ from ..decisions.state_machine import SHUT
 from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
 from ..notices import Notice
 from ..supervisor import Supervisor
-from .bridge import Json
+from .bridge import Json, as_object
 from .client_request import ClientRequest
 from .clients import LOG, ClientListener, ClientSession, Listing, Notification, is_severe, last_change
 from .upstream.instance_pool import InstancePool, ListChanged, owner_of
@@ -218,31 +218,42 @@ class ClientNotifications:
                     task_status.started()
             await trio.sleep(LOOK_AGAIN)
 
+    @contextmanager
+    def begin_stream(self, request: ClientRequest, view: View) -> Generator[ClientListener, None, None]:
+        """A block in which the stream of notifications that a client asks for is served. The client is told of changes
+        from its beginning on, once the stream is acknowledged. The request need not be checked yet."""
+        if request.listener is not None:
+            yield request.listener
+            return
+        wanted = frozenset(key for key, value in as_object(request.params.get("notifications")).items() if value)
+        request.listener = ClientListener(view.server, wanted, access=view.access, owner=owner_of(request))
+        self._listeners.add(request.listener)
+        try:
+            yield request.listener
+        finally:
+            self._listeners.discard(request.listener)
+
     async def listen(self, request: ClientRequest, view: View) -> Json:
         """Serve one stream of notifications for a client without a session, until the client ends it. Resources that
         cannot be subscribed to are left out of the acknowledgement."""
         wanted: Json = {key: value for key, value in request.params["notifications"].items() if value}
         uris: list[str] = wanted.pop("resourceSubscriptions", [])
         _check_number(len(uris))
-        listener = ClientListener(view.server, frozenset(wanted), access=view.access, owner=owner_of(request))
-        notify = partial(listener.notify, UPDATED)
         tagged = {"_meta": {SUBSCRIPTION_META_KEY: request.id}}
-        async with trio.open_nursery() as nursery:
-            followed: list[str] = []
-            for uri in uris:
-                with suppress(NurseryError):
-                    await nursery.start(partial(self._follow_resource, request, view, uri, notify, patient=True))
-                    followed.append(uri)
-            if followed:
-                wanted["resourceSubscriptions"] = followed
-            await request.notify(ACKNOWLEDGED, {"notifications": wanted} | tagged)
-            self._listeners.add(listener)
-            try:
+        with self.begin_stream(request, view) as listener:
+            notify = partial(listener.notify, UPDATED)
+            async with trio.open_nursery() as nursery:
+                followed: list[str] = []
+                for uri in uris:
+                    with suppress(NurseryError):
+                        await nursery.start(partial(self._follow_resource, request, view, uri, notify, patient=True))
+                        followed.append(uri)
+                if followed:
+                    wanted["resourceSubscriptions"] = followed
+                await request.notify(ACKNOWLEDGED, {"notifications": wanted} | tagged)
                 while True:
                     method, params = await listener.news.receive()
                     await request.notify(method, params | tagged)
-            finally:
-                self._listeners.discard(listener)
         raise AssertionError  # it ends by being cancelled
 
     # -- lists and notices ----------------------------------------------------------------------------------------

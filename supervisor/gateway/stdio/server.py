@@ -29,7 +29,7 @@ from ...preload import ALL_MODULES
 from ..bridge import Json
 from ..client_request import ClientRequest, check_request, is_plain, offered_version, split_meta
 from ..clients import Backlog, ClientSession
-from ..gateway import Gateway
+from ..gateway import LISTEN, Gateway
 from ..views.view import View
 from .streams import BATCHING, ClientCarrier, ClientStreams, open_client_streams
 
@@ -143,12 +143,20 @@ class _StdioClient:
     async def _answer_modern(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
         self._check_no_session()
         request = self._request(context, method, params, meta)
+        if method != LISTEN:
+            return await self._answer_request(request)
+        with self._gateway.news.begin_stream(request, self._view):  # which counts before it is checked
+            return await self._answer_request(request)
+
+    async def _answer_request(self, request: ClientRequest) -> Json:
+        """Answer a request without a session, if it is valid."""
+        method, meta = request.method, request.meta
         version = meta[PROTOCOL_VERSION_META_KEY]
         if not is_plain(request):
             await ALL_MODULES.ensure_loaded()
             from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 
-            route = classify_inbound_request({"method": method, "params": params | {"_meta": meta}})
+            route = classify_inbound_request({"method": method, "params": request.params | {"_meta": meta}})
             if isinstance(route, InboundLadderRejection):
                 raise JsonRpcError(route.code, route.message, route.data)
         if not self._modern:

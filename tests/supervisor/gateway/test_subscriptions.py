@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from mcp_nursery.supervisor.events import ResourcesChanged
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
 
 from ...lab.gateway_clients import ENVELOPE, NEW, AskingServer, served
@@ -45,7 +46,7 @@ async def test_a_resource_is_subscribed_again_whatever_becomes_of_its_server(how
 
 
 @asynccontextmanager
-async def listening(gateway, view, *uris):
+async def listening(gateway, view, *uris, lists=False):
     """All that a client without a session is told on one stream."""
     told = []
 
@@ -53,7 +54,7 @@ async def listening(gateway, view, *uris):
         await trio.lowlevel.checkpoint()
         told.append((method, params))
 
-    wanted = {"resourcesListChanged": False, "resourceSubscriptions": list(uris)}
+    wanted = {"resourcesListChanged": lists, "resourceSubscriptions": list(uris)}
     incoming = ClientRequest(7, "subscriptions/listen", {"notifications": wanted}, ENVELOPE, tell, "Ann", None)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.answer, incoming, gateway.view(view), NEW)
@@ -99,3 +100,25 @@ async def test_what_cannot_be_subscribed_to_is_left_out_alone(autojump_clock):
             assert updates(told) == ["note://a"]
         async with listening(gateway, None, "note://nobody-has") as told:
             assert acknowledged(told) == {}
+
+
+async def test_changes_while_resources_are_subscribed_to_are_told_after_the_acknowledgement(
+    autojump_clock, monkeypatch
+):
+    server, subscribed = AskingServer(), trio.Event()
+    async with served(server) as (_, gateway, _, _nursery):
+
+        async def follow(_request, _view, _uri, notify, task_status, **_options):
+            notify({"uri": "note://a"})
+            await subscribed.wait()
+            task_status.started()
+
+        monkeypatch.setattr(gateway.news, "_follow_resource", follow)
+        async with listening(gateway, "lab", "note://a", lists=True) as told:
+            gateway.news.publish_change(ResourcesChanged("lab", (), (), (), trio.current_time()))
+            await trio.sleep(1)
+            assert told == []
+            subscribed.set()
+            await trio.sleep(1)
+            assert acknowledged(told) == {"resourcesListChanged": True, "resourceSubscriptions": ["note://a"]}
+            assert [method for method, _ in told[1:]] == [UPDATED[0], "notifications/resources/list_changed"]

@@ -15,9 +15,10 @@ from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ....lab.specs import SERVERS, Named, nothing, spec
 from ....lab.wire_peer import notice, request
-from .test_streams import HELLO, LISTEN, META, Client
+from .test_streams import CHANGED, HELLO, LISTEN, META, Client
 
 NEW = {"_meta": META}
+ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
 @asynccontextmanager
@@ -29,6 +30,7 @@ async def fronted(scripted, client, state=None):
         open_gateway(supervisor) as gateway,
         trio.open_nursery() as nursery,
     ):
+        client.news = gateway.news
         nursery.start_soon(partial(serve_stdio, gateway, "lab", streams=client))
         yield supervisor
         nursery.cancel_scope.cancel()
@@ -162,7 +164,7 @@ async def test_a_stream_is_waited_for_until_it_is_acknowledged_or_refused(autoju
         loaded.set()
         await trio.sleep(1)
         assert outcomes(client) == {1: INVALID_PARAMS}
-        assert len(client.heard_of("notifications/subscriptions/acknowledged")) == 1
+        assert len(client.heard_of(ACKNOWLEDGED)) == 1
         assert not client.waits()
 
 
@@ -195,3 +197,39 @@ async def test_the_roots_are_asked_for_once_whenever_the_client_is_initialized(p
                 await trio.sleep(1)
         await trio.sleep(1)
         assert [message.get("method") for message in client.heard] == [None, "roots/list"]
+
+
+@pytest.mark.parametrize("list_first", [True, False])
+async def test_a_stream_counts_from_the_arrival_of_its_request(list_first, autojump_clock, loaded):
+    scripted, client = ScriptedServer(tools={"look": nothing}), Client()
+    scripted.capabilities |= {"tools": {"listChanged": True}}
+    async with fronted(scripted, client) as supervisor:
+        await supervisor.wait_connected("lab")
+        client.say(request(1, "server/discover", NEW))
+        said = [request(2, "tools/list", NEW), request(3, "subscriptions/listen", LISTEN)]
+        client.say(*(said if list_first else reversed(said)))
+        await trio.sleep(1)
+        assert outcomes(client) == {1: 0, 2: 0}
+        scripted.tools["new"] = nothing
+        await scripted.notify(CHANGED)
+        await trio.sleep(1)
+        assert len(client.heard) == 2
+        loaded.set()
+        await trio.sleep(1)
+        assert [message["method"] for message in client.heard[2:]] == [ACKNOWLEDGED, CHANGED]
+
+
+async def test_a_stream_that_is_refused_or_cancelled_while_modules_are_loaded_leaves_nothing(autojump_clock, loaded):
+    client = Client()
+    async with fronted(ScriptedServer(), client) as supervisor:
+        await supervisor.wait_connected("lab")
+        client.say(request(1, "subscriptions/listen", NEW | {"notifications": {"toolsListChanged": 5}}))
+        client.say(request(2, "subscriptions/listen", LISTEN))
+        client.say(request(3, "subscriptions/listen", NEW | {"notifications": ["toolsListChanged"]}))
+        await trio.sleep(1)
+        assert len(client.news._listeners) == 3
+        client.say(notice("notifications/cancelled", {"requestId": 2}))
+        loaded.set()
+        await trio.sleep(1)
+        assert outcomes(client) == {1: INVALID_PARAMS, 3: INVALID_PARAMS}
+        assert not client.news._listeners
