@@ -145,6 +145,7 @@ cancelled."""
 
 
 CALL_TOOL: Final = "tools/call"
+ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 CANCELLED: Final = "notifications/cancelled"
 LISTED: Final[Mapping[str, str]] = {
     "tools/list": "tools",

@@ -35,7 +35,7 @@ CLIENT_CAPABILITIES_META_KEY: Final = "io.modelcontextprotocol/clientCapabilitie
 CLIENT_INFO_META_KEY: Final = "io.modelcontextprotocol/clientInfo"
 SERVER_INFO_META_KEY: Final = "io.modelcontextprotocol/serverInfo"
 LOG_LEVEL_META_KEY: Final = "io.modelcontextprotocol/logLevel"
-SUBSCRIPTION_META_KEY: Final = "io.modelcontextprotocol/subscriptionId"
+SUBSCRIPTION_ID_META_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 
 MCP_PROTOCOL_VERSION_HEADER: Final = "mcp-protocol-version"
 MCP_METHOD_HEADER: Final = "mcp-method"
@@ -71,8 +71,6 @@ LISTEN_STREAM_METHODS: Final = frozenset(
     }
 )
 """Notifications of changes."""
-ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-"""The notification that a server accepts a subscription."""
 
 
 class JsonRpcError(Exception):

@@ -39,11 +39,10 @@ from ..account import Account
 from ..fairness import Pace, by_turns
 from ..json_parsing import Uncollected
 from ..limits import USUAL, Limits
-from ..messages import CANCELLED, LISTED, Request
+from ..messages import ACKNOWLEDGED, CANCELLED, LISTED, Request
 from ..outcomes import Answered, Busy, Dropped, Loss, Malformed, Outcome, Rejected, Unlisted, Unsendable
 from ..pieces import SMALL
 from ..protocol import (
-    ACKNOWLEDGED,
     CLIENT_CAPABILITIES_META_KEY,
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
@@ -51,7 +50,7 @@ from ..protocol import (
     LISTEN_STREAM_METHODS,
     LOG_LEVEL_META_KEY,
     REQUEST_TIMEOUT,
-    SUBSCRIPTION_META_KEY,
+    SUBSCRIPTION_ID_META_KEY,
     JsonRpcError,
     RequestId,
     as_request_id,
@@ -484,8 +483,8 @@ class Endpoint:
         about = origin.slot
         if about is None:
             meta: dict[str, Any] = _object((params or {}).get("_meta")) or {}
-            if method == ACKNOWLEDGED or SUBSCRIPTION_META_KEY in meta:
-                about = self._table.find({"id": meta.get(SUBSCRIPTION_META_KEY)})
+            if method == ACKNOWLEDGED or SUBSCRIPTION_ID_META_KEY in meta:
+                about = self._table.find({"id": meta.get(SUBSCRIPTION_ID_META_KEY)})
                 if about is None or about.relay is None:
                     return False
         if self._table.relays.note(method, params, size, about, others=self._has_others):

@@ -128,11 +128,9 @@ def split_meta(given: object) -> tuple[Json, Json]:
     """The parameters without `_meta`, and `_meta`; parameters that are no object count as empty. `_meta` that is no
     object stays in the parameters, where the check of the request finds it."""
     params = as_object(given)
-    meta: object = params.get("_meta")
-    if meta is None or isinstance(meta, dict):
-        params.pop("_meta", None)
-        return params, as_object(cast("object", meta))
-    return params, {}
+    if not isinstance(params.get("_meta"), dict | None):
+        return params, {}
+    return params, as_object(params.pop("_meta", None))
 
 
 def split_message(message: Json) -> tuple[Any, str, Json, Json]:

@@ -10,7 +10,8 @@ import trio
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import NurseryError
-from mcp_nursery.actors.protocol import ACKNOWLEDGED, INVALID_PARAMS, LEVELS, SUBSCRIPTION_META_KEY, JsonRpcError
+from mcp_nursery.actors.messages import ACKNOWLEDGED
+from mcp_nursery.actors.protocol import INVALID_PARAMS, LEVELS, SUBSCRIPTION_ID_META_KEY, JsonRpcError
 
 from ..decisions.state_machine import SHUT
 from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
@@ -239,7 +240,7 @@ class ClientNotifications:
         wanted: Json = {key: value for key, value in request.params["notifications"].items() if value}
         uris: list[str] = wanted.pop("resourceSubscriptions", [])
         _check_number(len(uris))
-        tagged = {"_meta": {SUBSCRIPTION_META_KEY: request.id}}
+        tagged = {"_meta": {SUBSCRIPTION_ID_META_KEY: request.id}}
         with self.begin_stream(request, view) as listener:
             notify = partial(listener.notify, UPDATED)
             async with trio.open_nursery() as nursery:

@@ -14,8 +14,8 @@ from mcp_nursery.actors.jsonrpc.carrier import Outgoing
 from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Inbound
 from mcp_nursery.actors.limits import MOST_VALUES, Limits
+from mcp_nursery.actors.messages import ACKNOWLEDGED
 from mcp_nursery.actors.protocol import (
-    ACKNOWLEDGED,
     INVALID_PARAMS,
     INVALID_REQUEST,
     LISTEN_STREAM_METHODS,

@@ -6,8 +6,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc.incoming import MOST_SERVED
 from mcp_nursery.actors.jsonrpc.stream_carrier import MOST_OWED, OUTBOX_LIMIT
+from mcp_nursery.actors.messages import ACKNOWLEDGED
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.actors.protocol import ACKNOWLEDGED, SUBSCRIPTION_META_KEY, JsonRpcError
+from mcp_nursery.actors.protocol import SUBSCRIPTION_ID_META_KEY, JsonRpcError
 from mcp_nursery.actors.reply import Relay, ReplySlot
 
 from ...lab.wire_peer import Peer, error, notice, post, request, result, running
@@ -606,7 +607,7 @@ async def test_a_notification_about_a_subscription_goes_to_whoever_subscribed(me
             nursery.start_soon(slot.wait, hearing(name))
         await wait_all_tasks_blocked()
         request_id = listener.request_id if named == "relayed" else named
-        peer.say(notice(method, {} if named is None else {"_meta": {SUBSCRIPTION_META_KEY: request_id}}))
+        peer.say(notice(method, {} if named is None else {"_meta": {SUBSCRIPTION_ID_META_KEY: request_id}}))
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert heard == [to]

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.protocol import SUBSCRIPTION_META_KEY, JsonRpcError
+from mcp_nursery.actors.protocol import SUBSCRIPTION_ID_META_KEY, JsonRpcError
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
@@ -73,7 +73,7 @@ class Front:
 
         async def tell(method, params):
             await trio.lowlevel.checkpoint()
-            assert params["_meta"] == {SUBSCRIPTION_META_KEY: "news"}
+            assert params["_meta"] == {SUBSCRIPTION_ID_META_KEY: "news"}
             if not begun.is_set():
                 begun.set()
             else:

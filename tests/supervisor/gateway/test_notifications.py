@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import trio
 import trio.testing
 
-from mcp_nursery.actors.protocol import SUBSCRIPTION_META_KEY
+from mcp_nursery.actors.protocol import SUBSCRIPTION_ID_META_KEY
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
@@ -38,7 +38,7 @@ class Clients:
 
         async def tell(method, params):
             await trio.lowlevel.checkpoint()
-            assert params["_meta"] == {SUBSCRIPTION_META_KEY: name}
+            assert params["_meta"] == {SUBSCRIPTION_ID_META_KEY: name}
             told.append(method)
 
         incoming = ClientRequest(name, "subscriptions/listen", {"notifications": wanted}, dict(ENVELOPE), tell, name)
