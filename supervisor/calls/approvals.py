@@ -31,7 +31,7 @@ class Approvals:
     _drop_placeholders: bool = field(kw_only=True, alias="drop_placeholders")
     """True if empty optional arguments are left out."""
     _allowed: dict[tuple[str, str], Transport] = field(factory=dict[tuple[str, str], Transport], init=False, repr=False)
-    """What was allowed for good: servers and definitions, and how each server was reached then. By another transport it
+    """The servers and definitions that were allowed for good, and the transport of each server then. By another one it
     may be quite another server."""
     _warned_of: set[str] = field(factory=set[str], init=False)
     """Servers for which it was logged that there is nobody to ask."""
