@@ -12,7 +12,7 @@ import orjson
 from attrs import frozen
 
 from ..json_depth import may_be_nested_too_deep, nested_too_deep
-from ..json_parsing import parse_json, refuse_constant
+from ..json_parsing import parse_json
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -51,19 +51,6 @@ def encode(value: object) -> bytes:
         return orjson.dumps(value, default=_jsonable, option=_OPTIONS)
     except TypeError as refused:
         return _encode_big(value, refused)
-
-
-def check_numbers(value: object) -> None:
-    """Check that a value which can be encoded has no number that JSON has not. `encode` writes null for it.
-
-    Raises:
-        ValueError: It has one.
-    """
-    from pydantic_core import to_json
-
-    named = to_json(value, inf_nan_mode="constants", exclude_none=True, fallback=_decoded)
-    if named.find(b"NaN") >= 0 or named.find(b"Infinity") >= 0:  # a text may have these words in it, too
-        parse_json(named, parse_constant=refuse_constant, parse_int=_integer)
 
 
 def _encode_big(value: object, refused: TypeError) -> bytes:

@@ -53,7 +53,7 @@ from mcp_nursery.actors.errors import (
     ServerDown,
     SupervisorClosed,
 )
-from mcp_nursery.actors.jsonrpc.codec import check_numbers, encode, inject_trace
+from mcp_nursery.actors.jsonrpc.codec import encode, inject_trace
 from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.outcomes import Answered, Outcome
 from mcp_nursery.actors.pieces import Steps
@@ -129,10 +129,7 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
         return None
     try:
         if isinstance(arguments, (dict, Mapping)):  # most are the former: checking for the latter runs Python code
-            encoded = encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
-            if encoded.find(b"null") >= 0:  # it may stand for NaN; few calls have any. `in` is slow for bytes
-                check_numbers(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
-            return encoded
+            return encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
         decode = ": decode the JSON first" if isinstance(arguments, str) else ""
         problem = f"the arguments of a tool must be an object, not {type(arguments).__name__}{decode}"
     except (TypeError, ValueError, RecursionError) as error:
