@@ -1,6 +1,7 @@
 """What `mcp-nursery serve -- COMMAND` can be told of its server, and what its clients never see of it."""
 
 import json
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -85,7 +86,8 @@ async def test_a_command_that_does_not_exist():
     with trio.fail_after(60):
         run = partial(trio.run_process, stdin=request.encode(), capture_stdout=True, capture_stderr=True)
         done = await run([PROGRAM, "serve", "--name", "notes", "--", "notes"])
-    assert done.stderr.decode() in page
+    said = re.sub(r"in 29\d\.\d s", "in 300 s", done.stderr.decode())  # a busy machine writes it later than it decides
+    assert said in page
     error = json.loads(done.stdout)["error"]["message"]
     assert error.startswith("notes: the server is failed, restarts in ")
     assert error.endswith(
