@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import sys
 import time
 from collections import defaultdict
@@ -17,6 +18,8 @@ from ..threads import LOOK_THREADS
 from .inherited_marks import VARIABLE, read_tag, tag_of
 
 _PROC = "/proc"
+_KILL_SLACK = 1.0
+"""Seconds in which a killed process has to end."""
 
 
 @frozen
@@ -199,6 +202,13 @@ def signal_group(leader: ProcessId, number: int, *, reaped: bool) -> bool:
     except (ProcessLookupError, PermissionError):  # gone, or (macOS) only zombies, or another user's by now
         return False
     return True
+
+
+async def kill_group(leader: trio.Process) -> None:
+    """Kill the group of a process of ours, and wait for its end: cancelled or not, but for a bounded time."""
+    signal_group(ProcessId(leader.pid, 0), signal.SIGKILL, reaped=leader.returncode is not None)
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + _KILL_SLACK):
+        await leader.wait()
 
 
 def signal_one(process: ProcessId, number: int) -> None:

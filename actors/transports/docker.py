@@ -2,7 +2,6 @@
 docker's MCP gateway as one server."""
 
 import logging
-import signal
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from ..errors import StartFailed
 from ..jsonrpc.carrier import FrameStream
 from ..nurseries import open_bare_nursery
 from ..process.command import child_environment
-from ..process.table import ProcessId, signal_group
+from ..process.table import kill_group
 from ..threads import open_process
 from .base import StreamConnector
 from .stdio import StdioConnector
@@ -114,9 +113,7 @@ async def run_client(command: str, args: Sequence[str], env: Mapping[str, str]) 
             await client.wait()
     finally:
         if client.returncode is None:
-            signal_group(ProcessId(client.pid, 0), signal.SIGKILL, reaped=False)
-            with trio.CancelScope(shield=True):
-                await client.wait()
+            await kill_group(client)
     return subprocess.CompletedProcess(client.args, client.returncode or 0, bytes(said), bytes(complained))
 
 

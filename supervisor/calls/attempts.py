@@ -133,7 +133,11 @@ def _may_send_again(call: ActiveCall[Any, Any], outcome: Loss | Dropped) -> bool
         return False
     if call.delivery is Delivery.NOT_SENT:
         return True
-    return resend == "always" or call.repeatable
+    return _may_act_twice(call)
+
+
+def _may_act_twice(call: ActiveCall[Any, Any]) -> bool:
+    return call.asked.resend == "always" or call.repeatable
 
 
 async def _ready(call: ActiveCall[Any, Any], error: CallError | None) -> Found:
@@ -154,7 +158,7 @@ async def _ready(call: ActiveCall[Any, Any], error: CallError | None) -> Found:
             raise error from None  # the fate of the call says more than the server's present state
         raise
     call.found = found
-    if error is not None and patient and call.asked.resend != "always" and not call.repeatable:
+    if error is not None and patient and not _may_act_twice(call):
         raise error
     return found
 

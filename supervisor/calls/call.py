@@ -387,10 +387,10 @@ class ActiveCall(ABC, Generic[F, R]):
         if hand_on is None and self.servers.breakers.circuits:
             self._check_admitted(earlier)
         on_said = asked.on_progress or self.on_said
-        attentive = asked.on_progress is not None or asked.idle_timeout is not None
         idle = None if asked.idle_timeout is None else IdleLimit(asked.idle_timeout)
         try:
-            wants_progress = attentive or (self.relay is not None and "progressToken" in (asked.meta or {}))
+            follows = asked.on_progress is not None or idle is not None
+            wants_progress = follows or (self.relay is not None and "progressToken" in (asked.meta or {}))
             message = self.message(ReplySlot(wants_progress=wants_progress, idle=idle, relay=self.relay))
             if hand_on is not None:
                 hand_on(message)

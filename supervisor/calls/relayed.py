@@ -73,8 +73,8 @@ class RelayedCall(DestinationCall[RelayedResult]):
         if self.method != CALL_TOOL:
             return self.method in _REPEATABLE
         listed = None if self.found is None else self.found.tools
-        place = None if listed is None else listed.own.get(self.name)
-        return listed is not None and place is not None and listed.tools[place].hints.repeatable
+        tool = None if listed is None else listed.find(self.name)
+        return tool is not None and tool.hints.repeatable
 
     def find(self) -> Destination | None:
         """The destination: its server knows whether it has the object; only filters and pins are applied here."""

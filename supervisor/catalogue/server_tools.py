@@ -145,6 +145,11 @@ class ServerTools:
         """True if the server has never listed anything."""
         return not (self.tools or self.held or self.departed or self.offers is not NO_OFFERS)
 
+    def find(self, own: str) -> Tool | None:
+        """The tool with this own name."""
+        place = self.own.get(own)
+        return None if place is None else self.tools[place]
+
 
 Before: TypeAlias = tuple[Snapshot, ServerTools]
 """A server's earlier snapshot, and its part then."""
@@ -234,8 +239,7 @@ def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | Non
         if tool.tool in review.held:
             held.update(dict.fromkeys(_keys(tool), HeldBack(tool.server, tool.tool, review.held[tool.tool])))
         else:
-            place = earlier.own.get(tool.tool)
-            before_it = None if place is None else earlier.tools[place]
+            before_it = earlier.find(tool.tool)
             tools.append(before_it if before_it is not None and before_it == tool else tool)
     same = len(earlier.tools) == len(tools) and all(map(is_, earlier.tools, tools))
     return ServerTools(

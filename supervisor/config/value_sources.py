@@ -4,14 +4,13 @@ of variables, with one `NAME=VALUE` a line, in which nothing is expanded. No mes
 import hashlib
 import os
 import re
-import signal
 import stat
 import subprocess
 
 import trio
 from attrs import field, frozen
 
-from mcp_nursery.actors.process.table import ProcessId, signal_group
+from mcp_nursery.actors.process.table import kill_group
 from mcp_nursery.actors.secrets import names_only
 from mcp_nursery.actors.threads import open_process
 
@@ -20,9 +19,6 @@ COMMAND_SECONDS = 10.0
 
 OUTPUT_LIMIT = 64 << 10
 """Bytes of a command's output: more than that is no usable value."""
-
-_COMMAND_KILL_SLACK = 1.0
-"""Seconds in which a killed command has to end."""
 
 
 class CommandFailed(Exception):
@@ -67,9 +63,7 @@ async def _read_all(process: trio.Process) -> bytes | None:
             whole = True
     finally:
         if not whole:
-            signal_group(ProcessId(process.pid, 0), signal.SIGKILL, reaped=process.returncode is not None)
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + _COMMAND_KILL_SLACK):
-                await process.wait()
+            await kill_group(process)
         await process.stdout.aclose()
     return bytes(output) if whole else None
 

@@ -282,11 +282,14 @@ class StateMachine:
 
     def incarnated(self) -> "StateMachine":
         """The event: the next incarnation begins. Its end will decide what is due after it."""
-        return self._to(evolve(self._connecting(self._tracker), incarnation=self._coming), due=_NEVER, begun=True)
+        return self._arrived(begun=True)
 
     def withheld(self) -> "StateMachine":
         """The event: the next incarnation is due, and its spec cannot work: it does not begin, and `ended` follows."""
-        return self._to(evolve(self._connecting(self._tracker), incarnation=self._coming), due=_NEVER, begun=False)
+        return self._arrived(begun=False)
+
+    def _arrived(self, *, begun: bool) -> "StateMachine":
+        return self._to(evolve(self._connecting(self._tracker), incarnation=self._coming), due=_NEVER, begun=begun)
 
     @property
     def _coming(self) -> int:

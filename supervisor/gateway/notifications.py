@@ -226,7 +226,7 @@ class ClientNotifications:
         if request.listener is not None:
             yield request.listener
             return
-        wanted = frozenset(key for key, value in as_object(request.params.get("notifications")).items() if value)
+        wanted = frozenset(_wanted_by(request))
         request.listener = ClientListener(view.server, wanted, access=view.access, owner=owner_of(request))
         self._listeners.add(request.listener)
         try:
@@ -237,7 +237,7 @@ class ClientNotifications:
     async def listen(self, request: ClientRequest, view: View) -> Json:
         """Serve one stream of notifications for a client without a session, until the client ends it. Resources that
         cannot be subscribed to are left out of the acknowledgement."""
-        wanted: Json = {key: value for key, value in request.params["notifications"].items() if value}
+        wanted = _wanted_by(request)
         uris: list[str] = wanted.pop("resourceSubscriptions", [])
         _check_number(len(uris))
         tagged = {"_meta": {SUBSCRIPTION_ID_META_KEY: request.id}}
@@ -370,6 +370,11 @@ class ClientNotifications:
 def _waits_for_servers(view: View) -> bool:
     """True if a server that the client may use is away, and may come back."""
     return any(status.state not in _THERE for status in view.statuses)
+
+
+def _wanted_by(request: ClientRequest) -> Json:
+    """The notifications that a request for a stream of them names, by their kinds."""
+    return {key: value for key, value in as_object(request.params.get("notifications")).items() if value}
 
 
 def _check_number(subscriptions: int) -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Itera
 from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, final
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, final
 
 from attrs import evolve
 
@@ -19,7 +19,7 @@ from ..tools.tool_result import ToolResult
 from ..toolset import Toolset
 from .proxy import KnownOffers, ThreadProxy, moment
 from .signals import Signal
-from .stream import NOT_OPEN, OPEN_ALREADY, ItemFeed
+from .stream import CrossingStream
 from .trio_thread import TrioThread
 from .workers import ThreadRequest
 
@@ -68,21 +68,12 @@ def _asked(
     return crossing
 
 
-class ThreadStream(Generic[T]):
+class ThreadStream(CrossingStream[T]):
     """A stream of the thread, for a block: `async with … as items: async for item in items`. A reader that falls behind
     holds back further items, as in the thread itself."""
 
-    def __init__(
-        self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]]
-    ) -> None:
-        self._thread = thread
-        self._opening = opening
-        self._feed: ItemFeed[T] | None = None
-
     async def __aenter__(self) -> Self:
-        if self._feed is not None and not self._feed.is_left:
-            raise RuntimeError(OPEN_ALREADY)
-        feed, signal = ItemFeed(self._thread, self._opening), self._thread.signals.here()
+        feed, signal = self._make_feed(), self._thread.signals.here()
         with feed.waking(signal):
             await _wait(self._thread, feed.request, signal, lambda: feed.is_open or feed.has_ended, begins=True)
         if not feed.is_open:
@@ -93,14 +84,14 @@ class ThreadStream(Generic[T]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._feed is not None  # its block was entered
+        feed = self._feed_in_block()
         if isinstance(error, GeneratorExit):  # the coroutine is closed: nothing may be awaited
-            self._feed.leave()
+            feed.leave()
             return
-        request, signal = self._feed.request, self._thread.signals.here()
-        with self._feed.waking(signal):
-            self._feed.leave()
-            await _wait(self._thread, request, signal, lambda: request.outcome is not None)
+        signal = self._thread.signals.here()
+        with feed.waking(signal):
+            feed.leave()
+            await _wait(self._thread, feed.request, signal, lambda: feed.request.outcome is not None)
 
     def __aiter__(self) -> Self:
         return self
@@ -111,9 +102,7 @@ class ThreadStream(Generic[T]):
         Raises:
             StopAsyncIteration: The stream has ended.
         """
-        feed = self._feed
-        if feed is None:
-            raise RuntimeError(NOT_OPEN)
+        feed = self._feed_in_block()
         while (item := feed.take()) is None:
             if feed.has_ended:
                 feed.check()

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, final
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, final
 
 from attrs import evolve
 
@@ -19,7 +19,7 @@ from .async_supervisor import ThreadSupervisor
 from .callbacks import loop_callback
 from .proxy import KnownOffers, ThreadProxy, moment
 from .signals import GRACE, ThreadSignal
-from .stream import NOT_OPEN, OPEN_ALREADY, ItemFeed
+from .stream import CrossingStream
 from .trio_thread import TrioThread, check_may_wait, is_in_thread
 from .workers import ThreadRequest
 
@@ -69,20 +69,11 @@ def _blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[C
     return crossing
 
 
-class BlockingStream(Generic[T]):
+class BlockingStream(CrossingStream[T]):
     """A stream of the thread, for a block of plain code: `with … as items: for item in items`."""
 
-    def __init__(
-        self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]]
-    ) -> None:
-        self._thread = thread
-        self._opening = opening
-        self._feed: ItemFeed[T] | None = None
-
     def __enter__(self) -> Self:
-        if self._feed is not None and not self._feed.is_left:
-            raise RuntimeError(OPEN_ALREADY)
-        feed, signal = ItemFeed(self._thread, self._opening), ThreadSignal()
+        feed, signal = self._make_feed(), ThreadSignal()
         with feed.waking(signal):
             _block_until(self._thread, feed.request, signal, lambda: feed.is_open or feed.has_ended, begins=True)
         if not feed.is_open:
@@ -91,12 +82,11 @@ class BlockingStream(Generic[T]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._feed is not None  # its block was entered
-        request, signal = self._feed.request, ThreadSignal()
-        with self._feed.waking(signal):
-            self._feed.leave()
+        feed, signal = self._feed_in_block(), ThreadSignal()
+        with feed.waking(signal):
+            feed.leave()
             if not is_in_thread():  # as where garbage collection ends a generator: the thread would wait for itself
-                _block_until(self._thread, request, signal, lambda: request.outcome is not None)
+                _block_until(self._thread, feed.request, signal, lambda: feed.request.outcome is not None)
 
     def __iter__(self) -> Self:
         return self
@@ -107,9 +97,7 @@ class BlockingStream(Generic[T]):
         Raises:
             StopIteration: The stream has ended.
         """
-        feed = self._feed
-        if feed is None:
-            raise RuntimeError(NOT_OPEN)
+        feed = self._feed_in_block()
         while (item := feed.take()) is None:
             if feed.has_ended:
                 feed.check()

@@ -16,10 +16,6 @@ T = TypeVar("T")
 
 MOST_UNREAD: Final = 100
 """Items of a stream that may have crossed without being read: more stay in the thread."""
-NOT_OPEN: Final = "the stream is not open: `with` opens it, and what that gives is read"
-"""The problem with a stream that is read before its block."""
-OPEN_ALREADY: Final = "the stream is open: leave its block first, or make another one"
-"""The problem with a stream whose block is entered while it is open."""
 
 
 class ItemFeed(Generic[T]):
@@ -105,3 +101,31 @@ class ItemFeed(Generic[T]):
         """Raise the error that has ended the stream, if there was one."""
         if self.request.outcome is not None and not self.is_left:
             self.request.outcome.unwrap()
+
+
+class CrossingStream(Generic[T]):
+    """A stream of the thread, as its callers have it: it is read in its block.
+
+    Args:
+        thread: The thread.
+        opening: Opens the stream there.
+    """
+
+    def __init__(
+        self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]]
+    ) -> None:
+        self._thread = thread
+        self._opening = opening
+        self._feed: ItemFeed[T] | None = None
+
+    def _make_feed(self) -> ItemFeed[T]:
+        """A feed for the block that is entered."""
+        if self._feed is not None and not self._feed.is_left:
+            raise RuntimeError("the stream is open: leave its block first, or make another one")
+        return ItemFeed(self._thread, self._opening)
+
+    def _feed_in_block(self) -> ItemFeed[T]:
+        """The feed of the block that was entered last."""
+        if self._feed is None:
+            raise RuntimeError("the stream is not open: `with` opens it, and what that gives is read")
+        return self._feed

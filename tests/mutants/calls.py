@@ -30,9 +30,9 @@ CALLS = (
             "error = await _failed(call, ended, final=error is not None)": "error = await _failed(call, ended, final=False)",
             'if resend == "never" or (isinstance(outcome, Dropped) and not outcome.again):': 'if resend == "never":',
             "if call.delivery is Delivery.NOT_SENT:": "if True:",
-            'return resend == "always" or call.repeatable': 'return resend == "always"',
+            'return call.asked.resend == "always" or call.repeatable': 'return call.asked.resend == "always"',
             "patient = error is not None and error.delivery is Delivery.UNKNOWN": "patient = error is not None",
-            'if error is not None and patient and call.asked.resend != "always" and not call.repeatable:': "if False:",
+            "if error is not None and patient and not _may_act_twice(call):": "if False:",
             "await target.noticed(incarnation)": "pass",
             "if attentive or asked.timeout == 0 or servers.closed:": (
                 "if attentive or servers.closed:",

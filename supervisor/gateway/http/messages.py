@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -49,6 +49,9 @@ from ..views.view import View
 from .exchange import Attendance, HttpExchange, expiry_refusal
 from .request_limits import UNCOUNTED_BYTES, BytesUnderWay, HttpLimits
 from .sessions import NOTED, HttpSession, HttpSessions
+
+if TYPE_CHECKING:
+    from mcp.shared.inbound import InboundLadderRejection
 
 SESSION: Final = "mcp-session-id"
 _NOT_ONE: Final = "the body must be one JSON-RPC message"
@@ -280,7 +283,7 @@ class HttpMessages:
 
     async def _answer_modern(self, exchange: HttpExchange, message: Json) -> None:
         await ALL_MODULES.ensure_loaded()
-        from mcp.shared.inbound import InboundLadderRejection, unsupported_protocol_version_rejection
+        from mcp.shared.inbound import unsupported_protocol_version_rejection
 
         view = exchange.view
         version = exchange.headers[MCP_PROTOCOL_VERSION_HEADER]
@@ -296,8 +299,8 @@ class HttpMessages:
                 await exchange.end()
             return
         request_id, _, params, meta = split_message(message)
-        rejection = _check_headers(exchange, view, message)
-        if isinstance(rejection, InboundLadderRejection):
+        rejection = _fault_in_headers(exchange, view, message)
+        if rejection is not None:
             frame = codec.error(request_id, rejection.code, rejection.message, rejection.data)
             await exchange.answer(frame, ERROR_CODE_HTTP_STATUS.get(rejection.code, HTTPStatus.BAD_REQUEST))
             return
@@ -308,7 +311,7 @@ class HttpMessages:
         exchange.request = request
         if method == LISTEN:
             exchange.begin_stream()
-        await self._answer(exchange, rejection.protocol_version)
+        await self._answer(exchange, version)
 
     # -- answers --------------------------------------------------------------------------------------------------
 
@@ -400,8 +403,8 @@ class HttpMessages:
         return frame, HTTPStatus(status), code
 
 
-def _check_headers(exchange: HttpExchange, view: View, message: Json) -> Any:
-    """Check the headers and the envelope of a request. Returns the fault in them, or the client that they describe."""
+def _fault_in_headers(exchange: HttpExchange, view: View, message: Json) -> "InboundLadderRejection | None":
+    """The fault in the headers or the envelope of a request."""
     from mcp.shared.inbound import (
         InboundLadderRejection,
         classify_inbound_request,
@@ -413,13 +416,15 @@ def _check_headers(exchange: HttpExchange, view: View, message: Json) -> Any:
     if twice is not None:
         return InboundLadderRejection(HEADER_MISMATCH, f"{twice} header appears more than once")
     route = classify_inbound_request(message, headers=exchange.headers)
-    if isinstance(route, InboundLadderRejection) or message["method"] != "tools/call":
+    if isinstance(route, InboundLadderRejection):
         return route
+    if message["method"] != "tools/call":
+        return None
     params: Json = message["params"]
     schema = view.input_schema(params.get("name"))
     if schema is None:
-        return route
-    return validate_mcp_param_headers(schema, as_object(params.get("arguments")), exchange.headers) or route
+        return None
+    return validate_mcp_param_headers(schema, as_object(params.get("arguments")), exchange.headers)
 
 
 def _is_id(request_id: object, *, absent: bool) -> bool:
