@@ -49,7 +49,7 @@ from .account import Account
 from .enums import Delivery
 from .limits import MOST_KEPT
 from .mailbox import Mailbox
-from .outcomes import Answered, Expired, Malformed, Outcome, Rejected
+from .outcomes import Answered, Expired, Malformed, Outcome, Rejected, Unrouted
 from .pieces import Steps
 
 logger: Final = logging.getLogger(__name__)
@@ -219,9 +219,18 @@ class ReplySlot:
         """Decide the slot as `Expired`, even if the caller has just given up because its time is over; notify the owner
         as `cancel` does."""
         if self.outcome is None:
-            self.cancel()
-            self.outcome = Expired()
-            self._wake()
+            self._take_back(Expired())
+
+    def withdraw(self) -> None:
+        """Take back a call whose write has not begun: it ends as `Unrouted`, and its owner is notified as by
+        `cancel`."""
+        self._take_back(Unrouted())
+        self.unroute()
+
+    def _take_back(self, outcome: Outcome) -> None:
+        self.cancel()
+        self.outcome = outcome
+        self._wake()
 
     def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Queue a progress report, ahead of any later outcome."""

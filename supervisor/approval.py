@@ -3,7 +3,7 @@
 The decision about a call is made in `calls.approvals`; a client of the gateway is asked by
 `gateway.upstream.ask_client`."""
 
-from .tools.approval_rules import Approval, ApprovalRequest, ApprovalRules
+from .tools.approval_rules import Agreement, Approval, ApprovalRequest, ApprovalRules
 from .tools.hints import ToolHints
 
-__all__ = ["Approval", "ApprovalRequest", "ApprovalRules", "ToolHints"]
+__all__ = ["Agreement", "Approval", "ApprovalRequest", "ApprovalRules", "ToolHints"]

@@ -460,9 +460,9 @@ def _host_side(
         on_progress: "ProgressCallback | None",
         meta: Mapping[str, Any] | None,
     ) -> "ToolResult":
-        tool, arguments = await approvals.approved(tool, arguments, servers)
+        agreed, arguments = await approvals.approved(tool, arguments, servers)
         call = Call(tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta)
-        return await deliver(ToolCall(call, servers, agreed=tool.definition_hash))
+        return await deliver(ToolCall(call, servers, agreed=agreed))
 
     servers = make(call_for_model)
     resource_tools = ResourceTools(servers, reserved, approvals)

@@ -39,7 +39,7 @@ from .session_notes import SessionNotes
 from .spec import ServerSpec
 from .status import ServerStatus, server_down
 from .stderr import LONGEST_LINE, StderrLines
-from .tools.approval_rules import Approve
+from .tools.approval_rules import Agreement, Approve
 from .tools.pins import DefinitionChange
 from .tools.tool import Tool
 from .tools.tool_result import ToolResult
@@ -513,6 +513,7 @@ class Supervisor:
         on_question: AskPeer | None = None,
         principal: Hashable = None,
         on_unclear: Callable[[], None] | None = None,
+        agreed: Agreement | None = None,
     ) -> RelayedResult:
         """Make a request on behalf of a client of the host: any method, raw in both directions.
 
@@ -541,6 +542,8 @@ class Supervisor:
             principal: The principal of this request. Over a single stream a server does not say for which request it
                 asks: its question goes to the latest, and is refused while requests of several principals are under
                 way, or were given up and not answered.
+            agreed: The agreement to this call, by `agree`: it is not sent once the tool is declared otherwise, or its
+                server is reached in another way.
             on_unclear: Called when the server asks without saying for which request, and it may be this one; before any
                 client is asked.
 
@@ -568,12 +571,13 @@ class Supervisor:
             on_question=on_question,
             principal=principal,
             on_unclear=on_unclear,
+            agreed=agreed,
         )
         return await deliver(relayed)
 
     async def agree(
         self, server: str, tool: str, arguments: Mapping[str, Any] | None = None, *, approve: Approve
-    ) -> None:
+    ) -> Agreement | None:
         """Have a tool call that is to be a `request` approved, as a model's call is: by the rules that
         `open_supervisor` was given, or else by its `approve`. If it was given neither, approval is left to the client,
         and nothing is asked.
@@ -584,13 +588,17 @@ class Supervisor:
             arguments: The arguments of the call.
             approve: Asked if `open_supervisor` was given rules and no `approve`.
 
+        Returns:
+            The agreement, for `request`; None if nothing was asked.
+
         Raises:
             NotApproved: Denied, or the tool is held back.
             UnknownServer, UnknownTool, ServerDown: See `find_tool`.
         """
-        if self._approvals.given:
-            found = await self.find_tool(tool, server=server)
-            await self._approvals.agree_for(found, arguments, self._servers, approve)
+        if not self._approvals.given:
+            return None
+        found = await self.find_tool(tool, server=server)
+        return await self._approvals.agree_for(found, arguments, self._servers, approve)
 
     def offers(self, server: str, tool: str, definition: Mapping[str, Any] | None = None) -> bool:
         """True if a server's filters and pins let this tool be used. If there are filters, or changed tools are held

@@ -10,7 +10,7 @@ from attrs import field, frozen
 from mcp_nursery.actors.errors import NotApproved
 
 from ..servers.view import ServerView
-from ..tools.approval_rules import Approval, ApprovalRequest, ApprovalRules, Approve
+from ..tools.approval_rules import Agreement, Approval, ApprovalRequest, ApprovalRules, Approve
 from ..tools.tool import Tool, without_placeholders
 from ..transports import Transport
 from .call import encode_arguments
@@ -43,8 +43,8 @@ class Approvals:
 
     async def approved(
         self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView
-    ) -> tuple[Tool, Mapping[str, Any] | None]:
-        """The tool as it is declared now, and the arguments as they are to be sent, both agreed to.
+    ) -> tuple[Agreement, Mapping[str, Any] | None]:
+        """The agreement to the tool as it is declared now, and the arguments as they are to be sent.
 
         Raises:
             InvalidArguments: The arguments cannot be sent: nobody is asked.
@@ -57,19 +57,19 @@ class Approvals:
         tool = _as_declared_now(tool, servers)
         if arguments and self._drop_placeholders:
             arguments = without_placeholders(arguments, tool.input_schema)
-        await self.agree(tool, arguments, servers, declared=lambda: _as_declared_now(tool, servers))
-        return tool, arguments
+        agreed = await self.agree(tool, arguments, servers, declared=lambda: _as_declared_now(tool, servers))
+        return agreed, arguments
 
     async def agree_for(
         self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView, approve: Approve
-    ) -> None:
+    ) -> Agreement:
         """Have a call agreed to that is made on behalf of a client: where the host has no `approve`, this one is asked.
 
         Raises:
             NotApproved: As for `agree`.
         """
         declared = partial(_as_declared_now, tool, servers)
-        await self.agree(tool, arguments, servers, declared=declared, approve=self._approve or approve)
+        return await self.agree(tool, arguments, servers, declared=declared, approve=self._approve or approve)
 
     async def agree(
         self,
@@ -79,7 +79,7 @@ class Approvals:
         *,
         declared: Callable[[], Tool] | None = None,
         approve: Approve | None = None,
-    ) -> None:
+    ) -> Agreement:
         """Have this call agreed to, by a standing decision or a person, who is asked again if the server is reached in
         another way by then; `declared`: returns the tool as its server declares it by then; `approve`: asked in place
         of the host's.
@@ -106,6 +106,7 @@ class Approvals:
             raise NotApproved(tool.server, tool.tool, "denied")
         if decision is Approval.ALLOW_ALWAYS:
             self._allowed[allowed] = transport
+        return Agreement(tool.server, tool.tool, tool.definition_hash, transport)
 
     async def _ask(
         self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView, approve: Approve | None
@@ -148,3 +149,28 @@ def _as_declared_now(tool: Tool, servers: ServerView) -> Tool:
     if held := catalogue.held_back(tool.tool, tool.server):
         raise NotApproved(held.server, held.tool, held.why)
     return catalogue.find(tool.tool, tool.server) or tool
+
+
+def check_agreed(agreed: Agreement, tool: Tool | None, servers: ServerView) -> None:
+    """Refuse another definition of the tool than the one that was agreed to, or none.
+
+    Raises:
+        NotApproved: The tool is not declared so now, or its server is reached in another way.
+        UnknownServer: Its server was removed.
+    """
+    check_transport(agreed, servers)
+    if tool is None:
+        raise NotApproved(agreed.server, agreed.tool, "its server does not declare it any more")
+    if tool.definition_hash != agreed.definition_hash:
+        raise NotApproved(agreed.server, agreed.tool, "its definition has changed since it was agreed to")
+
+
+def check_transport(agreed: Agreement, servers: ServerView) -> None:
+    """Refuse another transport of the server than the one that was agreed to.
+
+    Raises:
+        NotApproved: The server is reached in another way.
+        UnknownServer: The server was removed.
+    """
+    if servers.snapshot(agreed.server).value.spec.transport != agreed.transport:
+        raise NotApproved(agreed.server, agreed.tool, "its server is reached in another way since it was agreed to")

@@ -67,6 +67,7 @@ from ..status import server_down
 
 if TYPE_CHECKING:
     from ..telemetry.telemetry import Operation, Telemetry
+    from ..tools.approval_rules import Agreement
 
 WhenDown = Literal["wait", "fail", "reconnect"]
 Resend = Literal["safe", "always", "never"]
@@ -165,6 +166,8 @@ class ActiveCall(ABC, Generic[F, R]):
 
     asked: Call
     servers: ServerView
+    agreed: "Agreement | None" = field(default=None, kw_only=True)
+    """The agreement to it; None if none was needed."""
     timeout: float = field(default=math.inf, init=False)
     """Seconds for the whole call."""
     slot: ReplySlot = field(default=_NO_SLOT, init=False)
@@ -186,6 +189,8 @@ class ActiveCall(ABC, Generic[F, R]):
     _started: float = field(factory=trio.current_time, init=False)
     _acted_before: bool = field(default=False, init=False)
     """True if a server may have acted before the call came to its present slot."""
+    _bound: ReplySlot | None = field(default=None, init=False)
+    """The slot in which it waits to be sent for the first time in an attempt, if it depends on what is declared."""
 
     # -- what differs from one kind of call to another ------------------------------------------------------------
 
@@ -361,9 +366,23 @@ class ActiveCall(ABC, Generic[F, R]):
             slot.limit(trio.current_time() if has_waited else self._started)
             self.servers.timer.watch(slot, self._started + self.timeout)
         self.slot = slot
+        if self.agreed is not None or self.servers.pinned:
+            self._bound = slot
+            self.servers.projection.reviewed.add(self)
         meta = self.own_meta() if asked.meta else {}
         inject_trace(meta, None if self.operation is None else self.operation.context)
         return Request(found.server, self.method, self.name, self.params(), meta, slot, limited)
+
+    def review(self) -> None:
+        """Take the call back if its object is not there any more as it was agreed to, unless its write has begun."""
+        if self.slot is not self._bound or self.slot.decided or self.slot.sent:
+            return
+        try:
+            found: F | None = self.find()
+        except NurseryError:
+            found = None
+        if found is None:
+            self.slot.withdraw()
 
     async def submit(
         self, hand_on: Callable[[Request], None] | None = None, *, earlier: CallError | None = None
@@ -393,6 +412,7 @@ class ActiveCall(ABC, Generic[F, R]):
             wants_progress = follows or (self.relay is not None and "progressToken" in (asked.meta or {}))
             message = self.message(ReplySlot(wants_progress=wants_progress, idle=idle, relay=self.relay))
             if hand_on is not None:
+                self._bound = None  # the server works on it: it goes on
                 hand_on(message)
             else:
                 await self.servers.router.submit([message])

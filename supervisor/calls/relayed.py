@@ -16,6 +16,7 @@ from mcp_nursery.actors.protocol import NAME_BEARING_METHODS
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback, Relay
 
 from ..security.injection import scan_in_pieces
+from .approvals import check_agreed
 from .resources_and_prompts import Destination, DestinationCall
 
 __all__ = ["RelayedResult"]
@@ -77,12 +78,20 @@ class RelayedCall(DestinationCall[RelayedResult]):
         return tool is not None and tool.hints.repeatable
 
     def find(self) -> Destination | None:
-        """The destination: its server knows whether it has the object; only filters and pins are applied here."""
+        """The destination: its server knows whether it has the object; only filters, pins and the agreement are applied
+        here.
+
+        Raises:
+            NotApproved: The tool is not the one that was agreed to.
+        """
         server, name = self.asked.server, self.asked.name
         assert server is not None  # a relayed request names it
         if self.method == CALL_TOOL and server in self.servers.snapshots and not self.servers.offers(server, name):
             return None
-        return self.place(server, name)
+        found = self.place(server, name)
+        if self.agreed is not None and found is not None and found.available:
+            check_agreed(self.agreed, None if found.tools is None else found.tools.find(name), self.servers)
+        return found
 
     def listers(self) -> Sequence[str]:
         """The server that was named, if its user may want such a tool."""

@@ -17,6 +17,7 @@ from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
 from ..security.untrusted_marks import clean_name
+from ..tools.approval_rules import Agreement
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from .approvals import Approvals
@@ -119,12 +120,13 @@ class ResourceTools(HostTools):
             raise InvalidArguments("uri is missing", tool=tool.name)
         uri, server = given["uri"], self._server(given.get("server"))
         owner = server or self._servers.catalogue.value.owner_of(uri, self._servers.snapshots)
+        agreed: Agreement | None = None
         if owner is not None:
             self._servers.snapshot(owner)
             wanted = evolve(tool, server=owner)
-            await self._approvals.agree(wanted, {"uri": uri}, self._servers)
+            agreed = await self._approvals.agree(wanted, {"uri": uri}, self._servers)
         call = Call(uri, server=owner, timeout=timeout, meta=meta)
-        read = await read_resource(call, self._servers)
+        read = await read_resource(call, self._servers, agreed)
         return host_result(tool, read.full_text, read)
 
     def _server(self, named: str | None) -> str | None:

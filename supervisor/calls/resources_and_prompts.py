@@ -26,6 +26,8 @@ from ..resources import (
     resource_result,
 )
 from ..servers.view import ServerView
+from ..tools.approval_rules import Agreement
+from .approvals import check_transport
 from .attempts import deliver
 from .call import ActiveCall, Call, R
 
@@ -119,7 +121,13 @@ class ResourceRead(DestinationCall[ResourceResult]):
     lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.RESOURCES, ListKind.TEMPLATES])
 
     def find(self) -> Destination | None:
-        """The server that was named; else the first configured that lists the URI, or has a template for it."""
+        """The server that was named; else the first configured that lists the URI, or has a template for it.
+
+        Raises:
+            NotApproved: The server is reached in another way since the agreement.
+        """
+        if self.agreed is not None:
+            check_transport(self.agreed, self.servers)
         uri = self.asked.name
         server = self.asked.server or self.servers.catalogue.value.owner_of(uri, self.servers.snapshots)
         return None if server is None else self.place(server, uri)
@@ -157,14 +165,16 @@ class ResourceRead(DestinationCall[ResourceResult]):
         )
 
 
-async def read_resource(call: Call, servers: ServerView, *, refresh: bool = False) -> ResourceResult:
+async def read_resource(
+    call: Call, servers: ServerView, agreed: Agreement | None = None, *, refresh: bool = False
+) -> ResourceResult:
     """Read a resource: from memory, as long as it stays true by its server's word, unless the caller wants it read
     anew.
 
     Raises:
         NurseryError: See `Supervisor.read_resource`.
     """
-    read = ResourceRead(call, servers)
+    read = ResourceRead(call, servers, agreed=agreed)
     place = read.find()
     reads = None if place is None or not place.available or call.meta else servers.registry.reads_of(place.server)
     if reads is not None and place is not None and not refresh:

@@ -15,6 +15,7 @@ from mcp_nursery.actors.pieces import Steps
 
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult, tool_result
+from .approvals import check_agreed
 from .call import ActiveCall, encode_arguments
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
     awaited: ClassVar[str | None] = None
     lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.TOOLS])
 
-    agreed: str | None = None
-    """The hash of the definition that was agreed to, if an agreement was needed."""
     arguments: bytes | None = field(
         default=Factory(
             lambda call: encode_arguments(call.asked.arguments, call.asked.name, call.asked.server), takes_self=True
@@ -57,10 +56,11 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
 
         Raises:
             NotApproved: It is not the one that was agreed to.
+            UnknownServer: Its server was removed after the agreement.
         """
         tool = self.servers.catalogue.value.find(self.asked.name, self.asked.server)
-        if self.agreed is not None and tool is not None and tool.definition_hash != self.agreed:
-            raise NotApproved(tool.server, tool.tool, "its definition has changed since it was agreed to")
+        if self.agreed is not None and tool is not None:
+            check_agreed(self.agreed, tool, self.servers)
         return tool
 
     @override

@@ -1,7 +1,8 @@
 """A projection: servers as one supervisor sees them, their snapshots, catalogue and events. See `registry`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
+from weakref import WeakSet
 
 import trio
 from attrs import field, frozen
@@ -44,6 +45,14 @@ class StatusFigures:
     """The projections of further instances, by server."""
 
 
+class Reviewed(Protocol):
+    """A call that was agreed to, or is of a pinned tool."""
+
+    def review(self) -> None:
+        """Take the call back if it may not be sent any more."""
+        ...
+
+
 class Projection:
     """Servers as one supervisor sees them. Each change is one step: no part of it is seen alone.
 
@@ -71,6 +80,8 @@ class Projection:
         self.catalogue: Final = Observable(NO_TOOLS)
         self.awaited_tools: Final = AwaitedTools()
         self.events: Final = EventHub(self._standing)
+        self.reviewed: Final = WeakSet[Reviewed]()
+        """The calls that are bound to what is declared: each looks again after every change of the catalogue."""
         self.figures: Final = figures
         self.see: Final = see
         self._leaving = leaving
@@ -136,6 +147,7 @@ class Projection:
             self._show(replace_parts(self.catalogue.value, [part]))
         self.snapshots[name].set(new)
         self.awaited_tools.note(new, before, part)
+        self._review_calls()
         change, differing = state_event(old, new, now), None if hidden else definitions_event(old, new, now)
         for event in (change, *_events_between(before, part, now), differing):
             if event is not None:
@@ -165,6 +177,7 @@ class Projection:
                 parts.append(self._part_of(snapshot, None if earlier is None else (snapshot, earlier)))
         self._show(replace_parts(self.catalogue.value, parts, before.keys() - self.snapshots.keys()))
         self.awaited_tools.notify()
+        self._review_calls()
         for part in sorted(parts, key=lambda part: part.server):
             for event in _events_between(before.get(part.server, ServerTools(part.server)), part, now):
                 self.events.publish(event)
@@ -191,6 +204,11 @@ class Projection:
             invoke=self._invoke,
             before=before,
         )
+
+    def _review_calls(self) -> None:
+        """Have bound calls look again, once snapshots and catalogue are as one."""
+        for call in tuple(self.reviewed):
+            call.review()
 
     def _show(self, catalogue: Catalogue) -> None:
         self.catalogue.set(catalogue)

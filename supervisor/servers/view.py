@@ -55,6 +55,8 @@ class ServerView(ABC):
         self.settings: Final = settings
         self.default_timeout: Final = default_call_timeout(settings.environ)
         """Seconds for a call without a limit, to a server without one: those of the environment, or `inf`."""
+        self.pinned: Final = settings.pins == "block"
+        """True if tools whose definitions have changed are held back."""
         self.closed: bool = False
         """True while the supervisor's block is being left."""
         self.registry: Final = registry
@@ -172,11 +174,10 @@ class ServerView(ABC):
         snapshot, catalogue = self.snapshot(server).value, self.catalogue.value
         if not snapshot.spec.offers(tool) or catalogue.held_back(tool, server) is not None:
             return False
-        pinned = self.settings.pins == "block"
-        if snapshot.state is not ServerState.CONNECTED or not (pinned or snapshot.spec.is_filtered):
+        if snapshot.state is not ServerState.CONNECTED or not (self.pinned or snapshot.spec.is_filtered):
             return True
         known = catalogue.find(tool, server)
-        return known is not None and (definition is None or not pinned or known.is_declared_as(definition))
+        return known is not None and (definition is None or not self.pinned or known.is_declared_as(definition))
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

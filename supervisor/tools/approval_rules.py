@@ -11,6 +11,7 @@ from mcp_nursery.actors.argument_checks import several
 from .naming import matches
 
 if TYPE_CHECKING:
+    from ..transports import Transport
     from .tool import Tool
 
 
@@ -36,6 +37,18 @@ class ApprovalRequest:
     """The arguments as they would be sent."""
     redacted: Mapping[str, Any]
     """The same without secrets: fit for logs."""
+
+
+@frozen
+class Agreement:
+    """The definition and the transport for which a call was approved: with others it is not made."""
+
+    server: str
+    tool: str
+    """The server's own name of the tool."""
+    definition_hash: str
+    """The `Tool.definition_hash` of the definition."""
+    transport: "Transport" = field(repr=False)
 
 
 Approve = Callable[[ApprovalRequest], Awaitable[Approval]]

@@ -55,6 +55,7 @@ from mcp_nursery.actors.reply import AskPeer, NoticeCallback
 from ...calls.input_rounds import MAX_ROUNDS
 from ...spec import spec_digest
 from ...supervisor import Supervisor
+from ...tools.approval_rules import Agreement
 from ..auth.principal import Principal
 from ..bridge import Json, bridge_result, build_envelope, is_modern, server_info_of, strip_hop
 from ..client_request import ClientRequest
@@ -127,17 +128,26 @@ class Upstream:
         modern = is_modern(await self._protocol_of(route.server))
         if not request.modern:
             ask = partial(_ask_in_session, request)
-            await self._approve(request, route, ask)
-            return await self._rounds(request, route.server, route.params, request.forward, ask)
+            agreed = await self._approve(request, route, ask)
+            return await self._rounds(request, route.server, route.params, request.forward, ask, agreed=agreed)
+        agreed = None
         if request.method in _MAY_ASK:
             make = partial(self._request_held, route=route)
             if isinstance(request.params.get("requestState"), str) and (
                 not modern or self._held.has(request, route.server)
             ):
                 return await self._held.resume(request, make, route.server)
-            if not modern or await self._needs_question(request, route):
+            needs_question = not modern
+            if modern:
+                try:
+                    agreed = await self._approve(request, route, None)
+                except NobodyAsked:
+                    needs_question = True
+            if needs_question:
                 return await self._held.begin(HeldCall(request, route.server), make)
-        return await self._request(request, route.server, route.params, modern=modern, on_notice=request.forward)
+        return await self._request(
+            request, route.server, route.params, modern=modern, on_notice=request.forward, agreed=agreed
+        )
 
     async def _protocol_of(self, server: str) -> str:
         """The version of the protocol that a server speaks, once it has been connected. Requests that wait for that go
@@ -158,19 +168,28 @@ class Upstream:
 
     async def _request_held(self, call: HeldCall, *, route: RequestRoute) -> Json:
         """Make the request of a held call."""
-        await self._approve(call.request, route, call.ask)
+        agreed = await self._approve(call.request, route, call.ask)
         call.approved = True
         return await self._rounds(
-            call.request, route.server, strip_answers(route.params), call.notify, call.ask_for_server
+            call.request, route.server, strip_answers(route.params), call.notify, call.ask_for_server, agreed=agreed
         )
 
     async def _rounds(
-        self, request: ClientRequest, server: str, params: Json, on_notice: NoticeCallback, ask: AskPeer
+        self,
+        request: ClientRequest,
+        server: str,
+        params: Json,
+        on_notice: NoticeCallback,
+        ask: AskPeer,
+        *,
+        agreed: Agreement | None,
     ) -> Json:
         """Make a request, and repeat it with the client's answers for as long as a newer server asks."""
         for _ in range(MAX_ROUNDS):
             modern = is_modern(self._supervisor.protocol_version(server))
-            result = await self._request(request, server, params, modern=modern, on_notice=on_notice, on_question=ask)
+            result = await self._request(
+                request, server, params, modern=modern, on_notice=on_notice, on_question=ask, agreed=agreed
+            )
             if result.get("resultType") != "input_required":
                 return result
             params = strip_answers(params) | {
@@ -180,25 +199,18 @@ class Upstream:
                 params["requestState"] = result["requestState"]
         raise JsonRpcError(INTERNAL_ERROR, f"the server still asks for input after {MAX_ROUNDS} rounds")
 
-    async def _approve(self, request: ClientRequest, route: RequestRoute, ask: AskPeer | None) -> None:
+    async def _approve(self, request: ClientRequest, route: RequestRoute, ask: AskPeer | None) -> Agreement | None:
         """Have a call of a tool approved.
 
         Raises:
             NotApproved: The call was not approved.
             NobodyAsked: The client has to be asked, and `ask` is None.
         """
-        if request.method == "tools/call":
-            asking = partial(approve, request=request, ask=ask, unattended=self._unattended, within=self._hold)
-            arguments = route.params.get("arguments")
-            await self._supervisor.agree(route.server, route.params["name"], arguments, approve=asking)
-
-    async def _needs_question(self, request: ClientRequest, route: RequestRoute) -> bool:
-        """True if the client has to be asked before the call is made."""
-        try:
-            await self._approve(request, route, None)
-        except NobodyAsked:
-            return True
-        return False
+        if request.method != "tools/call":
+            return None
+        asking = partial(approve, request=request, ask=ask, unattended=self._unattended, within=self._hold)
+        arguments = route.params.get("arguments")
+        return await self._supervisor.agree(route.server, route.params["name"], arguments, approve=asking)
 
     async def _request(
         self, request: ClientRequest, server: str, params: Json, *, modern: bool, **callbacks: Any
