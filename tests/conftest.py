@@ -87,7 +87,8 @@ def logging_as_it_was():
     levels = [logger.level for logger in loggers]
     yield
     for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
+        if logger.level != level:  # each set level has all loggers there are forget what they had looked up
+            logger.setLevel(level)
     for handler in list(logging.root.handlers):
         if not type(handler).__module__.startswith("_pytest."):
             logging.root.removeHandler(handler)

@@ -20,7 +20,7 @@ from ..supervisor import Supervisor
 from .bridge import Json, as_object
 from .client_request import ClientRequest
 from .clients import LOG, ClientListener, ClientSession, Listing, Notification, is_severe, last_change
-from .upstream.instance_pool import InstancePool, ListChanged, owner_of
+from .upstream.instance_leases import InstancePool, ListChanged, owner_of
 from .views.view import View
 
 BURST: Final = 0.05

@@ -67,7 +67,7 @@ SERVERS = (
         },
     ),
     *mutants_of(
-        "supervisor/gateway/upstream/instance_pool.py",
+        "supervisor/gateway/upstream/instance_leases.py",
         "supervisor/gateway/upstream/test_pool.py supervisor/gateway/upstream/test_lives.py",
         {
             "if shut or self._supervisor.spec(name) != instance.spec:": "if shut:",

@@ -12,7 +12,7 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.decisions.suggestions import keys_meant
 
-from . import codex, opencode, renamed_keys
+from . import codex, opencode, other_hosts
 from .translation import Translate, Translation
 
 __all__ = ["DIALECTS", "OWN", "Dialect", "Translation", "entries_of", "recognise"]
@@ -63,7 +63,7 @@ OWN = Dialect("mcp-nursery", ("mcpServers",), switch="enabled")
 _CLAUDE = Dialect(
     "Claude",
     ("mcpServers",),
-    renamed_keys.claude,
+    other_hosts.claude,
     project=(".mcp.json",),
     user=(".claude.json", f"{_SUPPORT}/Claude/claude_desktop_config.json"),
     anywhere=("claude_desktop_config.json",),
@@ -71,17 +71,17 @@ _CLAUDE = Dialect(
 _VSCODE = Dialect(
     "VS Code",
     ("servers",),
-    renamed_keys.vscode,
+    other_hosts.vscode,
     project=(".vscode/mcp.json",),
     user=(f"{_SUPPORT}/Code/User/mcp.json",),
 )
 _CURSOR = Dialect(
-    "Cursor", ("mcpServers",), renamed_keys.cursor, project=(".cursor/mcp.json",), user=(".cursor/mcp.json",)
+    "Cursor", ("mcpServers",), other_hosts.cursor, project=(".cursor/mcp.json",), user=(".cursor/mcp.json",)
 )
 _CODEBUDDY = Dialect(
     "CodeBuddy",
     ("mcpServers", "servers"),
-    renamed_keys.codebuddy,
+    other_hosts.codebuddy,
     project=(".codebuddy/mcp.json",),
     user=(".codebuddy/mcp.json", ".codebuddy.json"),
     marks={"transport": dict},
@@ -89,7 +89,7 @@ _CODEBUDDY = Dialect(
 _WINDSURF = Dialect(
     "Windsurf",
     ("mcpServers",),
-    renamed_keys.windsurf,
+    other_hosts.windsurf,
     project=(".windsurf/mcp_config.json",),
     user=(".codeium/windsurf/mcp_config.json",),
     marks={"serverUrl": object},
@@ -97,7 +97,7 @@ _WINDSURF = Dialect(
 _GEMINI = Dialect(
     "Gemini CLI",
     ("mcpServers",),
-    renamed_keys.gemini,
+    other_hosts.gemini,
     project=(".gemini/settings.json",),
     user=(".gemini/settings.json",),
     marks={"httpUrl": object, "includeTools": object, "excludeTools": object},
@@ -126,7 +126,7 @@ _SIDECAR = Dialect(
     user=(f"{_SUPPORT}/Code/User/settings.json",),
     shares=True,
 )
-_FASTMCP = Dialect("FastMCP", ("mcpServers",), renamed_keys.fastmcp, marks={"transport": str})
+_FASTMCP = Dialect("FastMCP", ("mcpServers",), other_hosts.fastmcp, marks={"transport": str})
 
 DIALECTS = (_CLAUDE, _VSCODE, _CURSOR, _CODEBUDDY, _WINDSURF, _GEMINI, _CODEX, _OPENCODE, _SIDECAR, _FASTMCP)
 """All dialects but our own, in the order in which they are tried: of two that fit, the first is taken."""

@@ -64,7 +64,7 @@ from ..sealing import SessionKeys
 from ..views.view import RequestRoute, protocol_of
 from .ask_client import NobodyAsked, Unattended, approve
 from .held_calls import HeldCall, HeldCalls, strip_answers
-from .instance_pool import InstancePool
+from .instance_leases import InstancePool
 
 _MAY_ASK: Final = frozenset(["tools/call", "prompts/get", "resources/read"])
 

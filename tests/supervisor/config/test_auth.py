@@ -9,7 +9,7 @@ from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.secrets import TELL_SECRETS
 from mcp_nursery.supervisor import OAuth
 from mcp_nursery.supervisor.config.deferred import DeferredTransport, Resolver
-from mcp_nursery.supervisor.config.dialects import opencode, renamed_keys
+from mcp_nursery.supervisor.config.dialects import opencode, other_hosts
 from mcp_nursery.supervisor.config.discovery import EntryOrigin
 from mcp_nursery.supervisor.config.entry import read_entry
 from mcp_nursery.supervisor.spec import spec_digest
@@ -179,17 +179,17 @@ CLIENT = OAuth(client_id="me", client_secret="s", scopes=["read", "write"])
 @pytest.mark.parametrize(
     ("translate", "said", "words"),
     [
-        (renamed_keys.claude, {"clientId": "me", "callbackPort": 8080}, OAuth(client_id="me", redirect_port=8080)),
-        (renamed_keys.claude, {"scopes": "read write"}, OAuth(scopes=["read", "write"])),
+        (other_hosts.claude, {"clientId": "me", "callbackPort": 8080}, OAuth(client_id="me", redirect_port=8080)),
+        (other_hosts.claude, {"scopes": "read write"}, OAuth(scopes=["read", "write"])),
         (opencode.translate, {"clientId": "me", "clientSecret": "s", "scope": "read write"}, CLIENT),
         (opencode.translate, {}, OAuth()),
         (opencode.translate, False, None),
         (
-            renamed_keys.gemini,
+            other_hosts.gemini,
             {"enabled": True, "clientId": "me", "clientSecret": "s", "scopes": ["read", "write"]},
             CLIENT,
         ),
-        (renamed_keys.gemini, {"enabled": False, "clientId": "me"}, None),
+        (other_hosts.gemini, {"enabled": False, "clientId": "me"}, None),
     ],
 )
 def test_words_of_other_hosts(translate, said, words):
@@ -199,6 +199,6 @@ def test_words_of_other_hosts(translate, said, words):
 
 def test_what_another_host_says_besides_is_warned_of():
     said = {"clientId": 5, "tokenUrl": "https://issuer.example/token"}
-    translation = renamed_keys.gemini({"httpUrl": URL, "oauth": said})
+    translation = other_hosts.gemini({"httpUrl": URL, "oauth": said})
     assert translation.own["oauth"] == {"tokenUrl": "https://issuer.example/token"}
     assert translation.words["auth.clientId"] == "oauth.clientId"

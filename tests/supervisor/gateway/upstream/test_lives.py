@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor.gateway.upstream.instance_pool import AGAIN, SESSION_IDLE
+from mcp_nursery.supervisor.gateway.upstream.instance_leases import AGAIN, SESSION_IDLE
 
 from ....lab.gateway_clients import AskingServer, served
 

@@ -10,7 +10,7 @@ from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import events
 from mcp_nursery.supervisor.control.protocol import document, value_of
 from mcp_nursery.supervisor.gateway.auth.principal import Principal
-from mcp_nursery.supervisor.gateway.upstream.instance_pool import LEASE_IDLE, SESSION_IDLE
+from mcp_nursery.supervisor.gateway.upstream.instance_leases import LEASE_IDLE, SESSION_IDLE
 from mcp_nursery.supervisor.status import ServerStatus
 
 from ....lab.gateway_clients import AskingServer, leased, served

@@ -1,4 +1,4 @@
-"""The dialects that differ from ours in a few keys, each a function of a few lines.
+"""The dialects of hosts (VS Code, Cursor …) that differ from ours in a few keys, each a function of a few lines.
 
 Every function takes an entry as its host writes it, and returns it in our words; `_read` checks the keys that are named
 in the function, by the fields of `_Words`. Codex and OpenCode, which differ more, have modules of their own.
