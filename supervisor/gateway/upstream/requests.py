@@ -42,6 +42,7 @@ latest call, and is refused while calls of several principals are at that instan
 (`record_question`) calls of other principals go to further instances, which are leased to one principal at a time.
 """
 
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -94,8 +95,8 @@ class Upstream:
         self._held = HeldCalls(nursery, hold, session_keys, lambda server: spec_digest(supervisor.spec(server)))
         self._hold = hold
         self._unattended: Unattended = unattended
-        self._last_waiting: dict[str, trio.Event] = {}
-        """The events of the last requests that wait for the first connections of servers: set once they go on."""
+        self._waiting: dict[str, deque[trio.Event]] = {}
+        """The turns of the requests that wait for the first connections of servers, each set once it is the first."""
 
     @property
     def held(self) -> tuple[HeldCallStatus, ...]:
@@ -152,19 +153,22 @@ class Upstream:
     async def _protocol_of(self, server: str) -> str:
         """The version of the protocol that a server speaks, once it has been connected. Requests that wait for that go
         on in the order in which they came: each waits by itself, but a client may have written several at once."""
-        version, before = self._supervisor.protocol_version(server), self._last_waiting.get(server)
-        if version is not None and before is None:
+        version = self._supervisor.protocol_version(server)
+        if version is not None and server not in self._waiting:
             return version
-        passed = self._last_waiting[server] = trio.Event()
+        turns, turn = self._waiting.setdefault(server, deque()), trio.Event()
+        turns.append(turn)
+        turns[0].set()
         try:
             version = await protocol_of(self._supervisor, server)
-            if before is not None:
-                await before.wait()
+            await turn.wait()
             return version
         finally:
-            passed.set()
-            if self._last_waiting.get(server) is passed:
-                del self._last_waiting[server]
+            turns.remove(turn)
+            if turns:
+                turns[0].set()
+            else:
+                del self._waiting[server]
 
     async def _request_held(self, call: HeldCall, *, route: RequestRoute) -> Json:
         """Make the request of a held call."""

@@ -64,7 +64,8 @@ async def test_requests_wait_together_for_a_server_that_does_not_start(life, aut
     assert [{*times.values()} for times in others] == [{of_handshake[0]}] * 2
 
 
-async def test_calls_reach_a_server_that_starts_late_in_their_order(autojump_clock):
+@pytest.mark.parametrize("cancelled", [(), (2, 5)])
+async def test_calls_reach_a_server_that_starts_late_in_their_order(cancelled, autojump_clock):
     for _ in range(8):  # the order of tasks is random
         made = []
 
@@ -77,8 +78,10 @@ async def test_calls_reach_a_server_that_starts_late_in_their_order(autojump_clo
         async with fronted(ScriptedServer(Life(connects_after=3), tools={"look": look}), client):
             calls = (NEW | {"name": "look", "arguments": {"number": number}} for number in range(8))
             client.say(*(request(number, "tools/call", call) for number, call in enumerate(calls)))
+            await trio.sleep(1)
+            client.say(*(notice("notifications/cancelled", {"requestId": number}) for number in cancelled))
             await trio.sleep(10)
-        assert made == [*range(8)]
+        assert made == [number for number in range(8) if number not in cancelled]
 
 
 @pytest.mark.parametrize("life", [Life(connects_after=6), Life(refuses="no")])
