@@ -11,6 +11,7 @@ from attrs import define, field
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError, ServerError, SupervisorClosed
+from mcp_nursery.actors.overrides import override
 
 from ...callbacks import Callbacks
 from ...calls.relayed import RelayedResult
@@ -193,6 +194,11 @@ class FurtherInstance(Instance):
     """The scope that it runs in; its deadline is that of an idle instance."""
     opened: trio.Event = field(factory=trio.Event, init=False)
     failure: NurseryError | None = field(default=None, init=False)
+
+    @override
+    async def request(self, principal: Hashable, asked: Mapping[str, Any]) -> RelayedResult:
+        # What was agreed to is what all clients are shown, by the main instance. This one may declare a tool otherwise.
+        return await super().request(principal, {**asked, "agreed": None})
 
     @property
     def is_ending(self) -> bool:

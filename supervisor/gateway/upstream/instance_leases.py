@@ -141,7 +141,7 @@ class InstancePool:
             server: The server.
             request: The request as its client made it.
             params, meta: The parameters and the `_meta` that the server is sent.
-            callbacks: `on_notice` and `on_question` of `Supervisor.request`.
+            callbacks: `on_notice`, `on_question` and `agreed` of `Supervisor.request`.
 
         Raises:
             InstancesTaken: All instances that there may be belong to other sessions.

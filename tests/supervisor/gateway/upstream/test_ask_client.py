@@ -88,12 +88,12 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(life=NEW, *, rules=ASKED, approve=None, **more):
+async def opened(life=NEW, *, rules=ASKED, approve=None, instances="shared", **more):
     """A gateway in front of a scripted server."""
     script = server(life)
     async with (
         open_supervisor(
-            [spec(script)],
+            [spec(script, instances=instances)],
             gate=10,
             approval_rules=rules,
             approve=approve,
@@ -302,6 +302,16 @@ async def test_a_definition_that_changes_while_somebody_thinks_was_not_agreed_to
         assert failed
         assert "its definition changed while it was asked about" in text
         assert lab.calls == []
+
+
+async def test_the_instance_of_a_session_may_declare_a_tool_otherwise(autojump_clock):
+    """What is agreed to is what all clients are shown: the declaration of the main instance."""
+    async with opened(OLD, instances="session") as lab, trio.open_nursery() as nursery:
+        await lab.supervisor.wait_connected("lab")
+        lab.script.declared["push"] = {"description": "pushes to this session's remote"}
+        user = User(YES)
+        assert await lab.text(user.call(nursery)) == (False, '{"to": "main"}')
+        assert len(user.asked) == 1
 
 
 async def test_what_is_asked_is_bounded_and_hides_nothing(autojump_clock):
