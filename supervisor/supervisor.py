@@ -124,7 +124,7 @@ class Supervisor:
         if server is not None:
             servers.snapshot(server)
         names = list(servers.snapshots) if server is None else [server]
-        with servers.usage.in_use(names):
+        with servers.counter.in_use(names):
             start = servers.wake if server is None else servers.want
             for name in names:
                 if refresh or servers.snapshots[name].value.started_by_lists:
@@ -430,7 +430,7 @@ class Supervisor:
         servers = self._servers
         found = await Target(ResourceRead(Call(uri, server=server, when_down="wait"), servers)).find()
         servers.want(found.server)
-        with servers.usage.in_use([found.server]), servers.subscriptions.open(found.server, uri) as updates:
+        with servers.counter.in_use([found.server]), servers.subscriptions.open(found.server, uri) as updates:
             yield ResourceUpdates(updates)
 
     async def get_prompt(
@@ -943,7 +943,7 @@ class Supervisor:
         check_argument("by_tool", by_tool, true_or_false)
         servers, parts = self._servers, self._servers.catalogue.value.parts
         return statistics_of(
-            {name: servers.usage.tally(name) for name in servers.snapshots},
+            {name: servers.counter.tally(name) for name in servers.snapshots},
             tools={name: [tool.tool for tool in parts[name].tools if tool.name] for name in servers.snapshots},
             connected=sum(one.value.state is ServerState.CONNECTED for one in servers.snapshots.values()),
             router=servers.router.statistics(),
@@ -959,7 +959,7 @@ class Supervisor:
             UnknownServer: No server of that name.
         """
         self._servers.snapshot(server)
-        return tuple(CallRecord(*each) for each in self._servers.usage.tally(server).recent)
+        return tuple(CallRecord(*each) for each in self._servers.counter.tally(server).recent)
 
 
 def _all_none_or_names(value: object) -> str | None:

@@ -47,7 +47,7 @@ async def deliver(call: ActiveCall[Any, R]) -> R:
                 outcome = await call.submit(earlier=error)
             ended = await _ended(call, outcome)
             if not isinstance(ended, (Unrouted, Loss, Dropped)):
-                servers.usage.finish_call(server, call.tool_name, call.duration)
+                servers.counter.finish_call(server, call.tool_name, call.duration)
                 break
             if isinstance(ended, Unrouted):
                 call.end_attempt(None)
@@ -74,7 +74,7 @@ async def _begin(call: ActiveCall[Any, Any]) -> Found:
         raise SupervisorClosed
     found: Found = call.find() or await _find(call)
     call.begin(found)
-    call.servers.usage.begin_call(found.server)
+    call.servers.counter.begin_call(found.server)
     return found
 
 
@@ -177,7 +177,7 @@ def start(call: ActiveCall[Any, Any], slot: ReplySlot) -> Request | None:
         return None
     call.begin(found)
     message = call.message(slot)
-    servers.usage.begin_call(found.server)
+    servers.counter.begin_call(found.server)
     return message
 
 
@@ -205,7 +205,7 @@ async def conclude(call: ActiveCall[Any, R], duration: float) -> R:
         call.count_failure(call.server_name, error)
         call.end(error)
         raise
-    call.servers.usage.finish_call(call.server_name, call.tool_name, duration)
+    call.servers.counter.finish_call(call.server_name, call.tool_name, duration)
     if call.operation is not None:
         call.end(result)
     return result
@@ -216,7 +216,7 @@ def cancel(call: ActiveCall[Any, Any], duration: float) -> None:
     decided."""
     call.slot.cancel()
     if isinstance(call.slot.outcome, Answered):
-        call.servers.usage.finish_call(call.server_name, call.tool_name, duration)
+        call.servers.counter.finish_call(call.server_name, call.tool_name, duration)
     else:
         call.count_failure(call.server_name, None)
     call.end(None)

@@ -284,11 +284,11 @@ class ActiveCall(ABC, Generic[F, R]):
         up."""
         delivery = error.delivery if isinstance(error, CallError) else self.delivery
         kind = "Cancelled" if error is None else type(error).__name__
-        self.servers.usage.fail_call(server, self.tool_name, self.elapsed, kind, delivery.value)
+        self.servers.counter.fail_call(server, self.tool_name, self.elapsed, kind, delivery.value)
 
     def count_unchecked(self) -> None:
         """Count that its result was not checked against the output schema."""
-        self.servers.usage.tally(self.server_name).unchecked += 1
+        self.servers.counter.tally(self.server_name).unchecked += 1
 
     def end_attempt(self, ended: object) -> None:
         """Record the end of the attempt that waited in the present slot, and its error."""

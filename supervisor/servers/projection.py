@@ -26,9 +26,9 @@ from ..events import (
 from ..status import ServerStatus, status_of
 from ..tools.naming import rivals_of
 from ..tools.tool import Invoke
+from .call_counter import CallCounter
 from .observable import AwaitedTools, Observable
 from .settings import SupervisorSettings
-from .usage import Usage
 
 if TYPE_CHECKING:
     from .breakers import CircuitBreakers
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class StatusFigures:
     """The figures of servers in their status: the same for all supervisors that use them."""
 
-    usage: Usage
+    counter: CallCounter
     breakers: "CircuitBreakers"
     instances: "dict[str, list[Projection]]" = field(factory=dict[str, "list[Projection]"])
     """The projections of further instances, by server."""
@@ -103,7 +103,7 @@ class Projection:
             self.snapshots[server].value,
             now=trio.current_time(),
             tool_count=len(self.catalogue.value.parts[server].tools),
-            calls=figures.usage.tally(server).counts,
+            calls=figures.counter.tally(server).counts,
             breaker=figures.breakers.status(server),
             instances=tuple(each.status_of(server) for each in figures.instances.get(server, ())),
         )

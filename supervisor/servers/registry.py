@@ -53,12 +53,12 @@ from ..notices import NoticeHub
 from ..security.untrusted_marks import clean_name
 from ..tools.tool import Invoke
 from .breakers import CircuitBreakers
+from .call_counter import CallCounter
 from .commands import Command
 from .observable import Observable
 from .projection import Projection, StatusFigures
 from .resources import KeptReads, Subscriptions
 from .settings import SupervisorSettings
-from .usage import Usage
 
 logger: Final = logging.getLogger(__name__)
 
@@ -75,18 +75,18 @@ class ServerRegistry(Projection):
     Args:
         settings: The settings that hold for all servers.
         invoke: The function that calls a tool for a model.
-        usage: The figures of each server.
+        counter: The counter of calls.
         subscriptions: The open subscriptions of resources.
     """
 
     def __init__(
-        self, settings: SupervisorSettings, invoke: Invoke, usage: Usage, subscriptions: Subscriptions
+        self, settings: SupervisorSettings, invoke: Invoke, counter: CallCounter, subscriptions: Subscriptions
     ) -> None:
         snapshots: dict[str, Observable[Snapshot]] = {}
         self.breakers: Final = CircuitBreakers(snapshots, self._publish_breaker)
         self.leaving: Final[dict[str, Command]] = {}
         """Servers that are configured no more, until everything they owned is closed and their command is answered."""
-        super().__init__(settings, invoke, StatusFigures(usage, self.breakers), self.leaving, snapshots)
+        super().__init__(settings, invoke, StatusFigures(counter, self.breakers), self.leaving, snapshots)
         self.subscriptions: Final = subscriptions
         self.router: Final = RouterActor()
         self.borrowed: Final[set[Projection]] = set()
@@ -94,14 +94,14 @@ class ServerRegistry(Projection):
         self.notices: Final = NoticeHub()
         """Notifications of servers that are about no request."""
         self.telemetry: Final = settings.telemetry
-        self._usage = usage
+        self._counter = counter
         self._log = TransitionLog()
         self._reads: dict[str, KeptReads] = {}
         """The kept reads of each server whose resources somebody has read."""
 
     def account(self, server: str) -> Account:
         """The account of the messages that wait for it, or that it has sent."""
-        return self._usage.tally(server).account
+        return self._counter.tally(server).account
 
     def reads_of(self, server: str) -> KeptReads:
         """The reads of its resources since it was connected, or notified a change."""
@@ -127,7 +127,7 @@ class ServerRegistry(Projection):
             self.breakers.close(name)
         if self.telemetry is not None:
             self.telemetry.record_step(old, new)
-        self._usage.note(old, new)
+        self._counter.note(old, new)
         self._write_log(change, old, new, differing)
 
     def _showing(self, server: str) -> Sequence[Projection]:

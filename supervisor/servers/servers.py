@@ -33,6 +33,7 @@ from ..storage.store import StoreUnreadable
 from ..storage.worker import StoreWorker
 from ..tools.pins import DefinitionChange
 from ..tools.tool import Invoke
+from .call_counter import CallCounter
 from .commands import (
     AcceptChange,
     AnnounceRoots,
@@ -52,7 +53,6 @@ from .observable import Observable
 from .registry import ServerRegistry
 from .resources import Subscriptions
 from .settings import KeeperSettings, SupervisorSettings
-from .usage import Usage
 from .view import ServerView
 
 logger: Final = logging.getLogger(__name__)
@@ -96,9 +96,9 @@ class Servers(ServerView):
         starter, and the trace, request or call in which somebody adds a server is not the server's."""
         self._keepers: dict[str, Keeper] = {}
         self.stderr: Final = StderrLogs()
-        usage = Usage(self._forget_secrets) if first is None else first.usage
+        counter = CallCounter(self._forget_secrets) if first is None else first.counter
         watched = settings if first is None else evolve(settings, telemetry=None)  # a server is measured once
-        registry = ServerRegistry(watched, invoke, usage, Subscriptions(self._subscribe))
+        registry = ServerRegistry(watched, invoke, counter, Subscriptions(self._subscribe))
         super().__init__(settings, registry, registry, Timer())
         self._numbers = count()
         """The numbers that order first starts."""
@@ -379,7 +379,7 @@ class Servers(ServerView):
             name = spec.name
             if name in settings:
                 raise ConfigError("a server of that name exists already", server=name)
-            redactor, idle_since = partial(self.redactor, name), partial(self.usage.idle_since, name)
+            redactor, idle_since = partial(self.redactor, name), partial(self.counter.idle_since, name)
             vault = self._vaults.setdefault(name, ServerVault(self.settings.vault))
             settings[name] = KeeperSettings.of(
                 spec,
@@ -402,7 +402,7 @@ class Servers(ServerView):
     def _watch(self, spec: ServerSpec) -> None:
         """Begin to redact and count for a server. Secrets of an earlier spec are still looked for."""
         self._redactors[spec.name] = self.redactor(spec.name).also_of(spec.transport)
-        self.usage.watch(spec.name, spec.idle_limit)
+        self.counter.watch(spec.name, spec.idle_limit)
 
     async def close(self, drain: float) -> None:
         """End every server, all at once, also when cancelled; returns within `drain` plus the shutdown timeout."""
@@ -458,5 +458,5 @@ class Servers(ServerView):
             del self._keepers[server]
             del self._vaults[server]
             self.registry.forget(server)
-            self.usage.forget(server)
+            self.counter.forget(server)
             self.stderr.end(server)

@@ -63,7 +63,7 @@ class ServerView(ABC):
         self.projection: Final = projection
         self.router: Final = registry.router
         self.timer: Final = timer
-        self.usage: Final = projection.figures.usage
+        self.counter: Final = projection.figures.counter
         self.subscriptions: Final = subscriptions or registry.subscriptions
         self.telemetry: Final = settings.telemetry
         self.snapshots: Final = projection.snapshots

@@ -8,7 +8,7 @@ from mcp_nursery.actors.messages import Handshake
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.decisions.server_info import introduction_of
 from mcp_nursery.supervisor.errors import UnknownServer
-from mcp_nursery.supervisor.servers.usage import Usage
+from mcp_nursery.supervisor.servers.call_counter import CallCounter
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
 from ..lab.specs import WithEnvironment
@@ -72,7 +72,8 @@ async def test_nothing_is_kept_of_a_server_that_was_removed(autojump_clock):
             assert supervisor.status()[0].calls.done == 1
             assert "opensesame-42" not in servers.redactor("lab").text("it said opensesame-42")
             await supervisor.remove_server("lab")
-            assert servers._redactors == servers.usage._tallies == servers.usage._users == servers.usage._used_at == {}
+            counter = servers.counter
+            assert servers._redactors == counter._tallies == counter._users == counter._used_at == {}
             with pytest.raises(UnknownServer):
                 await tool()
 
@@ -80,21 +81,21 @@ async def test_nothing_is_kept_of_a_server_that_was_removed(autojump_clock):
 def test_what_is_in_use_is_kept_as_long():
     """L17: a call may end, and quote its server, after the server has gone: its host is slow, say."""
     gone = []
-    usage = Usage(gone.append)
+    counter = CallCounter(gone.append)
 
     async def main():
-        usage.watch("lab", 300)
-        usage.begin_call("lab")
-        with usage.in_use(["lab"]):
-            usage.forget("lab")
-            usage.finish_call("lab", "echo", 0.1)
-            assert (gone, usage.tally("lab").done) == ([], 1)
-        assert (gone, usage.tally("lab").done) == (["lab"], 0)
-        usage.watch("lab", 300)
-        usage.begin_call("lab")
-        usage.forget("lab")
-        usage.watch("lab", 300)  # it is there again before its last call has ended
-        usage.fail_call("lab", "echo", 0.2, "CallTimeout", "unknown")
-        assert (gone, usage.tally("lab").failed) == (["lab"], 1)
+        counter.watch("lab", 300)
+        counter.begin_call("lab")
+        with counter.in_use(["lab"]):
+            counter.forget("lab")
+            counter.finish_call("lab", "echo", 0.1)
+            assert (gone, counter.tally("lab").done) == ([], 1)
+        assert (gone, counter.tally("lab").done) == (["lab"], 0)
+        counter.watch("lab", 300)
+        counter.begin_call("lab")
+        counter.forget("lab")
+        counter.watch("lab", 300)  # it is there again before its last call has ended
+        counter.fail_call("lab", "echo", 0.2, "CallTimeout", "unknown")
+        assert (gone, counter.tally("lab").failed) == (["lab"], 1)
 
     run_virtual(main)

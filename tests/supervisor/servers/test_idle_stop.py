@@ -14,7 +14,7 @@ from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.supervisor import Call, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.events import StateChanged
-from mcp_nursery.supervisor.servers.usage import Usage
+from mcp_nursery.supervisor.servers.call_counter import CallCounter
 from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer, run_virtual
 
 from ...lab.specs import lasting, status
@@ -194,21 +194,21 @@ async def test_what_the_server_does_by_itself_is_no_use(autojump_clock):
         assert (server.ends, status(supervisor).state) == ([10], S.IDLE)
 
 
-def test_usage_of_a_server_without_a_limit_is_not_noted():
+def test_use_of_a_server_without_a_limit_is_not_noted():
     """G8: what never becomes idle costs its calls nothing."""
 
     async def main():
-        usage = Usage(lambda _server: None)
+        counter = CallCounter(lambda _server: None)
         for name, limit in (("limited", 5.0), ("free", float("inf"))):
-            usage.watch(name, limit)
-            usage.begin_call(name)
-            assert usage.idle_since(name) == float("inf")
-            usage.finish_call(name, "echo", 0.1)
-            with usage.in_use([name]):
-                assert usage.idle_since(name) == float("inf")
-        assert (usage.idle_since("limited"), usage.idle_since("free")) == (0, float("-inf"))
-        usage.watch("limited", float("inf"))
-        assert usage.idle_since("limited") == float("-inf")
+            counter.watch(name, limit)
+            counter.begin_call(name)
+            assert counter.idle_since(name) == float("inf")
+            counter.finish_call(name, "echo", 0.1)
+            with counter.in_use([name]):
+                assert counter.idle_since(name) == float("inf")
+        assert (counter.idle_since("limited"), counter.idle_since("free")) == (0, float("-inf"))
+        counter.watch("limited", float("inf"))
+        assert counter.idle_since("limited") == float("-inf")
 
     run_virtual(main)
 

@@ -1,4 +1,4 @@
-"""The use of each server: its calls, counted from beginning to end, and the time since which there are none."""
+"""The calls of each server, counted from beginning to end, and the time since which there are none."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ from ..decisions.statistics import MOST_RECENT, ServerTally
 
 
 @define(eq=False)
-class Usage:
+class CallCounter:
     """The counts of every server, and the times at which those that may become idle were last used."""
 
     _on_unused: Callable[[str], None]
