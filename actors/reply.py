@@ -162,6 +162,8 @@ class ReplySlot:
     control: Mailbox[Any] | None = field(default=None, init=False)
     """The owner's mailbox for cancelled slots, which `ServerActor` in `server_actor.py` reads: see `Owner.control`.
     Written by `route` and `unroute`."""
+    _unwanted: bool = field(default=False, init=False)
+    """True if it is not to be sent again, should the server refuse its frame."""
     _said: deque[tuple[int, tuple[Any, ...]]] | None = field(default=None, init=False)
     """The server's messages that wait for the caller: the bytes that each keeps, and the arguments of `wait`'s
     callback."""
@@ -195,6 +197,8 @@ class ReplySlot:
     def mark_refused(self) -> None:
         """Record that the server refused the frame before acting: it counts as not sent, until sent again."""
         self.sent = False
+        if self._unwanted:
+            self.withdraw()
 
     def limit(self, now: float) -> None:
         """Record when a call with a time limit is handed on: its wait may count."""
@@ -222,10 +226,12 @@ class ReplySlot:
             self._take_back(Expired())
 
     def withdraw(self) -> None:
-        """Take back a call whose write has not begun: it ends as `Unrouted`, and its owner is notified as by
-        `cancel`."""
-        self._take_back(Unrouted())
-        self.unroute()
+        """Take back a call whose write has not begun: it ends as `Unrouted`, and its owner is notified as by `cancel`.
+        One whose write has begun goes on, unless the server refuses its frame."""
+        self._unwanted = self.sent
+        if not (self.sent or self.decided):
+            self._take_back(Unrouted())
+            self.unroute()
 
     def _take_back(self, outcome: Outcome) -> None:
         self.cancel()

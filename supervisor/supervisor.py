@@ -548,13 +548,16 @@ class Supervisor:
                 client is asked.
 
         Raises:
-            ValueError: An option has a value that is not allowed.
+            ValueError: An option has a value that is not allowed, or `agreed` is for another call.
             InvalidArguments: `params` has no JSON form.
             UnknownServer: No server of that name.
             NurseryError: As for `call_tool`.
         """
+        name = name_in(method, params or {})
+        if agreed is not None and (method, server, name) != ("tools/call", agreed.server, agreed.tool):
+            raise ValueError(f"agreed= is for {agreed.server}: tools/call {agreed.tool}, not for this request")
         call = Call(
-            name_in(method, params or {}),
+            name,
             server=server,
             timeout=timeout,
             idle_timeout=idle_timeout,

@@ -159,6 +159,8 @@ def check_agreed(agreed: Agreement, tool: Tool | None, servers: ServerView) -> N
         UnknownServer: Its server was removed.
     """
     check_transport(agreed, servers)
+    if agreed.definition_hash is None:
+        return
     if tool is None:
         raise NotApproved(agreed.server, agreed.tool, "its server does not declare it any more")
     if tool.definition_hash != agreed.definition_hash:

@@ -54,7 +54,7 @@ from mcp_nursery.actors.errors import (
     SupervisorClosed,
 )
 from mcp_nursery.actors.jsonrpc.codec import encode, inject_trace
-from mcp_nursery.actors.messages import Request
+from mcp_nursery.actors.messages import CALL_TOOL, Request
 from mcp_nursery.actors.outcomes import Answered, Outcome
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.reply import IdleLimit, NoticeCallback, ProgressCallback, Relay, ReplySlot
@@ -182,6 +182,8 @@ class ActiveCall(ABC, Generic[F, R]):
     """The client on whose behalf it is made, which gets the server's words as they came; None: the host."""
     on_said: NoticeCallback | None = field(default=None, init=False)
     """The callback that gets all that the server sends before its answer, if it is relayed."""
+    bound: ReplySlot | None = field(default=None, init=False)
+    """The slot in which it waits for a server to begin it, if it depends on what is declared."""
     duration: float = field(default=0.0, init=False)
     """Seconds from its beginning to its answer."""
     was_asked: bool = field(default=False, init=False)
@@ -189,8 +191,6 @@ class ActiveCall(ABC, Generic[F, R]):
     _started: float = field(factory=trio.current_time, init=False)
     _acted_before: bool = field(default=False, init=False)
     """True if a server may have acted before the call came to its present slot."""
-    _bound: ReplySlot | None = field(default=None, init=False)
-    """The slot in which it waits to be sent for the first time in an attempt, if it depends on what is declared."""
 
     # -- what differs from one kind of call to another ------------------------------------------------------------
 
@@ -366,22 +366,24 @@ class ActiveCall(ABC, Generic[F, R]):
             slot.limit(trio.current_time() if has_waited else self._started)
             self.servers.timer.watch(slot, self._started + self.timeout)
         self.slot = slot
-        if self.agreed is not None or self.servers.pinned:
-            self._bound = slot
+        if self.agreed is not None or (self.servers.pinned and self.method == CALL_TOOL):
+            self.bound = slot
             self.servers.projection.reviewed.add(self)
         meta = self.own_meta() if asked.meta else {}
         inject_trace(meta, None if self.operation is None else self.operation.context)
         return Request(found.server, self.method, self.name, self.params(), meta, slot, limited)
 
-    def review(self) -> None:
-        """Take the call back if its object is not there any more as it was agreed to, unless its write has begun."""
-        if self.slot is not self._bound or self.slot.decided or self.slot.sent:
-            return
+    @property
+    def stands(self) -> bool:
+        """True if its object is there, as it was agreed to."""
         try:
-            found: F | None = self.find()
+            return self.find() is not None
         except NurseryError:
-            found = None
-        if found is None:
+            return False
+
+    def review(self) -> None:
+        """Take the call back if it does not stand any more, unless its server has begun it."""
+        if self.slot is self.bound and not self.slot.decided and not self.stands:
             self.slot.withdraw()
 
     async def submit(
@@ -412,7 +414,6 @@ class ActiveCall(ABC, Generic[F, R]):
             wants_progress = follows or (self.relay is not None and "progressToken" in (asked.meta or {}))
             message = self.message(ReplySlot(wants_progress=wants_progress, idle=idle, relay=self.relay))
             if hand_on is not None:
-                self._bound = None  # the server works on it: it goes on
                 hand_on(message)
             else:
                 await self.servers.router.submit([message])

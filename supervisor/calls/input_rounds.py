@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import trio
 
 from mcp_nursery.actors.messages import FollowUp, Owner, Question, Request, Round
-from mcp_nursery.actors.outcomes import Answered, Loss, Malformed, Outcome, Rejected
+from mcp_nursery.actors.outcomes import Answered, Loss, Malformed, Outcome, Rejected, Unrouted
 from mcp_nursery.actors.pieces import SMALL
 from mcp_nursery.actors.protocol import URL_ELICITATION_REQUIRED
 
@@ -87,6 +87,9 @@ class InputRounds:
                 return said
             if said.result["action"] != "accept":
                 return _declined(said.result["action"], page.message)
+        if self._call.bound is not None and not self._call.stands:  # the server has not begun it
+            self._call.slot.unroute()
+            return Unrouted()
         return await self._send_again(None, None)
 
     async def _ask(self, key: str, request: "InputRequest") -> Outcome:
@@ -104,6 +107,8 @@ class InputRounds:
         asked = self._call.slot
 
         def hand_on(call: Request) -> None:
+            if responses is not None or state is not None:  # the server has begun it: it goes on
+                self._call.bound = None
             call.slot.follow(asked)
             follow_up(self._owner, Round(call, responses, state))
 

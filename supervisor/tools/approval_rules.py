@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.argument_checks import several
 
@@ -46,9 +46,14 @@ class Agreement:
     server: str
     tool: str
     """The server's own name of the tool."""
-    definition_hash: str
-    """The `Tool.definition_hash` of the definition."""
+    definition_hash: str | None
+    """The `Tool.definition_hash` of the definition; None: any, for a call that a server has begun."""
     transport: "Transport" = field(repr=False)
+
+
+def of_any_definition(agreed: Agreement | None) -> Agreement | None:
+    """The agreement without the definition: the transport alone has to be the same."""
+    return None if agreed is None else evolve(agreed, definition_hash=None)
 
 
 Approve = Callable[[ApprovalRequest], Awaitable[Approval]]

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
+import httpx2
 import pytest
 import trio
 import trio.testing
@@ -48,6 +49,24 @@ def event(message: Any, name: bytes = b"message", more: bytes = b"") -> bytes:
 def text(message: Any, words: str) -> dict[str, Any]:
     content = {"content": [{"type": "text", "text": words}], "resultType": "complete"}
     return {"jsonrpc": "2.0", "id": message["id"], "result": content}
+
+
+class RenewingAuth(httpx2.Auth):
+    """Gets another token for each request that is refused, once it is `ready`."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.waiting = trio.Event()
+        self.ready = trio.Event()
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        refused = yield request
+        if refused.status_code in (401, 403):
+            self.waiting.set()
+            await self.ready.wait()
+            if self.error is not None:
+                raise self.error
+            yield request
 
 
 class Asked:

@@ -44,6 +44,47 @@ CALLS = (
     ),
     *mutants_of(
         "supervisor/calls/call.py",
+        "supervisor/calls/test_bound_calls.py",
+        {
+            "if self.slot is self.bound and not self.slot.decided and not self.stands:": "if not self.slot.decided and not self.stands:",
+            "if self.agreed is not None or (self.servers.pinned and self.method == CALL_TOOL):": "if self.agreed is not None:",
+        },
+    ),
+    *mutants_of(
+        "actors/reply.py",
+        "supervisor/calls/test_bound_calls.py",
+        {
+            "self._unwanted = self.sent": "self._unwanted = False",
+            "if not (self.sent or self.decided):": "if not self.decided:",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/input_rounds.py",
+        "supervisor/calls/test_bound_calls.py",
+        {
+            "if self._call.bound is not None and not self._call.stands:  # the server has not begun it": "if False:",
+            "if responses is not None or state is not None:  # the server has begun it: it goes on": (
+                "if False:",
+                "A definition that changes while the answers wait for a server that does not read.",
+            ),
+        },
+    ),
+    *mutants_of(
+        "supervisor/gateway/upstream/requests.py",
+        "supervisor/gateway/upstream/test_ask_client.py",
+        {"agreed = of_any_definition(agreed)  # the server has begun the call: it goes on": "pass"},
+    ),
+    *mutants_of(
+        "supervisor/gateway/upstream/instance.py",
+        "supervisor/gateway/upstream/test_ask_client.py",
+        {
+            'return await super().request(principal, {**asked, "agreed": of_any_definition(asked.get("agreed"))})': (
+                'return await super().request(principal, {**asked, "agreed": None})'
+            ),
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/call.py",
         "supervisor/calls/test_resending.py supervisor/calls/test_call_times.py supervisor/calls/test_input_rounds.py "
         "real/test_circuit_breaker.py::"
         "test_a_call_that_finds_it_open_when_it_is_sent_again_raises_what_became_of_it",

@@ -17,6 +17,7 @@ from ...callbacks import Callbacks
 from ...calls.relayed import RelayedResult
 from ...spec import ServerSpec
 from ...supervisor import Supervisor
+from ...tools.approval_rules import of_any_definition
 from ..bridge import is_modern
 from ..views.view import status_of
 
@@ -198,7 +199,7 @@ class FurtherInstance(Instance):
     @override
     async def request(self, principal: Hashable, asked: Mapping[str, Any]) -> RelayedResult:
         # What was agreed to is what all clients are shown, by the main instance. This one may declare a tool otherwise.
-        return await super().request(principal, {**asked, "agreed": None})
+        return await super().request(principal, {**asked, "agreed": of_any_definition(asked.get("agreed"))})
 
     @property
     def is_ending(self) -> bool:

@@ -56,7 +56,7 @@ from mcp_nursery.actors.reply import AskPeer, NoticeCallback
 from ...calls.input_rounds import MAX_ROUNDS
 from ...spec import spec_digest
 from ...supervisor import Supervisor
-from ...tools.approval_rules import Agreement
+from ...tools.approval_rules import Agreement, of_any_definition
 from ..auth.principal import Principal
 from ..bridge import Json, bridge_result, build_envelope, is_modern, server_info_of, strip_hop
 from ..client_request import ClientRequest
@@ -196,6 +196,7 @@ class Upstream:
             )
             if result.get("resultType") != "input_required":
                 return result
+            agreed = of_any_definition(agreed)  # the server has begun the call: it goes on
             params = strip_answers(params) | {
                 "inputResponses": await _collect_answers(ask, result.get("inputRequests") or {})
             }

@@ -21,6 +21,7 @@ from ...lab.http_peer import (
     MODERN,
     STREAM,
     WIRES,
+    RenewingAuth,
     anyhow,
     bodies,
     call,
@@ -260,24 +261,6 @@ async def test_a_refused_call_was_not_sent_and_its_neighbours_may_have_been(wire
         assert other.slot.delivery is Delivery.UNKNOWN
 
 
-class Renewing(httpx2.Auth):
-    """Gets another token for each request that is refused, once it is `ready`."""
-
-    def __init__(self, error=None):
-        self.error = error
-        self.waiting = trio.Event()
-        self.ready = trio.Event()
-
-    async def async_auth_flow(self, request):
-        refused = yield request
-        if refused.status_code in (401, 403):
-            self.waiting.set()
-            await self.ready.wait()
-            if self.error is not None:
-                raise self.error
-            yield request
-
-
 REFUSALS = {
     "401": response(401),
     "step-up": response(403, more=b'www-authenticate: Bearer error="insufficient_scope", scope="more"\r\n'),
@@ -288,7 +271,7 @@ refusals = pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
 @asynccontextmanager
 async def refused_call(wire, refusal, error=None):
     """A call that was refused once, and waits for another token; what is answered to later ones may be set."""
-    auth = Renewing(error)
+    auth = RenewingAuth(error)
     async with connected(**wire, auth=auth) as (peer, connection):
 
         async def refuse(asked):
@@ -370,7 +353,7 @@ async def test_a_refused_call_whose_tokens_issuer_breaks_off_was_not_sent(wire):
 async def test_a_wait_for_another_token_ends_with_the_time_of_the_post(wire, monkeypatch):
     """P6: the server has answered, so it is not mute, and not away either."""
     monkeypatch.setattr(limits, "POST_LIMIT", 0.3)
-    auth = Renewing()
+    auth = RenewingAuth()
     async with connected(**wire, auth=auth) as (peer, connection):
 
         async def refuse(asked):

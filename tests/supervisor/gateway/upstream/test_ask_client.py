@@ -7,19 +7,21 @@ import pytest
 import trio
 
 from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.supervisor import Approval, open_supervisor
+from mcp_nursery.supervisor import Approval, MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
 from mcp_nursery.supervisor.gateway.clients import ClientSession
 from mcp_nursery.supervisor.gateway.upstream.ask_client import MOST_SHOWN
-from mcp_nursery.supervisor.testing import Life, ScriptedServer
+from mcp_nursery.supervisor.testing import Ask, Life, ScriptedServer
 
-from ....lab.specs import spec
+from ....lab.asking import form
+from ....lab.specs import SERVERS, Named, spec
 
 FORMS = {"elicitation": {"form": {}}}
 YES = {"action": "accept", "content": {"allow": True}}
 ASKED = ApprovalRules(denied=["lab/drop"], always_ask=["lab/push"], allowed=["*"])
+ALLOWED = ApprovalRules(allowed=["*"])
 NEW, OLD = Life(modern=True), Life(modern=False)
 
 eras = pytest.mark.parametrize("life", [NEW, OLD], ids=["newer server", "older server"])
@@ -312,6 +314,72 @@ async def test_the_instance_of_a_session_may_declare_a_tool_otherwise(autojump_c
         user = User(YES)
         assert await lab.text(user.call(nursery)) == (False, '{"to": "main"}')
         assert len(user.asked) == 1
+
+
+class AskingServer:
+    """A server of 2026-07-28 whose one tool asks before it works."""
+
+    def __init__(self, name):
+        self.script = SERVERS[name] = ScriptedServer(NEW, tools={"push": self.push})
+        self.answers = []
+
+    async def push(self, arguments):
+        return Ask({"q": form()}, self.go_on)
+
+    async def go_on(self, answers):
+        await trio.lowlevel.checkpoint()
+        self.answers.append(answers)
+        return "pushed"
+
+
+@asynccontextmanager
+async def asked_meanwhile(change, instances):
+    """A call of an older client, whose user is asked by a newer server: `change` is awaited before the user answers."""
+    first = AskingServer("first")
+    lab = ServerSpec("lab", Named("first"), instances=instances)
+    async with (
+        open_supervisor(
+            [lab], gate=10, approval_rules=ALLOWED, callbacks=gateway_callbacks(), state=MemoryStore()
+        ) as supervisor,
+        open_gateway(supervisor) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        user = User({"action": "accept", "content": {"name": "Ann"}})
+        call = user.call(nursery)
+        call.capabilities = FORMS
+
+        async def ask(method, params):
+            await change(first.script, supervisor)
+            return await user.ask(method, params)
+
+        call.ask = ask
+        yield first, await Opened(first.script, supervisor, gateway).text(call)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("instances", ["shared", "session"])
+async def test_a_call_that_its_server_has_begun_goes_on_if_its_definition_changes(instances, autojump_clock):
+    async def change(script, supervisor):
+        script.declared["push"] = {"description": "now does more"}
+        await supervisor.list_tools(refresh=True)
+
+    async with asked_meanwhile(change, instances) as (server, answer):
+        assert answer == (False, "pushed")
+        assert len(server.answers) == 1
+
+
+@pytest.mark.parametrize("instances", ["shared", "session"])
+async def test_no_other_server_gets_the_rest_of_a_call_that_was_agreed_to(instances, autojump_clock):
+    other = AskingServer("other")
+
+    async def change(script, supervisor):
+        await supervisor.reload([ServerSpec("lab", Named("other"), instances=instances)])
+        await supervisor.wait_connected("lab")
+
+    async with asked_meanwhile(change, instances) as (server, (failed, text)):
+        assert failed
+        assert "its server is reached in another way" in text
+        assert (server.answers, other.answers, other.script.calls) == ([], [], [])
 
 
 async def test_what_is_asked_is_bounded_and_hides_nothing(autojump_clock):
