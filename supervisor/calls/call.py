@@ -14,6 +14,8 @@ A call has one time limit and one place of truth for each thing that may go wron
                  or once more with what its server asked for.
     delivery     whether a server may have acted. What an earlier slot knows still counts: once a
                  server may have acted on the call, no later slot can say that it was not sent.
+    bound        the slot in which it waits for its server to begin it, if it was agreed to or its tool is
+                 pinned: it is taken back from there as soon as that is declared otherwise.
     target       the waits for its server, made for the first of them: most calls are sent at once
                  and need none.
 
