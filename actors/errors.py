@@ -138,7 +138,8 @@ class InvalidArguments(NurseryError, TypeError):
 
 
 class NotApproved(NurseryError):
-    """A call that needs approval was denied, or there was nobody to ask. The server was not touched."""
+    """A call was denied, there was nobody to ask, or what was agreed to has changed. It was not executed; a server that
+    has asked in the middle of it gets no answer."""
 
     def __init__(self, server: str, tool: str | None, why: str, *, advice: str = "") -> None:
         self.server = server

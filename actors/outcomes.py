@@ -108,7 +108,7 @@ class Expired:
 
 @frozen
 class Unrouted:
-    """No live actor owns the tool; nothing was sent."""
+    """No live actor owns the tool, or the call was taken back; nothing was sent, or it was refused."""
 
 
 @frozen

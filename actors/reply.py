@@ -10,7 +10,8 @@ The caller makes it and waits in it; all others write to it, and none of them ev
     routed      by the router, which assigns an incarnation and the mailbox to which giving up is reported
     begun       by the endpoint, which numbers the request and names the codec that reads the result
     sent        by the outbox, when the write of its frame begins
-    decided     once, by the first of three: the endpoint with an outcome, the timer, the caller that gives up
+    decided     once, by the first of four: the endpoint with an outcome, the timer, the caller that gives up,
+                the supervisor that takes back what may not be sent any more
 
 Whether the server may have acted is the one fact that nobody can find out afterwards, and calling a tool twice is the
 worst fault there is. So `delivery` is derived from these steps and from nothing else:
@@ -140,9 +141,9 @@ class ReplySlot:
     decided: bool = field(default=False, init=False)
     """True if there is an outcome, or nobody waits for one any more. Written by `resolve` and `cancel`."""
     outcome: Outcome | None = field(default=None, init=False)
-    """The outcome, once decided. Written by `resolve` and `expire`."""
+    """The outcome, once decided. Written by `resolve`, `expire` and `withdraw`."""
     cancelled: bool = field(default=False, init=False)
-    """True if nobody waits any more. Written by `cancel`."""
+    """True if nobody waits for the server any more. Written by `cancel`, `expire` and `withdraw`."""
     reason: str | None = field(default=None, init=False)
     """The reason given to `CancelScope.cancel` when a relayed request was given up. Written by `wait`."""
     sent: bool = field(default=False, init=False)
@@ -195,7 +196,8 @@ class ReplySlot:
             self.waits_since = trio.current_time()
 
     def mark_refused(self) -> None:
-        """Record that the server refused the frame before acting: it counts as not sent, until sent again."""
+        """Record that the server refused the frame before acting: it counts as not sent, until sent again. A call that
+        was to be withdrawn ends here."""
         self.sent = False
         if self._unwanted:
             self.withdraw()
@@ -228,8 +230,9 @@ class ReplySlot:
     def withdraw(self) -> None:
         """Take back a call whose write has not begun: it ends as `Unrouted`, and its owner is notified as by `cancel`.
         One whose write has begun goes on, unless the server refuses its frame."""
-        self._unwanted = self.sent
-        if not (self.sent or self.decided):
+        if self.sent:
+            self._unwanted = True
+        elif not self.decided:
             self._take_back(Unrouted())
             self.unroute()
 

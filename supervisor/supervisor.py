@@ -542,14 +542,15 @@ class Supervisor:
             principal: The principal of this request. Over a single stream a server does not say for which request it
                 asks: its question goes to the latest, and is refused while requests of several principals are under
                 way, or were given up and not answered.
-            agreed: The agreement to this call, by `agree`: it is not sent once the tool is declared otherwise, or its
-                server is reached in another way.
             on_unclear: Called when the server asks without saying for which request, and it may be this one; before any
                 client is asked.
+            agreed: The agreement to this call, by `agree`, with the arguments that it was given.
 
         Raises:
             ValueError: An option has a value that is not allowed, or `agreed` is for another call.
             InvalidArguments: `params` has no JSON form.
+            NotApproved: By the time it can be sent, the tool is not declared as it was agreed to, or its server is
+                reached in another way.
             UnknownServer: No server of that name.
             NurseryError: As for `call_tool`.
         """
@@ -592,7 +593,7 @@ class Supervisor:
             approve: Asked if `open_supervisor` was given rules and no `approve`.
 
         Returns:
-            The agreement, for `request`; None if nothing was asked.
+            The agreement, for `request`; None if approval is left to the client.
 
         Raises:
             NotApproved: Denied, or the tool is held back.

@@ -157,6 +157,7 @@ def check_agreed(agreed: Agreement, tool: Tool | None, servers: ServerView) -> N
     Raises:
         NotApproved: The tool is not declared so now, or its server is reached in another way.
         UnknownServer: Its server was removed.
+        SupervisorClosed: The block was left.
     """
     check_transport(agreed, servers)
     if agreed.definition_hash is None:
@@ -173,6 +174,7 @@ def check_transport(agreed: Agreement, servers: ServerView) -> None:
     Raises:
         NotApproved: The server is reached in another way.
         UnknownServer: The server was removed.
+        SupervisorClosed: The block was left.
     """
     if servers.snapshot(agreed.server).value.spec.transport != agreed.transport:
         raise NotApproved(agreed.server, agreed.tool, "its server is reached in another way since it was agreed to")

@@ -375,17 +375,32 @@ class ActiveCall(ABC, Generic[F, R]):
         inject_trace(meta, None if self.operation is None else self.operation.context)
         return Request(found.server, self.method, self.name, self.params(), meta, slot, limited)
 
-    @property
-    def stands(self) -> bool:
-        """True if its object is there, as it was agreed to."""
-        try:
-            return self.find() is not None
-        except NurseryError:
-            return False
+    def find_again(self) -> F | None:
+        """The object that was found, as it is known now.
+
+        Raises:
+            NurseryError: See `find`.
+        """
+        return self.find()
+
+    def check_bound(self) -> None:
+        """Refuse to send a bound call if it may not be sent any more.
+
+        Raises:
+            NotApproved: Its object is held back, or is not as it was agreed to.
+        """
+        if self.bound is not None and self.find_again() is None:
+            self.check_allowed()
 
     def review(self) -> None:
-        """Take the call back if it does not stand any more, unless its server has begun it."""
-        if self.slot is self.bound and not self.slot.decided and not self.stands:
+        """Take the call back if its object is gone, or not as it was agreed to, unless its server has begun it."""
+        if self.slot is not self.bound or self.slot.decided:
+            return
+        try:
+            found = self.find_again()
+        except NurseryError:
+            found = None
+        if found is None:
             self.slot.withdraw()
 
     async def submit(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 import trio
 
 from mcp_nursery.actors.messages import FollowUp, Owner, Question, Request, Round
-from mcp_nursery.actors.outcomes import Answered, Loss, Malformed, Outcome, Rejected, Unrouted
+from mcp_nursery.actors.outcomes import Answered, Loss, Malformed, Outcome, Rejected
 from mcp_nursery.actors.pieces import SMALL
 from mcp_nursery.actors.protocol import URL_ELICITATION_REQUIRED
 
@@ -37,6 +37,8 @@ class InputRounds:
         call.was_asked = True
         self._rounds = 0
         self._visits = 0
+        self._begun = False
+        """True if the server has asked in the middle of its work: from then on the call goes on, whatever changes."""
         self._pause = _FIRST_PAUSE
 
     async def go_on(self, question: Asked) -> Outcome:
@@ -44,6 +46,7 @@ class InputRounds:
 
         Raises:
             ServerError: The server's refusal stands.
+            NotApproved: What was agreed to, or pinned, has changed while the user visited a page.
             CallTimeout: The call's time is over.
         """
         self._call.renew_slot()
@@ -52,6 +55,7 @@ class InputRounds:
     async def _bring(self, wanted: "InputRequiredResult") -> Outcome:
         """Answer every question of an `input_required` result, and send the call again with the answers."""
         self._rounds += 1
+        self._begun = True
         if self._rounds > MAX_ROUNDS:
             return Malformed(f"the server still asks for input after {MAX_ROUNDS} rounds")
         if not wanted.input_requests:
@@ -87,9 +91,8 @@ class InputRounds:
                 return said
             if said.result["action"] != "accept":
                 return _declined(said.result["action"], page.message)
-        if self._call.bound is not None and not self._call.stands:  # the server has not begun it
-            self._call.slot.unroute()
-            return Unrouted()
+        if not self._begun:
+            self._call.check_bound()
         return await self._send_again(None, None)
 
     async def _ask(self, key: str, request: "InputRequest") -> Outcome:
@@ -107,7 +110,7 @@ class InputRounds:
         asked = self._call.slot
 
         def hand_on(call: Request) -> None:
-            if responses is not None or state is not None:  # the server has begun it: it goes on
+            if self._begun:
                 self._call.bound = None
             call.slot.follow(asked)
             follow_up(self._owner, Round(call, responses, state))

@@ -16,7 +16,7 @@ from mcp_nursery.actors.protocol import NAME_BEARING_METHODS
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback, Relay
 
 from ..security.injection import scan_in_pieces
-from .approvals import check_agreed
+from .approvals import check_agreed, check_transport
 from .resources_and_prompts import Destination, DestinationCall
 
 __all__ = ["RelayedResult"]
@@ -82,15 +82,17 @@ class RelayedCall(DestinationCall[RelayedResult]):
         here.
 
         Raises:
-            NotApproved: The tool is not the one that was agreed to.
+            NotApproved: The tool is not the one that was agreed to, or its server is reached in another way.
         """
         server, name = self.asked.server, self.asked.name
         assert server is not None  # a relayed request names it
         if self.method == CALL_TOOL and server in self.servers.snapshots and not self.servers.offers(server, name):
             return None
         found = self.place(server, name)
-        if self.agreed is not None and found is not None and found.available:
-            check_agreed(self.agreed, None if found.tools is None else found.tools.find(name), self.servers)
+        if self.agreed is not None:
+            check_transport(self.agreed, self.servers)
+            if found is not None and found.available:
+                check_agreed(self.agreed, None if found.tools is None else found.tools.find(name), self.servers)
         return found
 
     def listers(self) -> Sequence[str]:

@@ -57,8 +57,16 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
         Raises:
             NotApproved: It is not the one that was agreed to.
             UnknownServer: Its server was removed after the agreement.
+            SupervisorClosed: The block was left after the agreement.
         """
         tool = self.servers.catalogue.value.find(self.asked.name, self.asked.server)
+        if self.agreed is not None and tool is not None:
+            check_agreed(self.agreed, tool, self.servers)
+        return tool
+
+    @override
+    def find_again(self) -> Tool | None:
+        tool = self.servers.catalogue.value.find(self.tool.tool, self.tool.server)  # its public name may be another now
         if self.agreed is not None and tool is not None:
             check_agreed(self.agreed, tool, self.servers)
         return tool

@@ -81,7 +81,7 @@ class Projection:
         self.awaited_tools: Final = AwaitedTools()
         self.events: Final = EventHub(self._standing)
         self.reviewed: Final = WeakSet[Reviewed]()
-        """The calls that are bound to what is declared: each looks again after every change of the catalogue."""
+        """The calls that are bound to what is declared: each looks again when that or a transport may have changed."""
         self.figures: Final = figures
         self.see: Final = see
         self._leaving = leaving
@@ -147,7 +147,8 @@ class Projection:
             self._show(replace_parts(self.catalogue.value, [part]))
         self.snapshots[name].set(new)
         self.awaited_tools.note(new, before, part)
-        self._review_calls()
+        if not hidden:
+            self._review_calls()
         change, differing = state_event(old, new, now), None if hidden else definitions_event(old, new, now)
         for event in (change, *_events_between(before, part, now), differing):
             if event is not None:
@@ -185,6 +186,7 @@ class Projection:
     def end(self) -> None:
         """Offer nothing any more. Servers keep their last state."""
         self._show(replace_parts(self.catalogue.value, map(dismiss, self.catalogue.value.parts.values())))
+        self._review_calls()
         self.events.finish()
 
     def notify(self) -> None:

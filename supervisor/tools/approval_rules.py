@@ -41,14 +41,16 @@ class ApprovalRequest:
 
 @frozen
 class Agreement:
-    """The definition and the transport for which a call was approved: with others it is not made."""
+    """The definition and the transport for which a call was approved. A call with this agreement is not sent to a tool
+    that is defined otherwise, nor by another transport. Its arguments are not part of it."""
 
     server: str
     tool: str
     """The server's own name of the tool."""
     definition_hash: str | None
-    """The `Tool.definition_hash` of the definition; None: any, for a call that a server has begun."""
+    """The `Tool.definition_hash` of the definition; None: any."""
     transport: "Transport" = field(repr=False)
+    """The transport by which the server was reached."""
 
 
 def of_any_definition(agreed: Agreement | None) -> Agreement | None:

@@ -46,7 +46,7 @@ CALLS = (
         "supervisor/calls/call.py",
         "supervisor/calls/test_bound_calls.py",
         {
-            "if self.slot is self.bound and not self.slot.decided and not self.stands:": "if not self.slot.decided and not self.stands:",
+            "if self.slot is not self.bound or self.slot.decided:": "if self.slot.decided:",
             "if self.agreed is not None or (self.servers.pinned and self.method == CALL_TOOL):": "if self.agreed is not None:",
         },
     ),
@@ -54,19 +54,16 @@ CALLS = (
         "actors/reply.py",
         "supervisor/calls/test_bound_calls.py",
         {
-            "self._unwanted = self.sent": "self._unwanted = False",
-            "if not (self.sent or self.decided):": "if not self.decided:",
+            "self._unwanted = True": "pass",
+            "if self.sent:": "if False:",
         },
     ),
     *mutants_of(
         "supervisor/calls/input_rounds.py",
         "supervisor/calls/test_bound_calls.py",
         {
-            "if self._call.bound is not None and not self._call.stands:  # the server has not begun it": "if False:",
-            "if responses is not None or state is not None:  # the server has begun it: it goes on": (
-                "if False:",
-                "A definition that changes while the answers wait for a server that does not read.",
-            ),
+            "if not self._begun:": "if False:",
+            "self._begun = True": "pass",
         },
     ),
     *mutants_of(

@@ -133,7 +133,7 @@ class InstancePool:
             self._start(spec, None, LEASE_IDLE).update_deadline()
 
     async def request(
-        self, server: str, request: ClientRequest, params: Json, meta: Json, **callbacks: Any
+        self, server: str, request: ClientRequest, params: Json, meta: Json, **options: Any
     ) -> RelayedResult:
         """Make a request to the instance that it belongs to.
 
@@ -141,7 +141,7 @@ class InstancePool:
             server: The server.
             request: The request as its client made it.
             params, meta: The parameters and the `_meta` that the server is sent.
-            callbacks: `on_notice`, `on_question` and `agreed` of `Supervisor.request`.
+            options: `on_notice`, `on_question` and `agreed` of `Supervisor.request`.
 
         Raises:
             InstancesTaken: All instances that there may be belong to other sessions.
@@ -149,7 +149,7 @@ class InstancePool:
         """
         principal = request.principal or object()
         on_unclear = partial(self.record_question, server, of_somebody=request.principal is not None)
-        asked: Json = {"method": request.method, "params": params, "meta": meta, "on_unclear": on_unclear, **callbacks}
+        asked: Json = {"method": request.method, "params": params, "meta": meta, "on_unclear": on_unclear, **options}
         if request.method in LISTED:  # a list says what a server offers, in any instance
             return await self._supervisor.request(server, principal=principal, **asked)
         spec = self._supervisor.spec(server)

@@ -139,11 +139,10 @@ class Upstream:
             ):
                 return await self._held.resume(request, make, route.server)
             needs_question = not modern
-            if modern:
-                try:
-                    agreed = await self._approve(request, route, None)
-                except NobodyAsked:
-                    needs_question = True
+            try:
+                agreed = await self._approve(request, route, None) if modern else None
+            except NobodyAsked:
+                needs_question = True
             if needs_question:
                 return await self._held.begin(HeldCall(request, route.server), make)
         return await self._request(
@@ -218,14 +217,14 @@ class Upstream:
         return await self._supervisor.agree(route.server, route.params["name"], arguments, approve=asking)
 
     async def _request(
-        self, request: ClientRequest, server: str, params: Json, *, modern: bool, **callbacks: Any
+        self, request: ClientRequest, server: str, params: Json, *, modern: bool, **options: Any
     ) -> Json:
         """Make one request. Returns the result as the client's era has it; `modern`: the server has no handshake."""
         if modern:
             meta = build_envelope(request.meta, request.capabilities, request.info, request.wanted_level)
         else:
             meta = strip_hop(request.meta)
-        relayed = await self._instances.request(server, request, params, meta, **callbacks)
+        relayed = await self._instances.request(server, request, params, meta, **options)
         from_modern = is_modern(relayed.protocol_version)
         if from_modern == request.modern or relayed.result.get("resultType") == "input_required":
             return relayed.result
