@@ -45,6 +45,7 @@ class Agreement:
     that is defined otherwise, nor by another transport. Its arguments are not part of it."""
 
     server: str
+    """The server that has the tool."""
     tool: str
     """The server's own name of the tool."""
     definition_hash: str | None
