@@ -4,6 +4,7 @@ import pytest
 import trio
 from mcp_types import ElicitResult
 
+from mcp_nursery.actors import fairness
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.supervisor import RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
@@ -305,6 +306,7 @@ async def test_a_large_answer_whose_server_is_forgotten_meanwhile(autojump_clock
         return {"contents": [{"uri": params["uri"], "text": "x" * 200}] * 9000}
 
     monkeypatch.setitem(scripted._ANSWERS, "resources/read", many)
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)  # a turn for each piece, however fast this machine is
     read = []
     async with open_supervisor([spec(library(resources={"note:/a": lasting(1)}))]) as supervisor:
         await supervisor.wait_connected("lab")
