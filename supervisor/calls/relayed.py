@@ -89,10 +89,12 @@ class RelayedCall(DestinationCall[RelayedResult]):
         if self.method == CALL_TOOL and server in self.servers.snapshots and not self.servers.offers(server, name):
             return None
         found = self.place(server, name)
-        if self.agreed is not None:
+        if self.agreed is None:
+            return found
+        if found is None or not found.available:
             check_transport(self.agreed, self.servers)
-            if found is not None and found.available:
-                check_agreed(self.agreed, None if found.tools is None else found.tools.find(name), self.servers)
+        else:
+            check_agreed(self.agreed, None if found.tools is None else found.tools.find(name), self.servers)
         return found
 
     def listers(self) -> Sequence[str]:
