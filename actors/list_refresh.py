@@ -44,9 +44,9 @@ class ListRefresh:
     """Seconds for the tools, and as many for all others; `inf` for no limit."""
     _report: Callable[[Refreshed], None]
     """Called with each outcome."""
-    _start: Callable[[], None] | None = field(default=None, init=False)
-    """Starts the task that lists; None while there is no connection."""
     _connection: "Connection | None" = field(default=None, init=False)
+    _nursery: trio.Nursery | None = field(default=None, init=False)
+    """The nursery of the task that lists."""
     _running: bool = field(default=False, init=False)
     _wanted: frozenset[ListKind] = field(default=frozenset(), init=False)
     """Lists to fetch whose refresh has not begun."""
@@ -75,8 +75,7 @@ class ListRefresh:
 
     def open(self, connection: "Connection", nursery: trio.Nursery) -> None:
         """Begin to list, first what was asked for before. The task runs in this nursery, only while it is needed."""
-        self._start = lambda: nursery.start_soon(self._list_all, connection)
-        self._connection = connection
+        self._connection, self._nursery = connection, nursery
         if self._wanted:
             self.want(self._wanted)
 
@@ -128,9 +127,9 @@ class ListRefresh:
         self._wanted |= frozenset(kinds)
         self._due = min(self._due, due)
         self._settling.deadline = min(self._settling.deadline, due)
-        if self._start is not None and not self._running:
+        if self._nursery is not None and self._connection is not None and not self._running:
             self._running = True
-            self._start()
+            self._nursery.start_soon(self._list_all, self._connection)
 
     def want_expired(self) -> None:
         """Fetch the lists that are too old."""

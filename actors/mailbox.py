@@ -93,6 +93,9 @@ class Mailbox(Generic[T]):
             limit: The most messages to take.
             room: Returns the limit once there is a message.
             handler: Takes messages handed over during the wait. Its exceptions are raised here.
+
+        Raises:
+            trio.ClosedResourceError: The mailbox is closed, perhaps meanwhile.
         """
         if handler is not None:
             self._at_rest = trio.lowlevel.current_task().context, handler

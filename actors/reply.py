@@ -161,7 +161,7 @@ class ReplySlot:
     codec: Codec | None = field(default=None, init=False)
     """The codec that reads the result. Written by `begin` and `follow`."""
     control: Mailbox[Any] | None = field(default=None, init=False)
-    """The owner's mailbox for cancelled slots, which `ServerActor` in `server_actor.py` reads: see `Owner.control`.
+    """The owner's mailbox for cancelled slots, which `Service` in `service.py` reads: see `Owner.control`.
     Written by `route` and `unroute`."""
     _unwanted: bool = field(default=False, init=False)
     """True if it is not to be sent again, should the server refuse its frame."""

@@ -58,7 +58,7 @@ WIRE = (
         "actors/jsonrpc/pending.py",
         "actors/jsonrpc/test_pending.py actors/jsonrpc/test_endpoint_calls.py actors/jsonrpc/test_endpoint_session.py",
         {
-            "self._last_id += 1 + next(self._random) % _STRIDE": "self._last_id += 1",
+            "self._last_id += 1 + self._random.pop() % _STRIDE": "self._last_id += 1",
             "if key is not None and self._waiting.get(key) is slot:  # once answered, its id may be another's": "if key in self._waiting:",
             "text = message[:_MOST_PROGRESS_CHARACTERS] if isinstance(message, str) else None": "text = message if isinstance(message, str) else None",
             "if type(code) is int:": "if isinstance(code, int):",
@@ -101,17 +101,24 @@ WIRE = (
         },
     ),
     *mutants_of(
+        "actors/service.py",
+        "actors/test_server_actor.py actors/test_server_actor_calls.py actors/test_follow_ups.py",
+        {
+            "self._connection.submit([call for call in calls if not call.slot.decided])": "self._connection.submit(calls)",
+            "if self._stopping:  # handed over in the moment of the stop": "if False:",
+            "self._connection.withdraw_unsent()": "pass",
+            "slot.resolve(_CLOSED)": "pass",
+            "with self._draining:": "with trio.move_on_after(0):",
+            "self._draining.deadline = min(self._draining.deadline, trio.current_time() + drain)": "self._draining.deadline = trio.current_time() + drain",
+            "if self._stopping or self._nursery is None:": "if False:",
+        },
+    ),
+    *mutants_of(
         "actors/server_actor.py",
         "actors/test_server_actor.py actors/test_server_actor_calls.py actors/test_follow_ups.py "
         "supervisor/servers/test_needs_auth.py",
         {
-            "connection.submit([call for call in calls if not call.slot.decided])": "connection.submit(calls)",
-            "if self._stopping:  # handed over in the moment of the stop": "if False:",
-            "connection.withdraw_unsent()": "pass",
-            "slot.resolve(_CLOSED)": "pass",
             "kind = ExitKind.NEEDS_AUTH if loss.needs_auth else ExitKind.UNUSABLE": "kind = ExitKind.UNUSABLE",
-            "with self._draining:": "with trio.move_on_after(0):",
-            "self._draining.deadline = min(self._draining.deadline, trio.current_time() + drain)": "self._draining.deadline = trio.current_time() + drain",
             "await trio.lowlevel.checkpoint_if_cancelled()  # if the time ran out in this step, it is not connected": "pass",
         },
     ),
