@@ -1,8 +1,8 @@
-"""Secrets: the parts of a value that may be shown, and hooks for the secrets of a connection."""
+"""Secrets: the parts of a value that may be shown, and where connections tell theirs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 
@@ -22,16 +22,28 @@ def shown_url(url: str) -> str:
     return urlunsplit((parts.scheme, host, parts.path, "", "")) if host else "<malformed>"
 
 
-def _unchanged(text: str) -> str:
-    return text
+class Secrets(Protocol):
+    """The secrets of one server, which nothing that is shown of it may hold."""
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Add secret values that a connect uses; called before it. Never waits."""
+        ...
+
+    def hide(self, text: str) -> str:
+        """The text of a server without secrets: all such text that this package logs goes through it."""
+        ...
 
 
-def _ignore(_values: Iterable[str]) -> None:
-    """Ignore the values."""
+class _NoSecrets:
+    def learn(self, values: Iterable[str]) -> None:
+        """Ignore the values."""
+
+    def hide(self, text: str) -> str:
+        return text
 
 
-TELL_SECRETS: ContextVar[Callable[[Iterable[str]], None]] = ContextVar("mcp_nursery_secrets", default=_ignore)
-"""Called before each connect with the secret values that it uses. Never waits."""
+NO_SECRETS: Final = _NoSecrets()
+"""The secrets of a connection outside a supervisor: texts stay as they are."""
 
-HIDE_SECRETS: ContextVar[Callable[[str], str]] = ContextVar("mcp_nursery_hide_secrets", default=_unchanged)
-"""Removes secrets from a server's text: all such text that this package logs goes through it."""
+SECRETS: ContextVar[Secrets] = ContextVar("mcp_nursery_secrets", default=NO_SECRETS)
+"""The secrets of the server that a task works for."""

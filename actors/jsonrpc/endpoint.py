@@ -56,7 +56,7 @@ from ..protocol import (
     as_request_id,
 )
 from ..reply import PROGRESS, ReplySlot
-from ..secrets import HIDE_SECRETS
+from ..secrets import SECRETS
 from . import codec, large_messages
 from .carrier import Carrier, Origin, Outgoing, cancellation, no_headers
 from .codec import inject_trace
@@ -503,7 +503,7 @@ class Endpoint:
             try:
                 await on_notify(Inbound(self, None, params), method, params)
             except Exception:
-                logger.exception("the handler of notification %r raised", HIDE_SECRETS.get()(method))
+                logger.exception("the handler of notification %r raised", SECRETS.get().hide(method))
 
     @property
     def _has_others(self) -> bool:
@@ -559,7 +559,7 @@ class _Session:
         try:
             return self.intercept is not None and self.intercept(method, params)
         except Exception:
-            logger.exception("the session failed to look at notification %r", HIDE_SECRETS.get()(method))
+            logger.exception("the session failed to look at notification %r", SECRETS.get().hide(method))
             return False
 
 

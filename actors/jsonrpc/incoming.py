@@ -27,7 +27,7 @@ from ..protocol import (
     progress_token_from_params,
 )
 from ..queues import BoundedQueue, WhenFull
-from ..secrets import HIDE_SECRETS
+from ..secrets import SECRETS
 from . import codec
 from .carrier import Origin
 
@@ -299,8 +299,8 @@ def _error_frame(request_id: RequestId, method: str, raised: Exception) -> bytes
             return codec.error(request_id, raised.code, raised.message, raised.data)
         except TypeError:
             logger.warning(
-                "the handler for %r raised an error that cannot be written as JSON", HIDE_SECRETS.get()(method)
+                "the handler for %r raised an error that cannot be written as JSON", SECRETS.get().hide(method)
             )
     else:
-        logger.error("the handler for %r raised", HIDE_SECRETS.get()(method), exc_info=raised)
+        logger.error("the handler for %r raised", SECRETS.get().hide(method), exc_info=raised)
     return codec.error(request_id, INTERNAL_ERROR, "Internal error")

@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Mapping
-from itertools import chain, repeat
 from secrets import token_bytes
 from typing import Any, Final, cast
 
@@ -41,8 +40,7 @@ class CallTable:
         self._settled: trio.lowlevel.ParkingLot | None = None
         """The tasks to wake when one of `calls` leaves; made for the first."""
         self._last_id = 0
-        # Several at once: drawing them singly takes half a microsecond each. Not many: each connection keeps them.
-        self._random = chain.from_iterable(array("I", token_bytes(64)) for _ in repeat(None))
+        self._random = array("I")
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -55,7 +53,9 @@ class CallTable:
         """
         key: RequestId
         if request_id is None:
-            self._last_id += 1 + next(self._random) % _STRIDE
+            # Several at once: drawing them singly takes half a microsecond each. Not many: each connection keeps them.
+            self._random = self._random or array("I", token_bytes(64))
+            self._last_id += 1 + self._random.pop() % _STRIDE
             while self._last_id in self._waiting:
                 self._last_id += 1
             request_id = key = self._last_id

@@ -20,7 +20,7 @@ from ..enums import Era
 from ..outcomes import Loss
 from ..overrides import override
 from ..reply import ReplySlot
-from ..secrets import HIDE_SECRETS
+from ..secrets import SECRETS
 from .carrier import FRAME_LIMIT, Carrier, Frame, FrameStream, Hub, Outgoing, SharedOrigin
 
 OUTBOX_LIMIT: Final = 4 << 20
@@ -300,7 +300,7 @@ class StreamCarrier(SharedOrigin, Carrier):
 
     @override
     def stray(self, message: Mapping[str, Any]) -> None:
-        logger.debug("dropped an answer nobody waits for: id %s", HIDE_SECRETS.get()(repr(message.get("id"))))
+        logger.debug("dropped an answer nobody waits for: id %s", SECRETS.get().hide(repr(message.get("id"))))
 
     @override
     def respond(self, frame: bytes) -> None:

@@ -21,7 +21,7 @@ from ..errors import NurseryError, StartFailed, one_line
 from ..http.auth import INSUFFICIENT_SCOPE, AuthUnavailable, challenge_of
 from ..nurseries import open_bare_nursery
 from ..outcomes import Challenge
-from ..secrets import TELL_SECRETS
+from ..secrets import SECRETS
 from ..threads import BRIEF_THREADS
 from .settings import OAuth
 from .token_endpoint import GrantRefused, Passing, refresh
@@ -160,7 +160,7 @@ class Authorisation(httpx2.Auth):
                 self._take(stored)
 
     def _take(self, tokens: Tokens) -> None:
-        TELL_SECRETS.get()(tokens.secrets)
+        SECRETS.get().learn(tokens.secrets)
         self._tokens = tokens
 
     async def _obtain(self, stored: Tokens | None, renewal: _Renewal) -> Tokens | None:
@@ -252,14 +252,14 @@ async def open_authorisation(
     if not isinstance(auth, OAuth):
         yield auth
         return
-    tell = TELL_SECRETS.get()
-    tell(auth.secrets)
+    secrets = SECRETS.get()
+    secrets.learn(auth.secrets)
     store = VAULT.get().store(TokenKey.of(url, auth))
     try:
         tokens = await store.read()
     except TokensUnreadable as error:
         raise StartFailed(f"the tokens cannot be read: {error}", retriable=True, needs_auth=True) from error
-    tell(set() if tokens is None else tokens.secrets)
+    secrets.learn(set() if tokens is None else tokens.secrets)
     async with open_bare_nursery() as nursery:
         authorisation = Authorisation(auth, url, store, tokens, nursery, log_in=LOG_IN.get())
         try:

@@ -10,7 +10,7 @@ from attrs import define, field
 
 from ..enums import ListKind
 from ..errors import folded, one_line
-from ..secrets import HIDE_SECRETS
+from ..secrets import SECRETS
 from .base import ACKNOWLEDGED_WITHIN, BAD_ANSWER, CHANGED, Kinds
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Changes:
                 await session.do(method, {"uri": uri})
                 return True
         except BAD_ANSWER as error:
-            hide = HIDE_SECRETS.get()
+            hide = SECRETS.get().hide
             why = one_line(hide(folded(error)))
             logger.warning("%s: %s of %.200r failed: %s", self._server, method, hide(uri), why)
         return False

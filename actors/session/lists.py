@@ -20,7 +20,7 @@ from ..messages import NOTHING_DECLARED, Definitions
 from ..pieces import Steps
 from ..preload import SDK_MODULES
 from ..protocol import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
-from ..secrets import HIDE_SECRETS
+from ..secrets import SECRETS
 from .base import BAD_ANSWER
 from .lazy_definitions import LazyDefinition
 from .plain import is_plain_entry
@@ -105,7 +105,7 @@ class Lists:
         self._server = server
         self._taken: dict[ListKind, tuple[int, int]] = dict.fromkeys(ListKind, (0, 0))
         """Entries and bytes of each list."""
-        self._failed: set[ListKind] = set()
+        self._failed: frozenset[ListKind] = frozenset()
         """Lists whose failure was logged."""
         self._fresh_until: dict[ListKind, float] = {}
         """The times until which they are fresh, on Trio's clock; `inf` during a fetch."""
@@ -186,8 +186,8 @@ class Lists:
                 nothing: dict[str, Any] = {_LISTINGS[kind].field: ()}
                 self.definitions = evolve(self.definitions, **nothing)
             elif kind not in self._failed:
-                self._failed.add(kind)
-                why = one_line(HIDE_SECRETS.get()(folded(error)))
+                self._failed |= {kind}
+                why = one_line(SECRETS.get().hide(folded(error)))
                 logger.warning("%s: its %s could not be listed: %s", self._server, kind, why)
 
     async def _every_page(self, kind: ListKind) -> tuple["_Sieve", float | None]:
@@ -344,5 +344,5 @@ class _Sieve:
         """Log what was left out."""
         for reason, (name, count) in self._reasons.items():
             more = f" and {count - 1} more" if count > 1 else ""
-            hidden = HIDE_SECRETS.get()(name)
+            hidden = SECRETS.get().hide(name)
             logger.warning("dropped a %s named %.100r%s: %s", self._listing.noun, hidden, more, reason)

@@ -17,7 +17,7 @@ from mcp_nursery.actors.errors import ConfigError, StartFailed
 from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.process.command import INHERITED, ShownCommand, child_environment, find_program
-from mcp_nursery.actors.secrets import TELL_SECRETS, names_only
+from mcp_nursery.actors.secrets import SECRETS, names_only
 from mcp_nursery.actors.threads import SLOW_THREADS
 from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of, secrets_of_value
@@ -196,7 +196,7 @@ class DeferredConnector:
         resolver = Resolver(self.deferred)
         try:
             transport = await resolver.transport()
-            TELL_SECRETS.get()(resolver.secrets | self.deferred.literals | secrets_of(transport))
+            SECRETS.get().learn(resolver.secrets | self.deferred.literals | secrets_of(transport))
             connector = transport.connector(close_grace=self.close_grace)
         except ConfigError as error:
             problem = str(error)

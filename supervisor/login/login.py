@@ -15,7 +15,7 @@ from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.oauth.token_endpoint import GrantRefused, Passing, send
 from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensUnreadable, Vault, join_scopes
 from mcp_nursery.actors.outcomes import Challenge
-from mcp_nursery.actors.secrets import TELL_SECRETS
+from mcp_nursery.actors.secrets import SECRETS
 from mcp_nursery.actors.transports.http.headers import resolve
 
 from ..config.deferred import DeferredTransport, Resolver
@@ -47,7 +47,7 @@ async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens
     """
     transport = await resolved(spec)
     words: OAuth = transport.auth
-    TELL_SECRETS.get()(words.secrets)
+    SECRETS.get().learn(words.secrets)
     address = Address.of(transport.url)
     store = vault.store(TokenKey.of(address.bare, words))
     try:
@@ -59,7 +59,7 @@ async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens
         else:
             tokens = await authorise(words, address.bare, challenge)
         tokens = evolve(tokens, login=token_hex(8))
-        TELL_SECRETS.get()(tokens.secrets)
+        SECRETS.get().learn(tokens.secrets)
         async with store.locked():
             await store.write(tokens)
     except (Passing, GrantRefused, TokensUnreadable) as error:

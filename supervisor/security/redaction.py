@@ -13,7 +13,7 @@ from html import escape
 from typing import Any, Final, cast
 from urllib.parse import quote
 
-from attrs import Factory, field, frozen
+from attrs import Factory, define, field, frozen
 
 from mcp_nursery.actors.pieces import SMALL, Steps, at_once
 
@@ -250,3 +250,19 @@ def _worth_looking_for(values: Iterable[str]) -> tuple[str, ...]:
 
 PLAIN: Final = Redactor()
 """The redactor of texts that belong to no server."""
+
+
+@define(eq=False)
+class ServerSecrets:
+    """The secrets of one server, as far as they are known: connects find more, which no other server's texts hide."""
+
+    redactor: Redactor = PLAIN
+    """The redactor of what is said of the server."""
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Add secret values to the redactor."""
+        self.redactor = self.redactor.also(values)
+
+    def hide(self, text: str) -> str:
+        """The words of the server without secrets: see `Redactor.said`."""
+        return self.redactor.said(text)

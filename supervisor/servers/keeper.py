@@ -113,14 +113,15 @@ class Keeper:
     """The settings by which it is kept."""
     _registry: ServerRegistry
     """The registry in which each of its snapshots is published."""
-    _on_end: Callable[[], None] = lambda: None
-    """Called in the step in which the keeper ends, unless it was cancelled."""
+    _on_end: Callable[[str], None] = lambda _name: None
+    """Called with its name in the step in which the keeper ends, unless it was cancelled."""
     _now: Snapshot = field(default=Factory(lambda self: self._machine.snapshot, takes_self=True), init=False)
     """The state of the server now."""
     spec: ServerSpec = field(default=Factory(lambda self: self._now.spec, takes_self=True), init=False)
     """The spec by which it keeps the server once it has obeyed all commands."""
     _log: ServerLog = field(
-        default=Factory(lambda self: ServerLog(self._now.spec.name, self._settings.redact), takes_self=True), init=False
+        default=Factory(lambda self: ServerLog(self._now.spec.name, self._settings.secrets.hide), takes_self=True),
+        init=False,
     )
     """The receiver of its log messages if the host has no callback for them."""
     _pending: PendingCommands = field(factory=PendingCommands, init=False)
@@ -172,7 +173,7 @@ class Keeper:
                 for message in self._mailbox.close():
                     if isinstance(message, Command):
                         message.settle(self._now, _REMOVED)
-            self._on_end()
+            self._on_end(self._now.spec.name)
 
     async def _rest(self) -> None:
         """Wait for the time of the next start; a command may set it, or unset it."""
@@ -214,7 +215,7 @@ class Keeper:
         try:
             await self._settings.log_in()
         except NurseryError as error:
-            why = one_line(self._settings.redact(str(error)))
+            why = one_line(self._settings.secrets.hide(str(error)))
             logger.warning("%s", why)
             self.send(NotAuthorised(why))
         else:
@@ -336,7 +337,7 @@ class Keeper:
 
     def _decide(self, reason: ExitReason) -> None:
         """Follow up an end that was not asked for."""
-        self._write(self._machine.ended(reason, self._settings.redact))
+        self._write(self._machine.ended(reason, self._settings.secrets.hide))
         if reason.kind is ExitKind.PROBE_REFUSED:
             return
         for line in (self._now.stderr_tail or "").splitlines():
@@ -346,7 +347,7 @@ class Keeper:
     async def _hear_connected(self, report: Connected) -> None:
         self._asked_person = False
         self._learn(report.handshake.era, answered=report.handshake.era_answered)
-        redact = self._settings.redact
+        redact = self._settings.secrets.hide
         review = await self._settings.pins.review(report.definitions.tools)  # before anybody sees a tool
         introduction, tail = introduction_of(report.handshake, redact), redact_tail(report.stderr_tail, redact)
         self._write(self._machine.connected(report, introduction, review, stderr_tail=tail, now=trio.current_time()))
@@ -363,7 +364,7 @@ class Keeper:
             self._settings.definitions.note(definitions)
             self._subscribe()
         if report.error is not None:
-            why = one_line(self._settings.redact(report.error))
+            why = one_line(self._settings.secrets.hide(report.error))
             logger.info(
                 "%s: its tools could not be listed again, and stay as they were: %s",
                 clean_name(self._now.spec.name),
@@ -436,7 +437,7 @@ class Keeper:
         if self._now.state is not ServerState.CONNECTED:
             return math.inf
         assert self._now.connected_at is not None  # in this state
-        idle_since = max(self._now.connected_at, self._settings.idle_since())
+        idle_since = max(self._now.connected_at, self._settings.counter.idle_since(self._now.spec.name))
         return min(idle_since, trio.current_time()) + self._now.spec.idle_limit
 
     def _stop_if_idle(self) -> None:

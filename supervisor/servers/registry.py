@@ -42,7 +42,7 @@ import trio
 from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.router import RouterActor
-from mcp_nursery.actors.secrets import HIDE_SECRETS
+from mcp_nursery.actors.secrets import SECRETS
 
 from ..catalogue.catalogue import Catalogue, replace_parts
 from ..catalogue.server_tools import dismiss
@@ -142,7 +142,7 @@ class ServerRegistry(Projection):
             self._log.record_transition(change, offer_of(new, len(self.catalogue.value.parts[new.spec.name].tools)))
         if differing is not None:
             tools = ", ".join(
-                clean_name(HIDE_SECRETS.get()(each.tool)) for each in differing.changes[:_MOST_LOGGED_TOOLS]
+                clean_name(SECRETS.get().hide(each.tool)) for each in differing.changes[:_MOST_LOGGED_TOOLS]
             )
             if len(differing.changes) > _MOST_LOGGED_TOOLS:
                 tools += f" and {len(differing.changes) - _MOST_LOGGED_TOOLS} more"

@@ -21,12 +21,12 @@ from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.process.orphans import LEDGER
 from mcp_nursery.actors.process.pipes import TELL_TAIL
 from mcp_nursery.actors.process.tree import LEAVING, Leaving
-from mcp_nursery.actors.secrets import HIDE_SECRETS, TELL_SECRETS
+from mcp_nursery.actors.secrets import SECRETS
 
 from ..decisions.state_machine import StateMachine
 from ..events import Reloaded, reloaded_event
 from ..login.vault import ServerVault
-from ..security.redaction import PLAIN, Redactor
+from ..security.redaction import PLAIN, Redactor, ServerSecrets
 from ..spec import ServerSpec
 from ..stderr import StderrLogs
 from ..storage.store import StoreUnreadable
@@ -106,7 +106,7 @@ class Servers(ServerView):
         self._leaving = Leaving()
         self._context.run(LEDGER.set, settings.ledger)
         self._context.run(LEAVING.set, self._leaving)
-        self._redactors: dict[str, Redactor] = {}
+        self._secrets: dict[str, ServerSecrets] = {}
         self._looks_again_at: float = -math.inf
         """The time at which the age of lists is checked again, on Trio's clock."""
         self._vaults: dict[str, ServerVault] = {}
@@ -120,17 +120,10 @@ class Servers(ServerView):
 
     @override
     def redactor(self, server: str) -> Redactor:
-        return self._redactors.get(server, PLAIN)
-
-    def _redact(self, server: str, text: str) -> str:
-        return self.redactor(server).said(text)
-
-    def _learn_secrets(self, server: str, values: Iterable[str]) -> None:
-        """Add secrets that a connect finds to the server's redactor alone."""
-        self._redactors[server] = self.redactor(server).also(values)
+        return self._secrets[server].redactor if server in self._secrets else PLAIN
 
     def _forget_secrets(self, server: str) -> None:
-        self._redactors.pop(server, None)
+        self._secrets.pop(server, None)
 
     # -- commands -------------------------------------------------------------------------------------------------
 
@@ -337,7 +330,7 @@ class Servers(ServerView):
         pending = [self._start_removal(name, drain) for name in self.snapshots if name not in settings]
         removing = bool(pending)
         for spec in kept:
-            self._watch(spec)
+            self._watch(spec, settings[spec.name])
             pending.append(self._send(spec.name, Reconfigure(spec, settings[spec.name], drain, spec.name in restart)))
         for spec in new:
             self._register(spec, settings[spec.name])
@@ -366,9 +359,8 @@ class Servers(ServerView):
         self.registry.add(names)
         for name in names:
             context = self._context.copy()
-            context.run(TELL_SECRETS.set, partial(self._learn_secrets, name))
+            context.run(SECRETS.set, self._secrets[name])
             context.run(VAULT.set, self._vaults[name])
-            context.run(HIDE_SECRETS.set, partial(self._redact, name))
             context.run(TELL_TAIL.set, partial(self.stderr.begin, name))
             context.run(partial(self._nursery.start_soon, self._keepers[name].run, name=f"keeper of {name}"))
 
@@ -379,29 +371,28 @@ class Servers(ServerView):
             name = spec.name
             if name in settings:
                 raise ConfigError("a server of that name exists already", server=name)
-            redactor, idle_since = partial(self.redactor, name), partial(self.counter.idle_since, name)
-            vault = self._vaults.setdefault(name, ServerVault(self.settings.vault))
             settings[name] = KeeperSettings.of(
                 spec,
                 self.settings,
-                redactor=redactor,
-                idle_since=idle_since,
-                tokens=vault,
+                secrets=self._secrets.get(name) or ServerSecrets(),
+                counter=self.counter,
+                tokens=self._vaults.get(name) or ServerVault(self.settings.vault),
                 number=next(self._numbers),
             )
         return settings
 
     def _register(self, spec: ServerSpec, settings: KeeperSettings) -> None:
-        self._watch(spec)
+        self._watch(spec, settings)
         recalls = settings.definitions.lasts
         last = self._last.pop(spec.name, self._last_of_others)
         machine = StateMachine.configured(spec, self.settings.policy, trio.current_time(), recalls=recalls, last=last)
         self.snapshots[spec.name] = Observable(machine.snapshot)
-        self._keepers[spec.name] = Keeper(machine, settings, self.registry, partial(self._forget, spec.name))
+        self._keepers[spec.name] = Keeper(machine, settings, self.registry, self._forget)
 
-    def _watch(self, spec: ServerSpec) -> None:
+    def _watch(self, spec: ServerSpec, settings: KeeperSettings) -> None:
         """Begin to redact and count for a server. Secrets of an earlier spec are still looked for."""
-        self._redactors[spec.name] = self.redactor(spec.name).also_of(spec.transport)
+        self._vaults[spec.name], self._secrets[spec.name] = settings.tokens, settings.secrets
+        settings.secrets.redactor = settings.secrets.redactor.also_of(spec.transport)
         self.counter.watch(spec.name, spec.idle_limit)
 
     async def close(self, drain: float) -> None:

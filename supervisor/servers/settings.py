@@ -18,7 +18,7 @@ from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
 
 from ..decisions.restart_policy import Lazy, RestartPolicy
 from ..login.vault import ServerVault, words_of
-from ..security.redaction import Redactor
+from ..security.redaction import ServerSecrets
 from ..security.trust import Trust, TrustGate
 from ..spec import ServerSpec, spec_digest
 from ..storage.definition_cache import DefinitionCache
@@ -26,6 +26,7 @@ from ..storage.era_memory import EraMemory
 from ..storage.tool_pins import PinMode, ToolPins
 from ..storage.worker import StoreWorker
 from ..transports import LOCAL_KINDS, REMOTE_KINDS
+from .call_counter import CallCounter
 
 if TYPE_CHECKING:
     from ..telemetry.telemetry import Telemetry
@@ -136,8 +137,8 @@ class KeeperSettings:
     """Seconds to connect; `inf` for no limit."""
     close_grace: float
     """Seconds at each step of closing a transport."""
-    redact: Callable[[str], str]
-    """The function that removes the server's secrets from a text."""
+    secrets: ServerSecrets
+    """The secrets of the server."""
     definitions: DefinitionCache
     """The definitions of earlier runs, and the place where the present ones are stored for later runs."""
     limiter: StartLimiter
@@ -154,8 +155,8 @@ class KeeperSettings:
     """The memory of its era, also for later runs."""
     pins: ToolPins
     """The comparison of its tools with what they were at first use."""
-    idle_since: Callable[[], float]
-    """The time at which it was last used, on Trio's clock; `inf` while it is being used, `-inf` if it never was."""
+    counter: CallCounter
+    """The counts of its calls."""
     tokens: ServerVault
     """The vault of its tokens."""
     log_in: Callable[[], Awaitable[Tokens]] | None
@@ -167,8 +168,8 @@ class KeeperSettings:
         spec: ServerSpec,
         settings: SupervisorSettings,
         *,
-        redactor: Callable[[], Redactor],
-        idle_since: Callable[[], float],
+        secrets: ServerSecrets,
+        counter: CallCounter,
         tokens: ServerVault,
         number: int,
     ) -> "KeeperSettings":
@@ -181,8 +182,8 @@ class KeeperSettings:
         digest, request = spec_digest(spec), spec.trust_request
         return cls(
             policy=settings.policy,
-            redact=lambda text: redactor().said(text),
-            definitions=DefinitionCache(settings.store_worker, spec, digest, redactor),
+            secrets=secrets,
+            definitions=DefinitionCache(settings.store_worker, spec, digest, secrets),
             connect_timeout=timeout,
             close_grace=settings.shutdown_timeout / _GRACES_PER_SHUTDOWN,
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
@@ -192,7 +193,7 @@ class KeeperSettings:
             permit=None if request is None else partial(settings.trust_gate.permit, request),
             notes=EraMemory(settings.store_worker, spec.name, digest),
             pins=ToolPins(settings.store_worker, spec, digest, settings.pins),
-            idle_since=idle_since,
+            counter=counter,
             tokens=tokens,
             log_in=_login(spec, settings),
         )

@@ -3,7 +3,7 @@ last before the server is connected."""
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -17,7 +17,7 @@ from mcp_nursery.actors.messages import NOTHING_DECLARED, Definitions
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.session.lazy_definitions import cached_definitions_steps
 
-from ..security.redaction import Redactor
+from ..security.redaction import ServerSecrets
 from ..spec import ServerSpec
 from .store import Store
 from .worker import STORE_TIMEOUT, StoreWorker
@@ -43,8 +43,8 @@ class DefinitionCache:
     _spec: ServerSpec
     _digest: str | None
     """The digest of how it is reached; None if that does not last: then nothing is cached."""
-    _redactor: Callable[[], Redactor]
-    """The server's redactor at the moment of the call."""
+    _secrets: ServerSecrets
+    """The secrets of the server."""
     save_at: float = field(default=math.inf, init=False)
     """The time to save the definitions of the last `remember`, on Trio's clock; `inf` if nothing is unsaved."""
     _saved_at: float = field(default=-math.inf, init=False)
@@ -109,7 +109,7 @@ class DefinitionCache:
 
     def _encoding_steps(self, definitions: Definitions) -> Steps[bytes]:
         """The definitions, one a line; nothing if one of them must not be cached, or they are too large."""
-        redactor, most = self._redactor(), min(self._spec.max_kept_bytes, MOST_KEPT)
+        redactor, most = self._secrets.redactor, min(self._spec.max_kept_bytes, MOST_KEPT)
         lines: list[bytes] = []
         for kind, each in _all_of(definitions):
             yield

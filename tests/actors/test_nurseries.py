@@ -20,7 +20,8 @@ from mcp_nursery.supervisor.decisions.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.decisions.state_machine import IllegalTransition, StateMachine
 from mcp_nursery.supervisor.login.vault import ServerVault
 from mcp_nursery.supervisor.notices import NoticeHub
-from mcp_nursery.supervisor.security.redaction import PLAIN
+from mcp_nursery.supervisor.security.redaction import ServerSecrets
+from mcp_nursery.supervisor.servers.call_counter import CallCounter
 from mcp_nursery.supervisor.servers.keeper import Keeper
 from mcp_nursery.supervisor.servers.settings import KeeperSettings, SupervisorSettings
 from mcp_nursery.supervisor.storage.worker import StoreWorker
@@ -357,7 +358,7 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
     settings = SupervisorSettings(RestartPolicy(), "{tool}", (), 5, {}, StoreWorker(MemoryStore()))
     vault = ServerVault(settings.vault)
     settings = KeeperSettings.of(
-        one, settings, number=0, redactor=lambda: PLAIN, idle_since=trio.current_time, tokens=vault
+        one, settings, number=0, secrets=ServerSecrets(), counter=CallCounter(print), tokens=vault
     )
     keeper = Keeper(StateMachine.configured(one, RestartPolicy(), trio.current_time()), settings, Raising())
     with pytest.raises(ExceptionGroup) as caught:

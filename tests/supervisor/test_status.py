@@ -73,7 +73,7 @@ async def test_nothing_is_kept_of_a_server_that_was_removed(autojump_clock):
             assert "opensesame-42" not in servers.redactor("lab").text("it said opensesame-42")
             await supervisor.remove_server("lab")
             counter = servers.counter
-            assert servers._redactors == counter._tallies == counter._users == counter._used_at == {}
+            assert servers._secrets == counter._tallies == counter._users == counter._used_at == {}
             with pytest.raises(UnknownServer):
                 await tool()
 

@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from ...callbacks import NO_HOST, Host
 from ...errors import NurseryError, StartFailed, one_line
-from ...secrets import TELL_SECRETS
+from ...secrets import SECRETS
 
 if TYPE_CHECKING:
     from ...server_actor import Connector
@@ -41,7 +41,7 @@ async def resolve(headers: Headers) -> Mapping[str, str]:
         StartFailed: They could not be computed, or are not valid.
     """
     found = _checked(await _compute(headers) if callable(headers) else headers)
-    TELL_SECRETS.get()(found.values())
+    SECRETS.get().learn(found.values())
     return found
 
 

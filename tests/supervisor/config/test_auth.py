@@ -6,12 +6,13 @@ import pytest
 import trio
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.secrets import TELL_SECRETS
+from mcp_nursery.actors.secrets import SECRETS
 from mcp_nursery.supervisor import OAuth
 from mcp_nursery.supervisor.config.deferred import DeferredTransport, Resolver
 from mcp_nursery.supervisor.config.dialects import opencode, other_hosts
 from mcp_nursery.supervisor.config.discovery import EntryOrigin
 from mcp_nursery.supervisor.config.entry import read_entry
+from mcp_nursery.supervisor.security.redaction import ServerSecrets
 from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.transports import HttpTransport, UnusableTransport
 
@@ -163,11 +164,11 @@ async def test_a_helper_has_ten_seconds(monkeypatch):
 
 
 async def test_connecting_tells_of_what_a_helper_printed():
-    told = set()
-    TELL_SECRETS.set(told.update)
+    secrets = ServerSecrets()
+    SECRETS.set(secrets)
     connector = spec_of(headersHelper=helper({"a": "helped-5ecret"})).transport.connector(close_grace=1)
     await connector._resolve()
-    assert "helped-5ecret" in told
+    assert "helped-5ecret" not in secrets.hide("it said helped-5ecret")
 
 
 # other hosts

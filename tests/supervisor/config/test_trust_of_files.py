@@ -20,7 +20,8 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.config.loader import load_project
 from mcp_nursery.supervisor.login.vault import ServerVault
-from mcp_nursery.supervisor.security.redaction import PLAIN
+from mcp_nursery.supervisor.security.redaction import ServerSecrets
+from mcp_nursery.supervisor.servers.call_counter import CallCounter
 from mcp_nursery.supervisor.servers.settings import KeeperSettings, SupervisorSettings
 from mcp_nursery.supervisor.storage.worker import StoreWorker
 
@@ -185,7 +186,7 @@ async def test_no_login_begins_after_a_change(project):
     settings = SupervisorSettings(RestartPolicy(), "{tool}", (), 5, {}, worker, callbacks=callbacks)
     vault = ServerVault(settings.vault)
     kept = KeeperSettings.of(
-        spec, settings, number=0, redactor=lambda: PLAIN, idle_since=trio.current_time, tokens=vault
+        spec, settings, number=0, secrets=ServerSecrets(), counter=CallCounter(print), tokens=vault
     )
     async with run_alongside(worker.run):
         with pytest.raises(

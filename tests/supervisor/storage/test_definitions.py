@@ -13,7 +13,7 @@ from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.session.lazy_definitions import cached_definitions_steps
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import TrustRequest
-from mcp_nursery.supervisor.security.redaction import Redactor
+from mcp_nursery.supervisor.security.redaction import Redactor, ServerSecrets
 from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.storage import definition_cache
 from mcp_nursery.supervisor.storage import rows as stored_rows
@@ -221,7 +221,7 @@ def test_what_is_too_large_for_its_budget_is_not_cached(most, kept):
     """G5: not more than the server may make its host keep, when it is written and when it is read."""
     declared = definitions_of(*(f"t{n}" for n in range(9)))
     worker = StoreWorker(MemoryStore())
-    cache = DefinitionCache(worker, spec(max_kept_bytes=most), "d", Redactor)
+    cache = DefinitionCache(worker, spec(max_kept_bytes=most), "d", ServerSecrets())
     assert bool(at_once(cache._encoding_steps(declared))) is kept
 
 
@@ -374,7 +374,7 @@ def test_a_store_that_hangs_holds_nobody_up():
         lab()
         await run_once(store, spec())
         worker = StoreWorker(store)  # and nobody runs it
-        cache = DefinitionCache(worker, spec(), spec_digest(spec()), Redactor)
+        cache = DefinitionCache(worker, spec(), spec_digest(spec()), ServerSecrets())
         cache.fetch()
         await trio.sleep(1)
         began = trio.current_time()
@@ -400,7 +400,7 @@ def test_a_store_that_hangs_keeps_one_list_of_each_server():
     async def main():
         store = Counting()
         worker = StoreWorker(store)  # and nobody runs it yet
-        cache = DefinitionCache(worker, spec(), "d", Redactor)
+        cache = DefinitionCache(worker, spec(), "d", ServerSecrets())
         for name in ("t0", "t1", "t2"):
             cache.note(definitions_of(name))
             await cache.save()
