@@ -120,7 +120,7 @@ async def test_a_line_of_32_mib_costs_little(child):
         frames = await some(stream, 2)
         cost = time.process_time() - before
     assert [len(frame) for frame in frames] == [32 << 20, 4]
-    assert cost < 0.2
+    assert cost < 1  # 0.1 on a quiet machine; looking at all that came before with each piece takes 9
 
 
 @pytest.mark.parametrize("excess", [1, 10_000_000])
