@@ -11,6 +11,7 @@ from attrs import evolve
 from mcp_nursery.actors.errors import ConfigError, InvalidArguments, InvalidResult
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import Supervisor, open_supervisor
+from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.resources import Prompt, PromptResult, Resource, ResourceResult, ResourceTemplate
 from mcp_nursery.supervisor.tools.tool_result import render
 
@@ -118,6 +119,7 @@ def _request(options: Options, name: str, server: str | None, request: Callable[
     specs = [evolve(spec, lazy=True) for spec in config.servers]
 
     async def ask() -> T:
+        AHEAD.set(False)  # only the types of a result are needed
         async with open_supervisor(
             specs, state=options.state, trust=ask_for_trust if can_ask() else None
         ) as supervisor:

@@ -18,6 +18,7 @@ from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import Supervisor, logs, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.decisions.suggestions import near_names
+from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .failures import SIGNAL_BASE, document_of, exit_code, message_of
@@ -201,6 +202,7 @@ async def look(options: Options, config: Config, take: Callable[[Supervisor], T]
 @asynccontextmanager
 async def servers_of(options: Options, config: Config) -> AsyncGenerator[Supervisor]:
     """Run the configured servers for a block, which begins when every first attempt is settled."""
+    AHEAD.set(False)  # one command needs little of the SDK
     async with open_supervisor(config, state=options.state) as supervisor:
         await supervisor.list_tools()
         yield supervisor

@@ -13,6 +13,7 @@ from mcp_nursery.supervisor.cli.commands import COMMANDS
 from mcp_nursery.supervisor.cli.options import CommandSignature
 
 from ...lab.command_line import COMMAND, process
+from ...lab.processes import LAB as NURSERY_LAB
 
 HEAVY = ("mcp", "mcp_types", "trio", "mcp_nursery.supervisor.supervisor", "mcp_nursery.actors")
 COLOUR = re.compile(r"\x1b\[[0-9;]*(3[0-9]|4[0-9]|9[0-7])[;m]")
@@ -59,6 +60,23 @@ def test_help_loads_nothing_heavy(args):
     )
     ran = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False)
     assert ran.stderr.splitlines()[-1] == "[]"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("args", ["tools", "resources", "prompts", "status", "fan-out echo"])
+def test_one_command_loads_no_client_of_the_sdk(args, tmp_path):
+    """It takes longer than all else that a command does with a server of its own machine."""
+    code = (
+        "import sys\nfrom mcp_nursery.supervisor.cli import main\n"
+        "try:\n    main(sys.argv[1:])\nfinally:\n    print('mcp.client' in sys.modules, file=sys.stderr)"
+    )
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"lab": {"command": sys.executable, "args": [str(NURSERY_LAB)]}}}))
+    command = [sys.executable, "-c", code, *args.split(), "--config", str(file)]
+    if args.startswith("fan-out"):
+        command += ["--yes", "--args", '{"text": "a"}']
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "False\n")
 
 
 def test_importing_the_package_loads_nothing():
