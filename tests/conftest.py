@@ -82,13 +82,16 @@ def agreed_file():
 def logging_as_it_was():
     """A command that runs in this process says what is logged, and a library may print it: inspect_ai on standard
     output. The next test has the levels that were, and no handler but pytest's own."""
-    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] == "mcp_nursery"]
+    known = logging.root.manager.loggerDict
+    names = [name for name in known if name.partition(".")[0] == "mcp_nursery"]
     loggers = [logging.getLogger(name) for name in (None, "mcp_nursery", "mcp_nursery.server", *names)]
     levels = [logger.level for logger in loggers]
     yield
     for logger, level in zip(loggers, levels, strict=True):
         if logger.level != level:  # each set level has all loggers there are forget what they had looked up
             logger.setLevel(level)
+    for name in [name for name in known if name.startswith("mcp_nursery.server.")]:
+        del known[name]  # of a server of this test: pytest looks at all there are, six times a test
     for handler in list(logging.root.handlers):
         if not type(handler).__module__.startswith("_pytest."):
             logging.root.removeHandler(handler)
