@@ -6,7 +6,6 @@ Work of one kind has places of its own, so that none waits for another kind that
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 import trio
@@ -52,10 +51,21 @@ UNCOUNTED_THREADS: Final = ThreadPlaces("uncounted", math.inf)
 """The threads for work that its callers bound: a store does one batch at a time, a callback is one of a call."""
 
 
-async def open_process(command: list[str], **options: Any) -> trio.Process:
+async def open_process(command: list[str], *, begun: Callable[[int], object] = int, **options: Any) -> trio.Process:
     """Start a process as `trio.lowlevel.open_process` does, which takes a place of the default limiter, and has no
     parameter for another: in a thread it has a run of Trio to itself, with all places free.
 
     The process is not tied to that run. Starting it takes a millisecond longer.
+
+    Args:
+        command: The program and its arguments.
+        begun: Called in the thread with the number of the process as soon as it runs: the loop may be busy.
+        options: As for `trio.lowlevel.open_process`.
     """
-    return await START_THREADS.run(trio.run, partial(trio.lowlevel.open_process, command, **options))
+
+    async def start() -> trio.Process:
+        process = await trio.lowlevel.open_process(command, **options)
+        begun(process.pid)
+        return process
+
+    return await START_THREADS.run(trio.run, start)

@@ -4,9 +4,10 @@ A variable of the environment names the tree. A descendant that is started with 
 `setsid` it leaves session and group as well, so that it shows nothing of the tree any more. So on Linux there is a
 second mark: a resource limit that the kernel keeps, hands down through fork, exec and setsid, and has not enforced
 since 2.4, so that nobody else sets it and no process notices (RLIMIT_LOCKS in getrlimit(2)). It is set from outside
-once the first process runs. What the tree has started by then is marked as well, unless its parent has gone already.
-One pass can miss a child: the kernel copies the limits at the beginning of a fork, and lists the child with its parent
-at the end. So the tree is marked again soon after, and once more before it is ended.
+once the first process runs, in the thread that has started it: the loop may be busy. What the tree has started by then
+is marked as well, unless its parent has gone already. One pass can miss a child: the kernel copies the limits at the
+beginning of a fork, and lists the child with its parent at the end. So the tree is marked again soon after, and once
+more before it is ended.
 """
 
 import sys

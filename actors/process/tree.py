@@ -41,6 +41,7 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from secrets import token_hex
 from typing import Final, cast
 
@@ -297,6 +298,7 @@ async def start_process(
         try:
             process = await open_process(
                 [command, *args],
+                begun=partial(mark, marker=marker),
                 executable=program,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -310,7 +312,6 @@ async def start_process(
             raise
     except (OSError, ValueError, RuntimeError) as error:
         raise start_failed(shown, error, cwd) from error
-    mark(process.pid, marker)
     return ProcessTree(process, marker, ledger=ledger, secrets=shown.secrets)
 
 

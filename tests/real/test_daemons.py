@@ -3,10 +3,13 @@
 import logging
 import shlex
 import sys
+import time
 
 import psutil
 import pytest
+import trio
 
+from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import ServerSpec, StdioTransport
 
 from ..lab.processes import LAB, eventually, supervised
@@ -50,3 +53,22 @@ async def test_a_daemon_of_a_clean_environment_ends_with_its_server(script, leng
         for left in sleepers(length):
             left.kill()
     assert "left behind" not in caplog.text
+
+
+async def hold_up_the_loop():
+    while True:
+        time.sleep(0.05)  # noqa: ASYNC251 - a host that is busy
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_tree_is_marked_while_the_loop_is_busy():
+    """Q1: a daemon whose parent has gone by the time that the loop hears of the first process is ended as well."""
+    length = "8644"
+    script = f"env -i setsid sh -c 'sleep {length} &'; exec {shlex.join([sys.executable, '-I', '-S', str(LAB)])}"
+    try:
+        async with run_alongside(hold_up_the_loop), supervised(ServerSpec("lab", StdioTransport("sh", ["-c", script]))):
+            await eventually(lambda: sleepers(length))
+        assert sleepers(length) == []
+    finally:
+        for left in sleepers(length):
+            left.kill()
