@@ -7,7 +7,7 @@ since 2.4, so that nobody else sets it and no process notices (RLIMIT_LOCKS in g
 once the first process runs, in the thread that has started it: the loop may be busy. What the tree has started by then
 is marked as well, unless its parent has gone already. One pass can miss a child: the kernel copies the limits at the
 beginning of a fork, and lists the child with its parent at the end. So the tree is marked again soon after, and once
-more before it is ended.
+more before it is ended. What has no mark in spite of that is found by its pipes (`table.Table.writers`).
 """
 
 import sys

@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 
@@ -44,6 +44,8 @@ class Stat:
     marker: str | None = None
     """The value of its marker variable. Not looked for if it has a tag."""
     tag: int | None = None
+    outputs: frozenset[int] = frozenset()
+    """The inodes of the pipes, if any, that are its standard output and standard error."""
 
     @property
     def alive(self) -> bool:
@@ -63,6 +65,8 @@ class Table:
                 self._bearers["session", stat.session].append(pid)
                 self._bearers["marker", stat.marker].append(pid)
                 self._bearers["tag", stat.tag].append(pid)
+                for pipe in stat.outputs:
+                    self._bearers["output", pipe].append(pid)
 
     def get(self, pid: int) -> Stat | None:
         """The process of this number, if any."""
@@ -71,6 +75,10 @@ class Table:
     def marked(self, marker: str) -> dict[int, Stat]:
         """The living processes with a mark of this tree."""
         return self._with(("marker", marker), ("tag", tag_of(marker)))
+
+    def writers(self, pipes: Iterable[int]) -> dict[int, Stat]:
+        """The living processes whose standard output or standard error is one of these pipes."""
+        return self._with(*(("output", pipe) for pipe in pipes))
 
     def kin(self, leader: int) -> dict[int, Stat]:
         """The living processes of this leader's group and of its session."""
@@ -95,7 +103,7 @@ def read_table(since: float) -> Table:
 
 def _with_marks(pid: int, stat: Stat) -> Stat:
     tag = read_tag(pid)
-    return evolve(stat, tag=tag, marker=_read_marker(pid) if tag is None else None)
+    return evolve(stat, tag=tag, marker=_read_marker(pid) if tag is None else None, outputs=_read_outputs(pid))
 
 
 async def read_aside(since: float) -> Table:
@@ -159,11 +167,12 @@ class _Looks:
 _LOOKS: RunVar[_Looks] = RunVar("mcp_nursery_looks")
 
 
-def survivors(leader: ProcessId, marker: str, table: Table) -> Sequence[ProcessId]:
-    """The living processes of the leader's group and session, and those with a mark of its tree."""
+def survivors(leader: ProcessId, marker: str, table: Table, pipes: Iterable[int] = ()) -> Sequence[ProcessId]:
+    """The living processes of the leader's group and session, and those with a mark of its tree, or one of these pipes
+    as an output."""
     holder = table.get(leader.pid)
     is_there = holder is None or holder.started == leader.started
-    found = table.marked(marker) | (table.kin(leader.pid) if is_there else {})
+    found = table.marked(marker) | table.writers(pipes) | (table.kin(leader.pid) if is_there else {})
     return [
         ProcessId(pid, stat.started, in_group=is_there and stat.group == leader.pid)
         for pid, stat in found.items()
@@ -242,6 +251,18 @@ def _read_stat(pid: int) -> Stat | None:
     # proc(5): field 2, the name, stands in parentheses and may hold any byte.
     fields = text[text.rfind(b")") + 1 :].split()
     return Stat(fields[0].decode("ascii"), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def _read_outputs(pid: int) -> frozenset[int]:
+    return frozenset(pipe for number in (1, 2) if (pipe := _read_pipe(pid, number)) is not None)
+
+
+def _read_pipe(pid: int, number: int) -> int | None:
+    try:
+        target = os.readlink(f"{_PROC}/{pid}/fd/{number}")
+    except OSError:  # it ended, is another user's, or has closed that
+        return None
+    return int(target[len("pipe:[") : -1]) if target.startswith("pipe:[") else None
 
 
 def _read_marker(pid: int) -> str | None:

@@ -13,8 +13,9 @@ ourselves, can be addressed by its number: until it is reaped nobody else can ge
 
 Membership. The first process leads a session and a group of its own. Descendants that stay in the group get the
 group's signals. Others have called `setsid` or were started by a daemon; they are found in `/proc` by what they have
-inherited: the session, the marker variable of the environment, or the marker limit (`inherited_marks`). Where there is
-no `/proc`, on macOS, the group is all that can be reached.
+inherited: the session, the marker variable of the environment, the marker limit (`inherited_marks`), or the pipes of
+the first process as standard output and standard error: those are of no other tree. Where there is no `/proc`, on
+macOS, the group is all that can be reached.
 
 The end is a ladder of three steps, each with a time limit of its own, so that a host that was suspended in one step
 still takes the others:
@@ -37,6 +38,7 @@ harm.
 
 import logging
 import math
+import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -108,7 +110,9 @@ class ProcessTree:
         """The value of its marker variable."""
         self.stdin: Final = cast("trio.lowlevel.FdStream", process.stdin)
         self.stdout: Final = cast("trio.lowlevel.FdStream", process.stdout)
-        self.stderr: Final = Tail(cast("trio.lowlevel.FdStream", process.stderr), secrets)
+        stderr = cast("trio.lowlevel.FdStream", process.stderr)
+        self.stderr: Final = Tail(stderr, secrets)
+        self._pipes: Final = [os.fstat(pipe.fileno()).st_ino for pipe in (self.stdout, stderr)]
 
     @property
     def pid(self) -> int:
@@ -268,7 +272,7 @@ class ProcessTree:
         """The processes left, by a look that began after `after` looks; after this call if None."""
         if self._leader.started:
             table = await look(self._leader.started, after)
-            self._left = survivors(self._leader, self.marker, table)
+            self._left = survivors(self._leader, self.marker, table, self._pipes)
         else:
             self._left = [self._leader] if self._signal_group(0) else []
         return self._left

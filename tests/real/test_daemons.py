@@ -20,6 +20,9 @@ pytestmark = [
 ]
 
 
+SERVER = [sys.executable, "-I", "-S", str(LAB)]
+
+
 def sleepers(length):
     return [one for one in psutil.process_iter() if _command(one) == ["sleep", length]]
 
@@ -42,7 +45,7 @@ def _command(process):
 )
 async def test_a_daemon_of_a_clean_environment_ends_with_its_server(script, length, caplog):
     """Q1: started before the server itself, in a session of its own, with nothing in its environment."""
-    server = shlex.join([sys.executable, "-I", "-S", str(LAB)])
+    server = shlex.join(SERVER)
     shell = StdioTransport("sh", ["-c", script.format(length=length, server=server)])
     try:
         with caplog.at_level(logging.WARNING):
@@ -55,6 +58,20 @@ async def test_a_daemon_of_a_clean_environment_ends_with_its_server(script, leng
     assert "left behind" not in caplog.text
 
 
+async def test_what_writes_to_the_pipes_of_a_tree_belongs_to_it(monkeypatch):
+    """Q1: a daemon that has no mark: its parent was gone before the first process could be marked."""
+    monkeypatch.setattr("mcp_nursery.actors.process.tree.mark", lambda pid, marker: None)
+    for length, outputs in (("8645", ""), ("8646", ">/dev/null"), ("8647", "2>/dev/null")):
+        script = f"env -i setsid sh -c 'sleep {length} {outputs} &'; exec {shlex.join(SERVER)}"
+        try:
+            async with supervised(ServerSpec("lab", StdioTransport("sh", ["-c", script]))):
+                await eventually(lambda length=length: sleepers(length))
+            assert sleepers(length) == []
+        finally:
+            for left in sleepers(length):
+                left.kill()
+
+
 async def hold_up_the_loop():
     while True:
         time.sleep(0.05)  # noqa: ASYNC251 - a host that is busy
@@ -64,7 +81,7 @@ async def hold_up_the_loop():
 async def test_a_tree_is_marked_while_the_loop_is_busy():
     """Q1: a daemon whose parent has gone by the time that the loop hears of the first process is ended as well."""
     length = "8644"
-    script = f"env -i setsid sh -c 'sleep {length} &'; exec {shlex.join([sys.executable, '-I', '-S', str(LAB)])}"
+    script = f"env -i setsid sh -c 'sleep {length} &'; exec {shlex.join(SERVER)}"
     try:
         async with run_alongside(hold_up_the_loop), supervised(ServerSpec("lab", StdioTransport("sh", ["-c", script]))):
             await eventually(lambda: sleepers(length))

@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -89,3 +90,13 @@ async def test_a_process_that_is_gone_is_no_error(stranger):
     stranger.wait()
     assert not signal_group(known, signal.SIGTERM, reaped=True)
     signal_one(known, signal.SIGTERM)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_a_process_writes_to_the_pipes_that_are_its_outputs_and_its_host_does_not():
+    """Q1: the host has the other ends, and standard input is of no matter."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as cat:
+        pipes = [os.fstat(pipe.fileno()).st_ino for pipe in (cat.stdin, cat.stdout)]
+        found = table.read_table(0)
+        assert [list(found.writers([pipe])) for pipe in pipes] == [[], [cat.pid]]
+        cat.stdin.close()
