@@ -3,13 +3,10 @@
 import logging
 import shlex
 import sys
-import time
 
 import psutil
 import pytest
-import trio
 
-from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.supervisor import ServerSpec, StdioTransport
 
 from ..lab.processes import LAB, eventually, supervised
@@ -70,22 +67,3 @@ async def test_what_writes_to_the_pipes_of_a_tree_belongs_to_it(monkeypatch):
         finally:
             for left in sleepers(length):
                 left.kill()
-
-
-async def hold_up_the_loop():
-    while True:
-        time.sleep(0.05)  # noqa: ASYNC251 - a host that is busy
-        await trio.lowlevel.checkpoint()
-
-
-async def test_a_tree_is_marked_while_the_loop_is_busy():
-    """Q1: a daemon whose parent has gone by the time that the loop hears of the first process is ended as well."""
-    length = "8644"
-    script = f"env -i setsid sh -c 'sleep {length} &'; exec {shlex.join(SERVER)}"
-    try:
-        async with run_alongside(hold_up_the_loop), supervised(ServerSpec("lab", StdioTransport("sh", ["-c", script]))):
-            await eventually(lambda: sleepers(length))
-        assert sleepers(length) == []
-    finally:
-        for left in sleepers(length):
-            left.kill()

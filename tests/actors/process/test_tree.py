@@ -142,6 +142,19 @@ async def test_who_is_forked_during_the_termination_goes_too(child, gone, behavi
     in_time(took, least + 0.5)
 
 
+async def test_a_tree_is_marked_in_the_thread_that_has_started_it(child, monkeypatch):
+    """Q1: the loop may be busy, and what is forked before the mark has none."""
+    marked_in = []
+
+    def mark(pid, marker):
+        marked_in.append(threading.current_thread())
+        inherited_marks.mark(pid, marker)
+
+    monkeypatch.setattr(tree, "mark", mark)
+    async with child("polite"):
+        assert marked_in[0] is not threading.main_thread()
+
+
 @linux_only
 @pytest.mark.parametrize(("behaviour", "grace"), [("sleeps", LONG), ("ignores_all", 0.3)])
 async def test_a_daemon_goes_though_nothing_of_its_tree_is_left_on_it(child, gone, behaviour, grace):
