@@ -132,6 +132,8 @@ class Service:
             try:
                 calls = await self._mailbox.take(room=self._room, handler=self._start_at_rest)
             except trio.ClosedResourceError:
+                if not self._stopping:  # the mailbox is open: starting a call has raised it
+                    raise
                 return
             self._start(calls)
             del calls  # a call may be large
@@ -203,7 +205,8 @@ class Service:
         self._connection.withdraw_unsent()
         with self._draining:
             await self._connection.idle()
-        serving.cancel()
+        serving.cancel()  # before what its tasks read from is closed
+        self.close(STOPPED)  # a callback may take its time to end
 
     def _cancel_questions(self) -> None:
         """Cancel the host's callbacks."""

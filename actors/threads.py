@@ -59,7 +59,8 @@ async def open_process(command: list[str], *, begun: Callable[[int], object] = i
 
     Args:
         command: The program and its arguments.
-        begun: Called in the thread with the number of the process as soon as it runs: the loop may be busy.
+        begun: Called in the thread with the number of the process as soon as it runs: the loop may be busy. May
+            not raise.
         options: As for `trio.lowlevel.open_process`.
     """
 

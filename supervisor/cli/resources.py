@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import evolve
 
 from mcp_nursery.actors.errors import ConfigError, InvalidArguments, InvalidResult
+from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.pieces import at_once
+from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.resources import Prompt, PromptResult, Resource, ResourceResult, ResourceTemplate
@@ -120,11 +122,11 @@ def _request(options: Options, name: str, server: str | None, request: Callable[
 
     async def ask() -> T:
         AHEAD.set(False)  # only the types of a result are needed
-        async with open_supervisor(
-            specs, state=options.state, trust=ask_for_trust if can_ask() else None
-        ) as supervisor:
+        opening = open_supervisor(specs, state=options.state, trust=ask_for_trust if can_ask() else None)
+        async with run_alongside(RESULT_TYPES.ensure_loaded), opening as supervisor:
             if server is None:
                 await start_all(supervisor, name)
+            await RESULT_TYPES.ensure_loaded()  # not in the time of the request
             return await request(supervisor)
 
     return run_async(ask)

@@ -83,9 +83,10 @@ def call(
     async def ask_and_call() -> tuple[Tool, ToolResult]:
         AHEAD.set(False)  # only the types of a result are needed, and only when it has come
         opening = open_supervisor(specs, state=options.state, gate=0, trust=ask_for_trust if can_ask() else None)
-        async with opening as supervisor, run_alongside(RESULT_TYPES.ensure_loaded):
+        async with run_alongside(RESULT_TYPES.ensure_loaded), opening as supervisor:
             tool = await _find(supervisor, name, server)
             await _approve([tool], arguments, yes=yes)
+            await RESULT_TYPES.ensure_loaded()  # not in the time of the call
             return tool, await supervisor.call_tool(tool.tool, arguments, server=tool.server, timeout=timeout)
 
     tool, result = run_async(ask_and_call)
@@ -138,9 +139,10 @@ def fan_out(options: Options, tool: str, *, args: str, until: Until, timeout: fl
     outcomes: list[CallOutcome] = []
 
     async def ask_and_call() -> bool:
-        async with servers_of(options, config) as supervisor:
+        async with run_alongside(RESULT_TYPES.ensure_loaded), servers_of(options, config) as supervisor:
             owned = _tools_named(supervisor, tool)
             await _approve(owned, arguments, yes=yes)
+            await RESULT_TYPES.ensure_loaded()  # not in the time of the calls
             calls = [Call(each.tool, arguments, server=each.server, timeout=timeout) for each in owned]
             async with supervisor.fan_out(calls, until=until) as arriving:
                 async for outcome in arriving:

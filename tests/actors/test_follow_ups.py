@@ -11,7 +11,7 @@ from mcp_nursery.actors.outcomes import Answered, Loss
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.supervisor.testing import ScriptedServer
 
-from ..lab.actors import TOLD, living, sleeps
+from ..lab.actors import TOLD, ignore, living, sleeps
 from ..lab.tool_requests import tool_request
 
 REQUEST = ElicitRequest(params=ElicitRequestFormParams(message="?", requested_schema={}))
@@ -111,6 +111,29 @@ async def test_a_follow_up_at_any_step_of_a_loss_has_an_outcome(autojump_clock, 
         await seen.ended.wait()
         assert user.answered == 0
         assert trio.current_time() == 0
+
+
+async def test_a_callback_that_does_not_end_after_a_stop_holds_up_nobody_else(autojump_clock):
+    """What comes after the drain is refused at once."""
+
+    async def elicit(_message):
+        with trio.CancelScope(shield=True):
+            await trio.sleep(10)
+        return ElicitResult(action="accept")
+
+    async with living(ScriptedServer(tools={"echo": ignore}), host=Host("lab", Callbacks(elicit=elicit))) as seen:
+        await seen.connected.wait()
+        asked, late = question(seen.owner), another_round(seen.owner)
+        seen.owner.control.put_nowait(asked)
+        seen.send("in flight")
+        await wait_all_tasks_blocked()
+        seen.actor.stop(drain=1)
+        assert isinstance(await asked.slot.wait(no_progress), Loss)
+        await trio.sleep_until(2)
+        with pytest.raises(trio.BrokenResourceError):
+            seen.owner.control.put_nowait(late)
+        await seen.ended.wait()
+        assert trio.current_time() == 10
 
 
 async def test_a_question_ends_with_an_actor_that_is_cancelled(autojump_clock):

@@ -180,6 +180,21 @@ async def test_a_host_that_cancels_it_all_leaves_no_caller_waiting(autojump_cloc
     assert [kind for _, kind in seen.story] == [Opened, Connected]
 
 
+async def test_a_crash_is_none_of_a_closed_mailbox_whatever_its_kind(monkeypatch, autojump_clock):
+    async with living(ScriptedServer()) as seen:
+        await seen.connected.wait()
+        await wait_all_tasks_blocked()
+
+        def crash(_connection, _requests):
+            raise trio.ClosedResourceError
+
+        monkeypatch.setattr(Connection, "submit", crash)
+        seen.send("a")
+        await seen.ended.wait()
+        assert trio.current_time() == 0
+        assert "crashed: ClosedResourceError" in seen.reason.loss.message
+
+
 # interrupted at every step
 
 

@@ -12,6 +12,7 @@ from mcp_nursery.actors.version import VERSION
 from mcp_nursery.supervisor.cli.commands import COMMANDS
 from mcp_nursery.supervisor.cli.options import CommandSignature
 
+from ...lab import PROGRAMS
 from ...lab.command_line import COMMAND, process
 from ...lab.processes import LAB as NURSERY_LAB
 
@@ -77,6 +78,32 @@ def test_one_command_loads_no_client_of_the_sdk(args, tmp_path):
         command += ["--yes", "--args", '{"text": "a"}']
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "False\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "args"),
+    [
+        ("call_tool", ["call", "mcp_lab_echo", "--yes"]),
+        ("fan_out", ["fan-out", "echo", "--yes"]),
+        ("read_resource", ["read", "note://today"]),
+    ],
+)
+def test_the_types_of_a_result_are_loaded_before_its_time_begins(method, args, tmp_path):
+    code = (
+        "import sys\nfrom mcp_nursery.actors.preload import RESULT_TYPES\n"
+        "from mcp_nursery.supervisor import Supervisor\nfrom mcp_nursery.supervisor.cli import main\n"
+        f"begin = Supervisor.{method}\n"
+        "def seen(*args, **options):\n    print(RESULT_TYPES.is_loaded, file=sys.stderr)\n"
+        "    return begin(*args, **options)\n"
+        f"Supervisor.{method} = seen\nmain(sys.argv[1:])"
+    )
+    server = [str(PROGRAMS / "nursery_library.py"), "stdio"] if args[0] == "read" else [str(NURSERY_LAB)]
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"lab": {"command": sys.executable, "args": server}}}))
+    command = [sys.executable, "-c", code, *args, "--config", str(file)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "True\n")
 
 
 def test_importing_the_package_loads_nothing():
