@@ -17,6 +17,8 @@ from ...lab.command_line import COMMAND, process
 from ...lab.processes import LAB as NURSERY_LAB
 
 HEAVY = ("mcp", "mcp_types", "trio", "mcp_nursery.supervisor.supervisor", "mcp_nursery.actors")
+PLAIN = {"command": sys.executable, "args": [str(NURSERY_LAB)]}
+LIBRARY = {"command": sys.executable, "args": [str(PROGRAMS / "nursery_library.py"), "stdio"]}
 COLOUR = re.compile(r"\x1b\[[0-9;]*(3[0-9]|4[0-9]|9[0-7])[;m]")
 
 
@@ -65,15 +67,13 @@ def test_help_loads_nothing_heavy(args):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("args", ["tools", "resources", "prompts", "status", "fan-out echo"])
-def test_one_command_loads_no_client_of_the_sdk(args, tmp_path):
+def test_one_command_loads_no_client_of_the_sdk(args, config):
     """It takes longer than all else that a command does with a server of its own machine."""
     code = (
         "import sys\nfrom mcp_nursery.supervisor.cli import main\n"
         "try:\n    main(sys.argv[1:])\nfinally:\n    print('mcp.client' in sys.modules, file=sys.stderr)"
     )
-    file = tmp_path / "servers.json"
-    file.write_text(json.dumps({"mcpServers": {"lab": {"command": sys.executable, "args": [str(NURSERY_LAB)]}}}))
-    command = [sys.executable, "-c", code, *args.split(), "--config", str(file)]
+    command = [sys.executable, "-c", code, *args.split(), "--config", str(config(lab=PLAIN))]
     if args.startswith("fan-out"):
         command += ["--yes", "--args", '{"text": "a"}']
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -89,7 +89,7 @@ def test_one_command_loads_no_client_of_the_sdk(args, tmp_path):
         ("read_resource", ["read", "note://today"]),
     ],
 )
-def test_the_types_of_a_result_are_loaded_before_its_time_begins(method, args, tmp_path):
+def test_the_types_of_a_result_are_loaded_before_its_time_begins(method, args, config):
     code = (
         "import sys\nfrom mcp_nursery.actors.preload import RESULT_TYPES\n"
         "from mcp_nursery.supervisor import Supervisor\nfrom mcp_nursery.supervisor.cli import main\n"
@@ -98,9 +98,7 @@ def test_the_types_of_a_result_are_loaded_before_its_time_begins(method, args, t
         "    return begin(*args, **options)\n"
         f"Supervisor.{method} = seen\nmain(sys.argv[1:])"
     )
-    server = [str(PROGRAMS / "nursery_library.py"), "stdio"] if args[0] == "read" else [str(NURSERY_LAB)]
-    file = tmp_path / "servers.json"
-    file.write_text(json.dumps({"mcpServers": {"lab": {"command": sys.executable, "args": server}}}))
+    file = config(lab=LIBRARY if args[0] == "read" else PLAIN)
     command = [sys.executable, "-c", code, *args, "--config", str(file)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr) == (0, "True\n")
