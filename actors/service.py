@@ -51,7 +51,7 @@ class Service:
         self._updated = updated
         self._subscribing = False
         self._mailbox: Mailbox[Request] = Mailbox(mailbox_size)
-        self.owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
+        self.owner: Owner = Owner(incarnation, self._mailbox, Mailbox(math.inf))
         self._questions: dict[ReplySlot, trio.CancelScope] = {}
         """The host's callbacks that are running, by the slots that wait for their answers."""
         self._nursery: trio.Nursery | None = None
