@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from attrs import field, frozen
 
-from mcp_nursery.actors.json_depth import with_each
 from mcp_nursery.actors.session.lazy_definitions import as_sdk_type
 
-from ..security.untrusted_marks import MAX_RESULT_CHARS, harmless
+from ..security.untrusted_marks import MAX_RESULT_CHARS
 from .hints import ToolHints, always_load, describe, hints_of, search_hint
+from .model_schema import ModelSchema
 from .pins import DefinitionChange, pinned_text
 
 if TYPE_CHECKING:
@@ -127,20 +127,38 @@ class Tool:
         return always_load(self.declared.meta)
 
     def as_openai(self) -> dict[str, Any]:
-        """The function tool that OpenAI-style APIs take."""
-        return as_openai(self)
+        """The function tool that OpenAI's chat completions take, and the many APIs like it."""
+        function = {"name": self.name, "description": self.description, "parameters": self._for_models.as_dict()}
+        return {"type": "function", "function": function}
 
     def as_anthropic(self) -> dict[str, Any]:
-        """The tool that Anthropic's API takes."""
-        return as_anthropic(self)
+        """The tool that Anthropic's messages take."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "input_schema": self._for_models.as_dict(),
+        }
 
     def as_gemini(self) -> dict[str, Any]:
-        """The function declaration that Google's Gemini API takes."""
-        return as_gemini(self)
+        """The function declaration that Google's Gemini API takes, as its SDK names the members."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "parameters_json_schema": self._for_models.as_dict(),
+        }
 
     def as_langchain(self) -> dict[str, Any]:
-        """Name, description and `args_schema`, as LangChain's `StructuredTool` takes them."""
-        return as_langchain(self)
+        """Name, description and `args_schema`, as LangChain's `StructuredTool` takes them beside a function."""
+        return {"name": self.name, "description": self.description, "args_schema": self._for_models.as_dict()}
+
+    def declared_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The arguments that a model gave, under the names that the server declares. Some APIs refuse names such as
+        `$filter`: the forms above have `_filter` there. Calls through `Tool` and `Toolset` need nothing of this."""
+        return self._for_models.with_declared_names(arguments)
+
+    @cached_property
+    def _for_models(self) -> ModelSchema:
+        return ModelSchema.of(self.input_schema)
 
     async def __call__(
         self,
@@ -183,37 +201,6 @@ def as_available(tool: Tool, *, available: bool) -> Tool:
         tool.change,
         tool._invoke,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     )
-
-
-def as_openai(tool: "Tool") -> dict[str, Any]:
-    """A function tool of OpenAI's chat completions, and of the many APIs that take the same."""
-    function = {"name": tool.name, "description": tool.description, "parameters": _schema(tool)}
-    return {"type": "function", "function": function}
-
-
-def as_anthropic(tool: "Tool") -> dict[str, Any]:
-    """A tool of Anthropic's messages."""
-    return {"name": tool.name, "description": tool.description, "input_schema": _schema(tool)}
-
-
-def as_gemini(tool: "Tool") -> dict[str, Any]:
-    """A function declaration of Google's Gemini, as its SDK names the members."""
-    return {"name": tool.name, "description": tool.description, "parameters_json_schema": _schema(tool)}
-
-
-def as_langchain(tool: "Tool") -> dict[str, Any]:
-    """The arguments of LangChain's `StructuredTool`, but for its function, which is the host's."""
-    return {"name": tool.name, "description": tool.description, "args_schema": _schema(tool)}
-
-
-def _schema(tool: "Tool") -> dict[str, Any]:
-    """The input schema, with the two keys that these APIs insist on."""
-    return {"type": "object", "properties": {}, **with_each(tool.input_schema, _harmless)}
-
-
-def _harmless(value: Any) -> Any:
-    """The value, so that no text, names included, forges the marks around results."""
-    return harmless(value) if isinstance(value, str) else value
 
 
 def without_placeholders(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:

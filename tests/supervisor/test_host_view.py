@@ -117,6 +117,26 @@ async def test_placeholders_of_a_models_call(autojump_clock, drop):
     assert [arguments for _, _, arguments in server.calls] == [sent, {}, given]
 
 
+async def test_names_that_apis_refuse_are_the_servers_own_again(autojump_clock):
+    """T19: where a model calls, before anybody is asked."""
+    schema = {"type": "object", "properties": {"$filter": {}, "n": {}}}
+    server = ScriptedServer(tools={"work": saying("done")}, declared={"work": {"inputSchema": schema}})
+    asked: list[ApprovalRequest] = []
+
+    async def approve(request: ApprovalRequest) -> Approval:
+        await trio.lowlevel.checkpoint()
+        asked.append(request)
+        return Approval.ALLOW
+
+    async with open_supervisor([ServerSpec("lab", server.transport)], approve=approve) as supervisor:
+        assert list(supervisor.tool("mcp_lab_work").as_anthropic()["input_schema"]["properties"]) == ["_filter", "n"]
+        await supervisor.tool("mcp_lab_work")({"_filter": "x", "n": 1})
+        await supervisor.as_toolset().run("mcp_lab_work", {"_filter": "x", "n": 1})
+        await supervisor.call_tool("mcp_lab_work", {"_filter": "x"})
+    assert [request.arguments for request in asked] == [{"$filter": "x", "n": 1}] * 2
+    assert [arguments for _, _, arguments in server.calls] == [{"$filter": "x", "n": 1}] * 2 + [{"_filter": "x"}]
+
+
 # -- what is shown ------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from inspect_ai.tool import ToolDef, ToolError
+from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic_ai import RunContext, RunUsage, ToolFailed
 from pydantic_ai.models.test import TestModel
 
@@ -99,6 +100,33 @@ def test_a_model_may_search_instead(integration):
 
     names, _ = asyncio.run(main())
     assert names == {"find_tools", "call_tool"}
+
+
+def test_a_schema_that_apis_refuse_costs_no_tool():
+    """LangChain's own conversion raises for it, whichever tool it is of."""
+
+    async def main():
+        async with supervised() as supervisor:
+            context = RunContext(deps=None, model=TestModel(), usage=RunUsage())
+            tools = {tool.name: tool for tool in await supervised_tools(supervisor)}
+            in_langchain = {
+                name: convert_to_openai_tool(tool)["function"]["parameters"] for name, tool in tools.items()
+            }
+            in_pydantic_ai = await SupervisedToolset(supervisor).get_tools(context)
+            in_agents = {tool.name: tool.input_schema for tool in await SupervisedMCPServer(supervisor).list_tools()}
+            assert in_langchain.keys() == in_pydantic_ai.keys() == in_agents.keys()
+            schema = in_langchain["mcp_agent_refused"]
+            assert schema["properties"] == {
+                "_filter": {"type": "string", "description": "$filter"},
+                "list": {"type": "array", "items": {}},
+                "of": {},
+            }
+            assert schema == in_agents["mcp_agent_refused"]
+            assert schema == in_pydantic_ai["mcp_agent_refused"].tool_def.parameters_json_schema
+            said = await tools["mcp_agent_refused"].ainvoke({"_filter": "name eq 'x'", "list": [1]})
+            assert json.loads(said.splitlines()[1]) == {"$filter": "name eq 'x'", "list": [1]}
+
+    asyncio.run(main())
 
 
 def test_what_a_server_declares_is_handed_on():

@@ -20,6 +20,19 @@ TOOLS = {
     "stall": ({}, "Never answers."),
     "meta": ({}, "The request's `_meta`."),
     "odd": ({"any": True}, "A schema that only JSON Schema has words for."),
+    "refused": ({}, "A definition that strict clients refuse, and APIs of models, and with it all tools."),
+}
+REFUSED = {
+    "title": None,
+    "annotations": {"readOnlyHint": None},
+    "inputSchema": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "anyOf": [
+            {"properties": {"$filter": {"type": "string", "required": True}, "list": {"type": "array"}}},
+            {"properties": {"of": {"$ref": "#/definitions/missing"}}},
+        ],
+    },
+    "outputSchema": {"type": "array"},
 }
 
 
@@ -62,6 +75,7 @@ ANSWERS = {
     "fail": lambda arguments, token: {**text("it did not work"), "isError": True},
     "die": lambda arguments, token: os._exit(3),
     "learn": lambda arguments, token: learn(),
+    "refused": lambda arguments, token: {**text(json.dumps(arguments)), "structuredContent": [len(arguments)]},
 }
 
 
@@ -79,6 +93,7 @@ def tools():
             "name": name,
             "description": words,
             "inputSchema": {"type": "object", "properties": properties, "required": ["text"] if name == "echo" else []},
+            **(REFUSED if name == "refused" else {}),
         }
         for name, (properties, words) in TOOLS.items()
     ]

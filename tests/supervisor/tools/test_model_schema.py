@@ -1,0 +1,225 @@
+"""Input schemas as the APIs of models take them: one that they refuse would cost the tools of all servers."""
+
+import time
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from langchain_core.tools import StructuredTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from mcp_nursery.supervisor.tools.model_schema import ModelSchema
+
+ROOT = {"type": "object"}
+DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+METASCHEMA = jsonschema_rs.Draft202012Validator({"$ref": "https://json-schema.org/draft/2020-12/schema"})
+TEXT, NUMBER = {"type": "string"}, {"type": "number"}
+
+
+def model_schema(declared):
+    return ModelSchema.of(declared).as_dict()
+
+
+def only(schema):
+    """The schema of the one property `a`, once its tool has been shown to a model."""
+    return model_schema({**ROOT, "properties": {"a": schema}})["properties"]["a"]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {**ROOT, "properties": {"a": TEXT}, "required": ["a"], "additionalProperties": False},
+        {**ROOT, "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": TEXT}},
+        {**ROOT, "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"anyOf": [TEXT, {"$ref": "#/$defs/A"}]}}},
+        {**ROOT, "properties": {"a": {"$ref": "#/$defs/b~1c"}}, "$defs": {"b/c": TEXT}},
+        {**ROOT, "properties": {"a": {"oneOf": [TEXT, {"not": NUMBER}]}}, "if": {}, "then": {"required": ["a"]}},
+        {**ROOT, "properties": {"a": {"type": "array", "items": TEXT}, "b": {"type": ["array", "null"], "items": {}}}},
+        {**ROOT, "properties": {"enum": TEXT, "anyOf": TEXT, "items": {"type": "array", "items": {}}}},
+        {**ROOT, "properties": {"a": {"const": {"type": "array"}, "default": {"items": [5]}, "examples": [{"x": 1}]}}},
+        {**ROOT, "properties": {}, "x-mine": [{"items": [5]}]},
+    ],
+)
+def test_what_apis_take_is_left_as_it_is(schema):
+    assert model_schema(schema) == schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        DRAFT_7,
+        {"type": "string"},
+        {"type": ["object", "null"]},
+        {"properties": [1]},
+    ],
+)
+def test_the_root_is_always_an_object(schema):
+    """T19: these two keys are asked for by every API, whatever a server has there."""
+    assert model_schema(schema) == {"type": "object", "properties": {}}
+
+
+def test_alternatives_at_the_root_are_properties():
+    """T19: as a large vendor's server declares the tool that cost all others, with three ways to name a file."""
+    ways = [{**ROOT, "properties": {"name": TEXT, key: TEXT}, "required": ["name", key]} for key in ("text", "url")]
+    assert model_schema({**ROOT, "anyOf": ways}) == {
+        **ROOT,
+        "properties": {"name": TEXT, "text": TEXT, "url": TEXT},
+        "required": ["name"],
+    }
+    assert model_schema({"oneOf": ways}) == model_schema({"anyOf": ways})
+    assert model_schema({**ROOT, "allOf": ways})["required"] == ["name", "text", "url"]
+
+
+def test_alternatives_of_one_property_are_its_own():
+    kinds = [{"properties": {"kind": {"const": each}, "own": NUMBER}} for each in ("x", "y", "x")]
+    schema = {"oneOf": kinds, "properties": {"own": TEXT}, "required": ["own"], "additionalProperties": False}
+    assert model_schema(schema) == {
+        **ROOT,
+        "properties": {"own": TEXT, "kind": {"anyOf": [{"const": "x"}, {"const": "y"}]}},
+        "required": ["own"],
+        "additionalProperties": False,
+    }
+
+
+def test_a_root_that_is_a_reference():
+    """T19: generators of schemas give a named one as a reference to its definition."""
+    defs = {"A": {**ROOT, "properties": {"a": TEXT, "next": {"$ref": "#/$defs/A"}}, "required": ["a"]}}
+    schema = model_schema({"$ref": "#/$defs/A", "$defs": defs})
+    assert schema == {**ROOT, "properties": defs["A"]["properties"], "required": ["a"], "$defs": defs}
+    assert model_schema({"$ref": "#/$defs/B", "$defs": defs})["properties"] == {}
+    assert model_schema({"$ref": "#"}) == {**ROOT, "properties": {}}
+
+
+def test_references_that_refer_to_each_other_often():
+    """A schema of n definitions that name each other twice has 2 ** n paths."""
+    defs = {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2, "properties": {f"p{n}": TEXT}} for n in range(60)}
+    began = time.process_time()
+    assert len(model_schema({"$ref": "#/$defs/0", "$defs": defs})["properties"]) == 60
+    assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "#/$defs/Missing",
+        "#/properties/a/type",
+        "#/required/0",
+        "#/required/9",
+        "#named",
+        "https://x.example/y",
+        5,
+        None,
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_left_out(reference):
+    """T19: LangChain raises KeyError for it, with all tools."""
+    schema = {**ROOT, "properties": {"a": {"$ref": reference, "description": "A.", **TEXT}}, "required": ["a"]}
+    assert model_schema(schema)["properties"]["a"] == {"description": "A.", **TEXT}
+
+
+def test_whatever_is_called_a_reference_is_one_or_is_left_out():
+    """T19: LangChain follows these, too."""
+    assert only({"examples": [{"$ref": "#/nowhere", "x": 1}]}) == {"examples": [{"x": 1}]}
+    assert only({"properties": {"$ref": TEXT, "x": TEXT}}) == {"properties": {"x": TEXT}}
+
+
+@pytest.mark.parametrize(
+    ("declared", "shown"),
+    [
+        ({"type": "array"}, {"type": "array", "items": {}}),
+        ({"type": ["array", "null"]}, {"type": ["array", "null"], "items": {}}),
+        ({"type": "array", "items": [TEXT]}, {"type": "array", "prefixItems": [TEXT], "items": {}}),
+        (
+            {"type": "array", "items": [TEXT], "additionalItems": False},
+            {"type": "array", "prefixItems": [TEXT], "items": False},
+        ),
+        ({**TEXT, "required": True}, TEXT),
+        ({**ROOT, "required": ["x", 5]}, ROOT),
+        ({**NUMBER, "minimum": 0, "exclusiveMinimum": True}, {**NUMBER, "minimum": 0}),
+        ({"type": "any", "description": 5}, {}),
+        ({"enum": "x"}, {}),
+        ({"anyOf": [TEXT, 1]}, {"anyOf": [TEXT, {}]}),
+        ({"anyOf": []}, {}),
+        ({**ROOT, "properties": {"b": 5, "c": "string"}}, {**ROOT, "properties": {"b": {}, "c": {}}}),
+        ({**ROOT, "properties": ["b"]}, ROOT),
+        ({"type": "array", "items": "string"}, {"type": "array", "items": {}}),
+        (5, {}),
+        (True, True),
+    ],
+)
+def test_what_no_api_takes_allows_anything_instead(declared, shown):
+    """T19: keywords as earlier drafts have them, or as none has."""
+    assert only(declared) == shown
+
+
+def test_names_that_an_api_refuses():
+    """T19: as a server made from a description of a web API has them. The model gives the names it was shown."""
+    long = "n" * 70
+    properties = {"Start<": {**TEXT, "description": "Before."}, "Start>": TEXT, "Start_": TEXT, "$ref": True, long: {}}
+    schema = {**ROOT, "properties": {**properties, "größe": 5}, "required": ["Start<", "Start_", 5]}
+    schema |= {"if": {"required": ["Start>"]}, "then": False} | DRAFT_7
+    shown = model_schema(schema)
+    assert shown == {
+        **ROOT,
+        "properties": {
+            "Start_2": {**TEXT, "description": "Start<: Before."},
+            "Start_3": {**TEXT, "description": "Start>"},
+            "Start_": TEXT,
+            "_ref": True,
+            "n" * 60: {"description": long},
+            "gr__e": {},
+        },
+        "required": ["Start_2", "Start_"],
+    }
+    given = {name: number for number, name in enumerate([*shown["properties"], "other"])}
+    declared = ModelSchema.of(schema).with_declared_names(given)
+    assert list(declared) == [*schema["properties"], "other"]
+    assert list(declared.values()) == list(given.values())
+    assert ModelSchema.of({"anyOf": [schema]}).with_declared_names({"Start_2": 1}) == {"Start<": 1}
+    assert ModelSchema.of({"properties": []}).with_declared_names({"x": 1}) == {"x": 1}
+
+
+def test_a_schema_with_more_errors_than_are_mended():
+    bad = {str(number): {"type": "any"} for number in range(3000)}
+    assert model_schema({**ROOT, "properties": bad}) == {**ROOT, "properties": {}}
+    assert model_schema({**ROOT, "properties": {str(number): {} for number in range(30_000)}})["properties"] == {}
+
+
+NAMES = st.sampled_from(["a", "b", "$ref", "a<", "a_", "items", "type"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
+    max_leaves=5,
+)
+KEYWORDS = st.sampled_from(
+    [
+        *("type", "properties", "required", "items", "prefixItems", "additionalItems", "anyOf"),
+        *("oneOf", "allOf", "not", "enum", "const", "$defs", "$ref"),
+        *("additionalProperties", "if", "then", "minimum", "pattern", "description", "default"),
+        *("dependentRequired", "propertyNames"),
+    ]
+)
+WORDS = st.sampled_from(["object", "array", "string", "#", "#/$defs/a", "#/properties/a", "#/anyOf/0", "#/items"])
+SCHEMAS = st.recursive(
+    WORDS | JSON,
+    lambda inner: (
+        st.dictionaries(KEYWORDS, inner, max_size=4)
+        | st.dictionaries(NAMES, inner, max_size=3)
+        | st.lists(inner, max_size=3)
+    ),
+    max_leaves=25,
+)
+
+
+@given(st.dictionaries(KEYWORDS, SCHEMAS, max_size=6))
+def test_whatever_a_server_declares_is_taken(declared):
+    """T19: valid for 2020-12, an object without alternatives at its root, and LangChain converts it."""
+    schema = model_schema(declared)
+    METASCHEMA.validate(schema)
+    assert schema["type"] == "object"
+    assert isinstance(schema["properties"], dict)
+    assert not schema.keys() & {"anyOf", "oneOf", "allOf", "enum", "not"}
+    tool = StructuredTool(name="a", description="b", args_schema=schema, func=print)
+    assert convert_to_openai_tool(tool)["function"]["name"] == "a"
+    assert model_schema(schema) == schema
