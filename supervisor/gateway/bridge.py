@@ -2,7 +2,7 @@
 Pure."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.protocol import (
@@ -19,6 +19,8 @@ Json = dict[str, Any]
 _HOP: Final = frozenset(
     [PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY]
 )
+_OF_ANY_SHAPE: Final = ("inputSchema", "outputSchema", "_meta")
+"""Members of definitions in which null is a value like others."""
 _CACHEABLE_METHODS: Final = frozenset([*LISTED, "resources/read", "server/discover"])
 """Methods whose results state, since 2026-07-28, how long they are valid."""
 
@@ -57,7 +59,10 @@ def build_envelope(
 
 
 def bridge_result(method: str, result: Json, *, to_modern: bool, from_modern: bool, server_info: Json) -> Json:
-    """A result in the form of its client's era. Within one era it is unchanged."""
+    """A result in the form of its client's era: before 2026-07-28 structured content is an object. Within one era it is
+    unchanged otherwise."""
+    if not to_modern and method == "tools/call" and not isinstance(result.get("structuredContent", {}), dict):
+        result = {key: value for key, value in result.items() if key != "structuredContent"}
     if to_modern == from_modern:
         return result
     meta = dict(result.get("_meta") or {})
@@ -68,6 +73,50 @@ def bridge_result(method: str, result: Json, *, to_modern: bool, from_modern: bo
     meta.pop(SERVER_INFO_META_KEY, None)
     kept = {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope", "_meta")}
     return kept | ({"_meta": meta} if meta else {})
+
+
+def fit_definition(definition: Json, *, modern: bool) -> Json:
+    """A definition that strict clients of an era take: they refuse a whole list, with the entries of all servers, for
+    one that they do not take.
+
+    An optional member that is null is absent. The schemas of tools are schemas of objects, whose properties have
+    objects as schemas: `true` is written as `{}`. Before 2026-07-28 an output schema of anything else is left out.
+    """
+    fit: Json = _without_nulls(definition)
+    if "inputSchema" in definition:
+        fit["inputSchema"] = {"type": "object"} | _fit_schema(definition["inputSchema"]) | {"type": "object"}
+    if "outputSchema" in fit:
+        fit["outputSchema"] = _fit_schema(definition["outputSchema"])
+        if not modern and fit["outputSchema"].get("type") != "object":
+            del fit["outputSchema"]
+    return fit
+
+
+def _without_nulls(value: Any, key: str = "") -> Any:
+    """The value without members that are null; those of schemas and of `_meta` have a meaning of their own."""
+    if key in _OF_ANY_SHAPE:
+        return value
+    if isinstance(value, dict):
+        members = cast("Json", value)
+        return {name: _without_nulls(each, name) for name, each in members.items() if each is not None}
+    return [_without_nulls(each) for each in cast("list[object]", value)] if isinstance(value, list) else value
+
+
+def _fit_schema(schema: object) -> Json:
+    fit = as_object(schema)
+    properties, required = fit.get("properties", {}), fit.get("required", [])
+    if not isinstance(properties, dict):
+        del fit["properties"]
+    elif not all(isinstance(each, dict) for each in cast("Json", properties).values()):
+        fit["properties"] = {name: _as_schema(each) for name, each in cast("Json", properties).items()}
+    if not isinstance(required, list) or not all(isinstance(each, str) for each in cast("list[object]", required)):
+        del fit["required"]
+    return fit
+
+
+def _as_schema(schema: object) -> Json:
+    """The schema as an object; one of anything for what is no schema."""
+    return {"not": {}} if schema is False else as_object(schema)
 
 
 def server_info_of(hello: Mapping[str, Any]) -> Json:

@@ -131,7 +131,7 @@ class Gateway:
             supervisor, self.news.instances, nursery, hold=hold, unattended=unattended, session_keys=session_keys
         )
         self._searches = _make_search() if search else None
-        self._pages: dict[str, Pages] | None = None if mark else {}
+        self._pages: dict[tuple[str, bool], Pages] | None = None if mark else {}
         self._one_of = lru_cache(MOST_VIEWS)(self._make_view)
         """The views of single servers, cached: clients ask for the same ones again and again."""
         self._all = self._make_view(None, EVERYTHING)

@@ -225,10 +225,11 @@ class Upstream:
         else:
             meta = strip_hop(request.meta)
         relayed = await self._instances.request(server, request, params, meta, **options)
-        from_modern = is_modern(relayed.protocol_version)
-        if from_modern == request.modern or relayed.result.get("resultType") == "input_required":
+        if relayed.result.get("resultType") == "input_required":
             return relayed.result
-        info = server_info_of(self._supervisor.hello(server) or {}) if request.modern else {}  # only these get it
+        from_modern = is_modern(relayed.protocol_version)
+        gets_info = request.modern and not from_modern
+        info = server_info_of(self._supervisor.hello(server) or {}) if gets_info else {}
         return bridge_result(
             request.method, relayed.result, to_modern=request.modern, from_modern=from_modern, server_info=info
         )

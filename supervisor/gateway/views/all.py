@@ -38,8 +38,10 @@ MOST_CACHED_BYTES: Final = 16 << 20
 
 @define(eq=False)
 class Pages:
-    """The lists of one kind. They are kept until their entries change; each definition is encoded once."""
+    """The lists of one kind for clients of an era. They are kept until their entries change; each definition is encoded
+    once."""
 
+    _modern: bool
     _source: Sequence[object] | None = field(default=None, init=False)
     """The entries that the lists are made of."""
     _pages: OrderedDict[Hashable, codec.Encoded] = field(factory=OrderedDict[Hashable, codec.Encoded], init=False)
@@ -85,7 +87,7 @@ class Pages:
         for definition, name in entries:
             before = known.get(id(definition))
             if before is None or before[1] != name:
-                before = definition, name, codec.encode(dump_definition(definition, name))
+                before = definition, name, codec.encode(dump_definition(definition, name, modern=self._modern))
                 yield
             written[id(definition)] = before
             parts.append(before[2])
@@ -120,11 +122,12 @@ class All(View):
     Args:
         supervisor: The supervisor of the servers.
         access: The grant of the client.
-        pages: The lists that are kept, by what is listed; None: none are kept, and lists are made of objects.
+        pages: The lists that are kept, by what is listed and whether it is for clients without a handshake; None: none
+            are kept, and lists are made of objects.
     """
 
     def __init__(
-        self, supervisor: Supervisor, access: Access = EVERYTHING, pages: dict[str, Pages] | None = None
+        self, supervisor: Supervisor, access: Access = EVERYTHING, pages: dict[tuple[str, bool], Pages] | None = None
     ) -> None:
         super().__init__(supervisor, access)
         self._pages = pages
@@ -168,10 +171,11 @@ class All(View):
         await self.supervisor.refresh_old(_LIST_KINDS[of], since=request.asked_at)
         offered, shown = self._lists[of]
         if self._pages is None:
-            listed: Json = {of: await by_turns(dump_definitions(shown(offered())))}
+            listed: Json = {of: await by_turns(dump_definitions(shown(offered()), modern=request.modern))}
         else:
             key = self.access.allow, tuple(self._server_order()) if of in _OF_SERVERS_IN_ORDER else ()
-            listed = {of: await self._pages.setdefault(of, Pages()).page(key, offered, shown)}
+            modern = request.modern or of != "tools"  # the other definitions are the same in both eras
+            listed = {of: await self._pages.setdefault((of, modern), Pages(modern)).page(key, offered, shown)}
         return bridge_result(
             request.method, listed, to_modern=request.modern, from_modern=False, server_info=dict(_INFO)
         )

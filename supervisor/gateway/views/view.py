@@ -19,7 +19,7 @@ from ...status import ServerStatus
 from ...supervisor import Supervisor
 from ...tools.tool import Tool
 from ..auth.principal import EVERYTHING, Access
-from ..bridge import Json, as_object, bridge_result, server_info_of
+from ..bridge import Json, as_object, bridge_result, fit_definition, server_info_of
 from ..client_request import ClientRequest
 
 if TYPE_CHECKING:
@@ -219,7 +219,8 @@ class One(View):
             "resources": supervisor.resources,
             "resourceTemplates": supervisor.resource_templates,
         }
-        listed = await by_turns(dump_definitions((each.declared, None) for each in offered[of] if self._own(each)))
+        entries = ((each.declared, None) for each in offered[of] if self._own(each))
+        listed = await by_turns(dump_definitions(entries, modern=request.modern))
         info = server_info_of(supervisor.hello(self._name) or {})
         return bridge_result(
             request.method, {of: listed}, to_modern=request.modern, from_modern=False, server_info=info
@@ -227,17 +228,20 @@ class One(View):
 
     def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
         """The result without the tools that filters and pins hold back, or that the client may not use."""
-        tools: object = result.get("tools")
-        if request.method != "tools/list" or not isinstance(tools, list):
+        of = LISTED.get(request.method)
+        listed: object = None if of is None else result.get(of)
+        if of is None or not isinstance(listed, list):
             return result
-        listed = cast("list[object]", tools)
-        names = ((tool, _name_of(tool)) for tool in listed)
         shown = [
-            tool
-            for tool, name in names
-            if self.supervisor.offers(server, name, as_object(tool)) and self.access.has_tool(server, name)
+            fit_definition(cast("Json", each), modern=request.modern) if isinstance(each, dict) else each
+            for each in cast("list[object]", listed)
+            if of != "tools" or self._shows(server, each)
         ]
-        return result if len(shown) == len(listed) else result | {"tools": shown}
+        return result if shown == listed else result | {of: shown}
+
+    def _shows(self, server: str, tool: object) -> bool:
+        name = _name_of(tool)
+        return self.supervisor.offers(server, name, as_object(tool)) and self.access.has_tool(server, name)
 
 
 async def introduction_of(supervisor: Supervisor, server: str) -> Json:
@@ -281,16 +285,17 @@ def _name_of(tool: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-def dump_definitions(entries: Iterable[NamedDefinition]) -> Steps[list[Json]]:
+def dump_definitions(entries: Iterable[NamedDefinition], *, modern: bool) -> Steps[list[Json]]:
     """The definitions as servers declare them, in steps."""
     listed: list[Json] = []
-    for entry in entries:
-        listed.append(dump_definition(*entry))
+    for definition, name in entries:
+        listed.append(dump_definition(definition, name, modern=modern))
         yield
     return listed
 
 
-def dump_definition(definition: "BaseModel", name: str | None = None) -> Json:
-    """The definition as its server declares it, under the name that clients know."""
-    said: Json = definition.model_dump(by_alias=True, mode="json", exclude_unset=True)
+def dump_definition(definition: "BaseModel", name: str | None = None, *, modern: bool) -> Json:
+    """The definition as its server declares it, as far as strict clients of an era take that, under the name that they
+    know."""
+    said = fit_definition(definition.model_dump(by_alias=True, mode="json", exclude_unset=True), modern=modern)
     return said if name is None else said | {"name": name}

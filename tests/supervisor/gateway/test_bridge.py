@@ -2,7 +2,13 @@
 
 import pytest
 
-from mcp_nursery.supervisor.gateway.bridge import bridge_result, build_envelope, discover_result, initialize_result
+from mcp_nursery.supervisor.gateway.bridge import (
+    bridge_result,
+    build_envelope,
+    discover_result,
+    fit_definition,
+    initialize_result,
+)
 
 INFO, CAN, LEVEL, VERSION, SERVER = (
     f"io.modelcontextprotocol/{key}"
@@ -98,3 +104,64 @@ def test_a_newer_client_meets_an_older_server():
 
 def test_a_newer_client_meets_a_newer_server():
     assert discover_result(NEW_HELLO) == NEW_HELLO
+
+
+@pytest.mark.parametrize("from_modern", [True, False])
+@pytest.mark.parametrize("value", [[1], 5, "x", None])
+def test_structured_content_for_an_older_client_is_an_object(from_modern, value):
+    options = {"from_modern": from_modern, "server_info": US}
+    said = {"content": [], "structuredContent": value}
+    assert bridge_result("tools/call", said, to_modern=False, **options) == {"content": []}
+    assert bridge_result("tools/call", said, to_modern=True, **options)["structuredContent"] == value
+    whole = {"content": [], "structuredContent": {"x": 1}}
+    assert bridge_result("tools/call", whole, to_modern=False, **options) == whole
+
+
+@pytest.mark.parametrize("modern", [True, False])
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {"name": "a", "inputSchema": {"type": "object", "properties": {"a": {"default": None}}, "required": ["a"]}},
+        {"name": "a", "inputSchema": {"type": "object", "anyOf": [True]}, "_meta": {"x": None}, "x": {"y": [1]}},
+        {"name": "a", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object", "properties": {"a": {}}}},
+        {"uri": "x:y", "name": "a", "annotations": {"priority": 1}, "icons": [{"src": "x:y"}]},
+    ],
+)
+def test_a_definition_that_is_as_the_protocol_has_it_is_handed_on(definition, modern):
+    assert fit_definition(definition, modern=modern) == definition
+
+
+@pytest.mark.parametrize(
+    ("declared", "handed_on"),
+    [
+        (
+            {"title": None, "annotations": {"title": None, "readOnlyHint": True}},
+            {"annotations": {"readOnlyHint": True}},
+        ),
+        ({"icons": None, "arguments": [{"name": "a", "description": None}]}, {"arguments": [{"name": "a"}]}),
+        ({"inputSchema": {}}, {"inputSchema": {"type": "object"}}),
+        ({"inputSchema": {"anyOf": [{}]}}, {"inputSchema": {"type": "object", "anyOf": [{}]}}),
+        ({"inputSchema": {"type": ["object"]}}, {"inputSchema": {"type": "object"}}),
+        (
+            {"inputSchema": {"type": "object", "properties": {"a": True, "b": False, "c": 5, "d": {}}}},
+            {"inputSchema": {"type": "object", "properties": {"a": {}, "b": {"not": {}}, "c": {}, "d": {}}}},
+        ),
+        ({"inputSchema": {"type": "object", "properties": [], "required": True}}, {"inputSchema": {"type": "object"}}),
+        ({"inputSchema": {"type": "object", "required": ["a", 5]}}, {"inputSchema": {"type": "object"}}),
+        ({"outputSchema": None}, {}),
+        (
+            {"outputSchema": {"type": "object", "properties": {"a": True}}},
+            {"outputSchema": {"type": "object", "properties": {"a": {}}}},
+        ),
+    ],
+)
+def test_a_definition_that_would_cost_a_whole_list_is_made_fit(declared, handed_on):
+    """T19: strict clients refuse the list for what is here on the left."""
+    for modern in (True, False):
+        assert fit_definition({"name": "a", **declared}, modern=modern) == {"name": "a", **handed_on}
+
+
+@pytest.mark.parametrize("schema", [{"type": "array"}, {"anyOf": [{"type": "object"}]}, {}])
+def test_an_output_schema_of_anything_else_is_for_newer_clients(schema):
+    assert fit_definition({"name": "a", "outputSchema": schema}, modern=True)["outputSchema"] == schema
+    assert fit_definition({"name": "a", "outputSchema": schema}, modern=False) == {"name": "a"}
