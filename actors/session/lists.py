@@ -21,7 +21,7 @@ from ..pieces import Steps
 from ..preload import SDK_MODULES
 from ..protocol import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
 from ..secrets import SECRETS
-from .base import BAD_ANSWER
+from .base import BAD_ANSWER, NotValid
 from .lazy_definitions import LazyDefinition
 from .plain import is_plain_entry
 from .session import ServerSession, capability_of, offered
@@ -210,6 +210,7 @@ class Lists:
             if cursor is None or cursor in cursors:
                 break
             cursors.add(cursor)
+        sieve.check()
         return sieve, fresh_for
 
     async def _page(self, method: str, cursor: str | None) -> tuple[Page, str | None, float | None]:
@@ -243,6 +244,12 @@ class Lists:
 
 
 _HEADER: Final = b"x-mcp-header"
+
+
+def _name_in(raw: object) -> str:
+    """The name in an entry that is not valid, as far as there is one."""
+    members = cast("Mapping[str, object]", raw) if isinstance(raw, Mapping) else {}
+    return next((name for key in ("name", "uri", "uriTemplate") if isinstance(name := members.get(key), str)), "?")
 
 
 def _bytes_of(raw: Any) -> bytes:
@@ -280,6 +287,8 @@ class _Sieve:
     kept: dict[str, Any] = field(factory=dict[str, Any], init=False)
     """The entries, by name."""
     _reasons: dict[str, tuple[str, int]] = field(factory=dict[str, tuple[str, int]], init=False)
+    _invalid: NotValid | None = field(default=None, init=False)
+    """The first error of an entry."""
     _hash: Any = field(factory=blake2b, init=False)
 
     @property
@@ -301,24 +310,38 @@ class _Sieve:
         return False
 
     def take(self, page: Sequence[object]) -> Steps[None]:
-        """Add the entries of one page.
-
-        Raises:
-            NotValid: An entry is not valid.
-        """
+        """Add the entries of one page."""
         for at in range(0, len(page), _ENTRIES_AT_ONCE):
             for raw in page[at : at + _ENTRIES_AT_ONCE]:
                 written = _bytes_of(raw)
                 self._hash.update(written)
-                entry = self._entry(raw)
+                try:
+                    entry = self._entry(raw)
+                except NotValid as error:
+                    self._invalid = self._invalid or error
+                    self._leave_out(_name_in(raw), f"its definition is not valid MCP: {error.problem}")
+                    yield
+                    continue
                 name: str = getattr(entry, self._listing.name)
                 problem = self._problem(name, entry) or (_header_problem(entry, written) if self._has_headers else None)
                 if problem is None:
                     self.kept[name] = entry
                 else:
-                    first, count = self._reasons.get(problem, (name, 0))
-                    self._reasons[problem] = (first, count + 1)
+                    self._leave_out(name, problem)
                 yield
+
+    def check(self) -> None:
+        """Check that the list is one of definitions at all.
+
+        Raises:
+            NotValid: There are entries, and none is valid.
+        """
+        if self._invalid is not None and not self.kept:
+            raise self._invalid
+
+    def _leave_out(self, name: str, problem: str) -> None:
+        first, count = self._reasons.get(problem, (name, 0))
+        self._reasons[problem] = (first, count + 1)
 
     def _entry(self, raw: object) -> Any:
         if is_plain_entry(self._listing.field, raw):

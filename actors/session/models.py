@@ -113,11 +113,14 @@ _METHODS: Final = {"resources": "resources/list", "templates": "resources/templa
 
 
 @contextmanager
-def _judging() -> Generator[None, None, None]:
+def _judging(above: int | None = None) -> Generator[None, None, None]:
+    """Raise `NotValid` for what pydantic refuses; `above`: the problem names the member, below as many levels."""
     try:
         yield
     except ValidationError as error:
-        raise NotValid(str(error), error.errors()[0]["msg"]) from None
+        first = error.errors()[0]
+        member = ".".join(map(str, first["loc"][above:])) if above is not None else ""
+        raise NotValid(str(error), f"{member}: {first['msg']}" if member else first["msg"]) from None
 
 
 def _fresh_or_stale(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,7 +196,7 @@ def definition_of(kind: str, raw: object) -> BaseModel:
         NotValid: It is not valid.
     """
     method = _METHODS.get(kind, f"{kind}/list")
-    with _judging():
+    with _judging(above=2):
         page = _PAGES[method].model_validate({LISTED[method]: [raw]}, by_name=False)
         (entry,) = getattr(page, "resource_templates" if kind == "templates" else kind)
         return whole(entry, raw)

@@ -100,6 +100,27 @@ async def test_a_page_that_is_none_is_the_end_of_the_listing(page, opening):
     await failed(NotValid, answers({**page, **CACHING}), **opening)
 
 
+async def test_an_entry_that_is_not_valid_costs_no_other(opening, caplog):
+    """T1: a server whose fifty tools nobody can use for one of them is of no use."""
+    odd = [
+        {"inputSchema": {}},
+        5,
+        None,
+        {"name": "b", "inputSchema": {}, "title": 5},
+        {"name": "c", "description": [1]},
+    ]
+    pages = answers({"tools": odd, "nextCursor": "x", **CACHING}), listing("a")
+    assert await listed(*pages, **opening) == (["a"], [None, "x"])
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    problem = "its definition is not valid MCP"
+    assert warnings == [
+        f"dropped a tool named '?': {problem}: name: Field required",
+        f"dropped a tool named '?' and 1 more: {problem}: Input should be a valid dictionary or instance of Tool",
+        f"dropped a tool named 'b': {problem}: title: Input should be a valid string",
+        f"dropped a tool named 'c': {problem}: description: Input should be a valid string",
+    ]
+
+
 def nested(levels):
     value = {}
     for _ in range(levels - 1):
@@ -173,12 +194,9 @@ async def test_all_pages_together_have_a_budget_of_bytes(opening):
         assert len(lab.heard_of("tools/list")) == 4
 
 
-async def test_a_page_with_a_tool_that_is_none_is_refused(opening):
-    page = answers({"tools": [{"name": "a", "inputSchema": {"type": "object"}}] * 60 + [{"name": 5}], **CACHING})
-    async with session(tools_list=[page], **opening) as (lab, client):
-        await negotiate(client, None)
-        with pytest.raises(NotValid):
-            await every_page(lab, client)
+async def test_a_list_without_a_valid_entry_is_refused(opening):
+    pages = [answers({"tools": [{"name": 5}] * 60, **more, **CACHING}) for more in ({"nextCursor": "x"}, {})]
+    await failed(NotValid, *pages, **opening)
 
 
 async def test_others_run_while_many_tools_are_looked_at(opening, monkeypatch):
