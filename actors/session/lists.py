@@ -248,8 +248,9 @@ _HEADER: Final = b"x-mcp-header"
 
 def _name_in(raw: object) -> str:
     """The name in an entry that is not valid, as far as there is one."""
-    members = cast("Mapping[str, object]", raw) if isinstance(raw, Mapping) else {}
-    return next((name for key in ("name", "uri", "uriTemplate") if isinstance(name := members.get(key), str)), "?")
+    members: Mapping[str, object] = cast("Mapping[str, object]", raw) if isinstance(raw, dict) else {}
+    names = (members.get(key) for key in ("name", "uri", "uriTemplate"))
+    return next((name for name in names if isinstance(name, str)), "?")
 
 
 def _bytes_of(raw: Any) -> bytes:

@@ -54,11 +54,11 @@ class Approvals:
         """
         encode_arguments(arguments, tool.tool, tool.server)
         servers.snapshot(tool.server)
-        tool = _as_declared_now(tool, servers)
         if arguments:
-            arguments = tool.declared_arguments(arguments)
-            if self._drop_placeholders:
-                arguments = without_placeholders(arguments, tool.input_schema)
+            arguments = tool.declared_arguments(arguments)  # of the tool that the model was shown
+        tool = _as_declared_now(tool, servers)
+        if arguments and self._drop_placeholders:
+            arguments = without_placeholders(arguments, tool.input_schema)
         agreed = await self.agree(tool, arguments, servers, declared=lambda: _as_declared_now(tool, servers))
         return agreed, arguments
 

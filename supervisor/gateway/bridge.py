@@ -1,6 +1,7 @@
 """The parts of a message that belong to an era of the protocol or to one hop of it, and those that are handed on.
 Pure."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
@@ -14,13 +15,24 @@ from mcp_nursery.actors.protocol import (
     SERVER_INFO_META_KEY,
 )
 
+from ..tools.model_schema import compiles_anywhere
+
 Json = dict[str, Any]
 
 _HOP: Final = frozenset(
     [PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY]
 )
-_OF_ANY_SHAPE: Final = ("inputSchema", "outputSchema", "_meta")
-"""Members of definitions in which null is a value like others."""
+_PARTS: Final = frozenset(["annotations", "arguments", "execution", "icons"])
+"""Members of definitions that have optional members of their own."""
+_OPTIONAL: Final = frozenset(
+    [
+        *("_meta", "annotations", "arguments", "audience", "description", "destructiveHint", "execution", "icons"),
+        *("idempotentHint", "lastModified", "mimeType", "nextCursor", "openWorldHint", "outputSchema", "priority"),
+        *("readOnlyHint", "required", "size", "sizes", "taskSupport", "theme", "title"),
+    ]
+)
+"""Optional members of definitions, of their parts, and of lists."""
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 _CACHEABLE_METHODS: Final = frozenset([*LISTED, "resources/read", "server/discover"])
 """Methods whose results state, since 2026-07-28, how long they are valid."""
 
@@ -75,31 +87,51 @@ def bridge_result(method: str, result: Json, *, to_modern: bool, from_modern: bo
     return kept | ({"_meta": meta} if meta else {})
 
 
+def fit_list(of: str, result: Json, entries: list[object], *, modern: bool) -> Json:
+    """The list that a server has answered, with these entries of it, as `fit_definition` has definitions."""
+    needed: Json = {"inputSchema": {}} if of == "tools" else {}
+    fit = [
+        fit_definition(needed | cast("Json", each), modern=modern) if isinstance(each, dict) else each
+        for each in entries
+    ]
+    kept = {key: value for key, value in result.items() if value is not None or key not in _OPTIONAL}
+    return kept | {of: fit}
+
+
 def fit_definition(definition: Json, *, modern: bool) -> Json:
     """A definition that strict clients of an era take: they refuse a whole list, with the entries of all servers, for
     one that they do not take.
 
-    An optional member that is null is absent. The schemas of tools are schemas of objects, whose properties have
-    objects as schemas: `true` is written as `{}`. Before 2026-07-28 an output schema of anything else is left out.
+    An optional member that is null is absent, and so is a time without a zone. The schemas of tools are schemas of
+    objects, whose properties have objects as schemas: `true` is written as `{}`. Before 2026-07-28 an output schema of
+    anything else is left out, and one that not every validator compiles: clients compile all that are listed.
     """
-    fit: Json = _without_nulls(definition)
+    fit = _without_nulls(definition)
+    if "lastModified" in (annotations := as_object(fit.get("annotations"))) and not _TIME.fullmatch(
+        str(annotations["lastModified"])
+    ):
+        del annotations["lastModified"]
+        fit["annotations"] = annotations
     if "inputSchema" in definition:
         fit["inputSchema"] = {"type": "object"} | _fit_schema(definition["inputSchema"]) | {"type": "object"}
     if "outputSchema" in fit:
-        fit["outputSchema"] = _fit_schema(definition["outputSchema"])
-        if not modern and fit["outputSchema"].get("type") != "object":
+        schema = fit["outputSchema"] = _fit_schema(definition["outputSchema"])
+        if not modern and not (schema.get("type") == "object" and compiles_anywhere(schema)):
             del fit["outputSchema"]
     return fit
 
 
-def _without_nulls(value: Any, key: str = "") -> Any:
-    """The value without members that are null; those of schemas and of `_meta` have a meaning of their own."""
-    if key in _OF_ANY_SHAPE:
-        return value
-    if isinstance(value, dict):
-        members = cast("Json", value)
-        return {name: _without_nulls(each, name) for name, each in members.items() if each is not None}
-    return [_without_nulls(each) for each in cast("list[object]", value)] if isinstance(value, list) else value
+def _without_nulls(said: Mapping[str, Any]) -> Json:
+    """The object without the optional members of the protocol that are null."""
+    fit = {key: value for key, value in said.items() if value is not None or key not in _OPTIONAL}
+    for key in _PARTS.intersection(fit):
+        value: object = fit[key]
+        if isinstance(value, Mapping):
+            fit[key] = _without_nulls(cast("Json", value))
+        elif isinstance(value, list):
+            items = cast("list[object]", value)
+            fit[key] = [_without_nulls(cast("Json", each)) if isinstance(each, dict) else each for each in items]
+    return fit
 
 
 def _fit_schema(schema: object) -> Json:

@@ -3,7 +3,8 @@
 An API that refuses one schema refuses the whole request, with the tools of all other servers. What APIs refuse although
 servers write it: alternatives, references and `enum` at the root, other dialects than JSON Schema 2020-12, arrays
 without `items`, references that lead nowhere, and names of arguments with characters such as `$`. Such a schema is
-replaced by one that allows at least as much; the server checks the arguments against its own.
+replaced by one of the same arguments. It is no narrower, but for alternatives at the root, whose arguments then stand
+side by side: the server checks them against its own.
 """
 
 import json
@@ -17,7 +18,7 @@ from urllib.parse import unquote
 
 from attrs import frozen
 
-from mcp_nursery.actors.json_depth import characters_of, more_values_than, with_each
+from mcp_nursery.actors.json_depth import MAX_NESTING, characters_of, levels_of, more_values_than, size_of, with_each
 
 from ..security.untrusted_marks import harmless
 from .fingerprint import Position, canonical, place_of_items, places_of_members
@@ -26,10 +27,14 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 _Schema = dict[str, Any]
+_Members = tuple[dict[str, dict[str, Any]], set[str]]
 
 _REFUSED_AT_ROOT: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "not")
 """Keywords that OpenAI refuses at the root of a schema; Anthropic refuses `allOf`, `anyOf` and `oneOf`."""
-_BY_NAME: Final = ("dependencies", "dependentRequired", "dependentSchemas", "propertyNames", "if", "then", "else")
+_BY_NAME: Final = (
+    *("dependencies", "dependentRequired", "dependentSchemas", "propertyNames", "patternProperties"),
+    *("unevaluatedProperties", "if", "then", "else"),
+)
 """Keywords at the root that speak of its properties by their names."""
 _NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """The names of arguments that Anthropic takes."""
@@ -38,12 +43,20 @@ _LONGEST_BASE: Final = 60
 """Characters of a name that is followed by a number."""
 _ANYTHING: Final[_Schema] = {"type": "object", "properties": {}}
 """The schema of any arguments."""
-MOST_SHOWN_VALUES: Final = 5000
+MOST_SCHEMA_VALUES: Final = 5000
 """JSON values in a schema that a model is shown; one with more is replaced by one of any arguments."""
-MOST_SHOWN_CHARACTERS: Final = 256 << 10
+MOST_SCHEMA_CHARACTERS: Final = 256 << 10
 """Characters of the names and texts in such a schema: far more than a model has room for."""
-_MOST_ERRORS: Final = 1000
+MOST_SCHEMA_DEPTH: Final = 40
+"""Levels of such a schema."""
+_MOST_ERRORS: Final = 100
 """Errors of a schema that are mended; one with more is replaced by one of any arguments."""
+_CONDITIONS: Final = ("not", "if", "oneOf")
+"""Keywords that allow less if a schema in them allows more."""
+_MAY_NEED_MENDING: Final = re.compile(r'"(?:\$ref|\$schema|array)"|"items": \[')
+_OF_PYTHON_ALONE: Final = re.compile(r"\(\?(?![:=!]|<[=!])")
+_DIGITS: Final = 9
+"""Digits of a place in a list that a reference names, and none has."""
 _SCHEMAS: Final[tuple[Position, ...]] = ("schema", "schemas")
 """The places of objects that are schemas."""
 _SCHEMA_TYPES: Final = ["boolean", "object"]
@@ -60,12 +73,19 @@ class ModelSchema:
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> "ModelSchema":
-        """The schema for what a server declares. One that is too large is replaced by one of any arguments."""
-        if more_values_than(declared, MOST_SHOWN_VALUES) or characters_of(declared) > MOST_SHOWN_CHARACTERS:
+        """The schema for what a server declares. One that is too large, or none, is replaced by one of any
+        arguments."""
+        try:
+            if _is_too_large(declared):
+                return cls(json.dumps(_ANYTHING), {})
+            flat = _without_alternatives(declared)
+            shown = _shown_names(flat)
+            schema = _ANYTHING | with_each(_with_shown_names(flat, shown), _harmless) | {"type": "object"}
+            text = json.dumps(schema)
+            if _MAY_NEED_MENDING.search(text) or not metaschema().is_valid(schema):
+                text = json.dumps(_mended(schema, renamed=bool(shown)))
+        except (TypeError, ValueError):  # an object of Python's, from an in-process server
             return cls(json.dumps(_ANYTHING), {})
-        flat = _without_alternatives(declared)
-        shown = _shown_names(flat)
-        text = json.dumps(_mended(with_each(_with_shown_names(flat, shown), _harmless)))
         return cls(text, {name: own for own, name in shown.items()})
 
     def as_dict(self) -> dict[str, Any]:
@@ -78,16 +98,15 @@ class ModelSchema:
         """The arguments of a model under the names that the server declares."""
         if not self._names:
             return arguments
-        return {self._names.get(name, name): value for name, value in arguments.items()}
+        names = {name: own for name, own in self._names.items() if own not in arguments}
+        return {names.get(name, name): value for name, value in arguments.items()}
 
 
-def _mended(schema: _Schema) -> _Schema:
-    """The schema as JSON Schema 2020-12, in place."""
-    for part, place in _parts(schema, "schema"):
-        _without_dead_reference(part, schema)
-        if place in _SCHEMAS:
-            _in_this_dialect(part)
-    return _ANYTHING | schema | {"type": "object"} if _mended_by_rules(schema) else _ANYTHING
+def _is_too_large(schema: Mapping[str, Any]) -> bool:
+    if more_values_than(schema, MOST_SCHEMA_VALUES) or characters_of(schema) > MOST_SCHEMA_CHARACTERS:
+        return True
+    levels, _ = size_of(schema)
+    return levels > MOST_SCHEMA_DEPTH
 
 
 def _harmless(value: Any) -> Any:
@@ -101,8 +120,9 @@ def _without_alternatives(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema with the properties of all that it is made of, as its own."""
     if not any(keyword in schema for keyword in _REFUSED_AT_ROOT):
         return schema
-    named, required = _members(schema, schema, set())
-    kept = {key: value for key, value in schema.items() if key not in (*_REFUSED_AT_ROOT, "required")}
+    named, required = _members(schema, schema, {}, 0)
+    dropped = *_REFUSED_AT_ROOT, "required", "unevaluatedProperties"
+    kept = {key: value for key, value in schema.items() if key not in dropped}
     alternatives = {name: list(each.values()) for name, each in named.items()}
     properties = {name: each[0] if len(each) == 1 else {"anyOf": each} for name, each in alternatives.items()}
     wanted = {"required": [name for name in named if name in required]} if required else {}
@@ -137,7 +157,9 @@ def _shown_names(schema: Mapping[str, Any]) -> dict[str, str]:
     taken = {name for name in cast("_Schema", declared) if _NAME.fullmatch(name)}
     shown: dict[str, str] = {}
     numbers: defaultdict[str, Iterator[int]] = defaultdict(partial(count, 2))
-    for name in cast("_Schema", declared):
+    for name in sorted(
+        cast("_Schema", declared)
+    ):  # some servers write schemas from sets, in another order at each start
         if name not in taken:
             base = shown[name] = _NO_PART_OF_A_NAME.sub("_", name)[:_LONGEST_BASE] or "_"
             while shown[name] in taken:
@@ -146,38 +168,40 @@ def _shown_names(schema: Mapping[str, Any]) -> dict[str, str]:
     return shown
 
 
-def _members(
-    part: Mapping[str, Any], root: Mapping[str, Any], seen: set[str]
-) -> tuple[dict[str, dict[str, Any]], set[str]]:
+def _members(part: Mapping[str, Any], root: Mapping[str, Any], memo: dict[str, _Members], depth: int) -> _Members:
     """The schemas by property that a schema of objects has or takes from others, each by its text, and the properties
     that it requires.
 
-    Its own come before those of others. Alternatives require what all of them require.
+    Its own come before those of others. Alternatives require what all of them require. `memo` has those of references:
+    schemas may refer to each other in circles, or very often.
     """
     properties, required = part.get("properties"), part.get("required")
     own = cast("_Schema", properties) if isinstance(properties, dict) else {}
     named = {name: {"": each} for name, each in own.items()}
     wanted = {each for each in _items(required) if isinstance(each, str)}
-    together = [*_items(part.get("allOf")), *_referred(part, root, seen)]
-    for others, all_of_them in (together, True), (_items(part.get("anyOf")), False), (_items(part.get("oneOf")), False):
-        found = [_members(cast("_Schema", each), root, seen) for each in others if isinstance(each, dict)]
-        for more, _ in found:
-            for name, schemas in more.items():
-                if name not in own:
-                    named.setdefault(name, {}).update((canonical(each), each) for each in schemas.values())
-        each_wants = [wants for _, wants in found]
-        if each_wants:
-            common: Callable[..., set[str]] = set[str].union if all_of_them else set[str].intersection
+    for keyword in ("allOf", "anyOf", "oneOf") if depth < MAX_NESTING else ():
+        others = [cast("_Schema", each) for each in _items(part.get(keyword)) if isinstance(each, dict)]
+        found = [_members(each, root, memo, depth + 1) for each in others]
+        if keyword == "allOf":
+            found += _referred(part.get("$ref"), root, memo, depth)
+        for name, schemas in ((name, schemas) for more, _ in found for name, schemas in more.items()):
+            if name not in own:
+                named.setdefault(name, {}).update((canonical(each), each) for each in schemas.values())
+        if each_wants := [wants for _, wants in found]:
+            common: Callable[..., set[str]] = set[str].union if keyword == "allOf" else set[str].intersection
             wanted |= common(*each_wants)
     return named, wanted
 
 
-def _referred(part: Mapping[str, Any], root: Mapping[str, Any], seen: set[str]) -> Iterator[object]:
-    """The schema that this one refers to, once: schemas may refer to each other in circles."""
-    reference = part.get("$ref")
-    if isinstance(reference, str) and reference not in seen:
-        seen.add(reference)
-        yield _target(reference, root)
+def _referred(reference: object, root: Mapping[str, Any], memo: dict[str, _Members], depth: int) -> list[_Members]:
+    if not isinstance(reference, str):
+        return []
+    if reference not in memo:
+        memo[reference] = {}, set()
+        target = _target(reference, root)
+        if isinstance(target, dict):
+            memo[reference] = _members(cast("_Schema", target), root, memo, depth + 1)
+    return [memo[reference]]
 
 
 def _target(reference: object, root: Mapping[str, Any]) -> object:
@@ -187,9 +211,9 @@ def _target(reference: object, root: Mapping[str, Any]) -> object:
     found: Any = root
     for step in unquote(reference).split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, dict):
-            found = cast("_Schema", found).get(key)
-        elif key.isdecimal() and int(key) < len(items := _items(found)):
+        if isinstance(found, Mapping):
+            found = cast("Mapping[str, Any]", found).get(key)
+        elif key.isdecimal() and len(key) < _DIGITS and int(key) < len(items := _items(found)):
             found = items[int(key)]
         else:
             return None
@@ -203,28 +227,54 @@ def _items(value: object) -> Sequence[object]:
 # -- its parts --------------------------------------------------------------------------------------------------------
 
 
+def _mended(schema: _Schema, *, renamed: bool) -> _Schema:
+    """The schema as JSON Schema 2020-12, in place; `renamed`: the root is not what references to it mean."""
+
+    def is_dead(reference: object) -> bool:
+        return (renamed and reference == "#") or _target(reference, schema) is None
+
+    for part, place in list(_parts(schema, "schema")):
+        if place in _SCHEMAS:
+            _without_conditions(part, is_dead)
+    for part, place in list(_parts(schema, "schema")):
+        if place in _SCHEMAS:
+            _in_this_dialect(part, is_dead)
+        if "$ref" in part and is_dead(part["$ref"]):  # LangChain follows those in examples, too
+            del part["$ref"]
+    return _ANYTHING | schema | {"type": "object"} if _mended_by_rules(schema) else _ANYTHING
+
+
 def _parts(value: object, place: Position) -> Iterator[tuple[_Schema, Position]]:
-    """The objects in a schema with their places, itself included, to be changed: the inner ones come first."""
+    """The objects in a schema with their places, itself included, to be changed: the outer ones come first."""
     if isinstance(value, dict):
         members = cast("_Schema", value)
+        yield members, place
         places = places_of_members(place, members)
         for key, part in members.items():
             yield from _parts(part, places[key])
-        yield members, place
     elif isinstance(value, list):
         for item in cast("list[object]", value):
             yield from _parts(item, place_of_items(place))
 
 
-def _without_dead_reference(part: _Schema, root: _Schema) -> None:
-    """Take a reference out that leads nowhere. LangChain follows whatever is called so, be it an example or a property
-    of an inner object."""
-    if "$ref" in part and _target(part["$ref"], root) is None:
-        del part["$ref"]
+def _without_conditions(part: _Schema, is_dead: Callable[[object], bool]) -> None:
+    """Take out what allows less once a reference in it allows anything: `not`, `if`, and that of alternatives only one
+    may hold."""
+    for keyword in _CONDITIONS:
+        if keyword in part and _has_dead_reference(part[keyword], is_dead):
+            alternatives = part.pop(keyword)
+            if keyword == "oneOf" and "anyOf" not in part:
+                part["anyOf"] = alternatives
 
 
-def _in_this_dialect(part: _Schema) -> None:
-    """Write a schema without a dialect of its own, and the items of an array as 2020-12 has them."""
+def _has_dead_reference(value: object, is_dead: Callable[[object], bool]) -> bool:
+    objects = (cast("_Schema", each) for level in levels_of(value) for each in level if isinstance(each, dict))
+    return any("$ref" in each and is_dead(each["$ref"]) for each in objects)
+
+
+def _in_this_dialect(part: _Schema, is_dead: Callable[[object], bool]) -> None:
+    """Write a schema without a dialect of its own, the items of an array as 2020-12 has them, and nothing called `$ref`
+    that is no reference."""
     if isinstance(part.get("$schema"), str):
         del part["$schema"]
     if isinstance(part.get("items"), list):
@@ -232,37 +282,85 @@ def _in_this_dialect(part: _Schema) -> None:
         part["items"] = part.pop("additionalItems", {})
     if "items" not in part and ("array" in kinds if isinstance(kinds := part.get("type"), list) else kinds == "array"):
         part["items"] = {}
+    for keyword in ("const", "enum"):
+        if keyword in part and _has_dead_reference(part[keyword], is_dead):
+            del part[keyword]
+    properties = part.get("properties")
+    if isinstance(properties, dict) and "$ref" in properties:
+        del properties["$ref"]
+        part.pop("additionalProperties", None)
+        if "$ref" in _items(part.get("required")):
+            del part["required"]
 
 
 def _mended_by_rules(schema: _Schema) -> bool:
     """Take out of a schema what JSON Schema 2020-12 forbids. False if it is no schema even so."""
-    if _rules().is_valid(schema):
+    if metaschema().is_valid(schema):
         return True
-    errors = islice(_rules().iter_errors(schema), _MOST_ERRORS)
+    errors = islice(metaschema().iter_errors(schema), _MOST_ERRORS)
     wrong = {tuple(error.instance_path): getattr(error.kind, "types", None) == _SCHEMA_TYPES for error in errors}
     for path, is_schema in wrong.items():
         _take_out(schema, path, is_schema=is_schema)
-    return _rules().is_valid(schema)
+    return metaschema().is_valid(schema)
 
 
 def _take_out(schema: _Schema, path: tuple[str | int, ...], *, is_schema: bool) -> None:
-    """Replace the part at this path by a schema of anything, if it should be one; else take out its keyword."""
-    while path and not is_schema and isinstance(path[-1], int):
-        path = path[:-1]
+    """Replace the part at this path by a schema of anything, if it should be one; else take out its keyword, and in any
+    case that of a condition around it."""
+    holder, keyword = schema, ""
     place: Any = schema
-    for step in path[:-1]:
-        place = cast("_Schema", place).get(str(step)) if isinstance(place, dict) else place[step]
-        if place is None:  # taken out before
-            return
-    if path and is_schema:
-        place[path[-1]] = {}
-    elif path:
-        cast("_Schema", place).pop(str(path[-1]), None)
+    position: Position = "schema"
+    for step in path:
+        if isinstance(place, dict):
+            holder, keyword = cast("_Schema", place), str(step)
+            if keyword not in holder:  # taken out before
+                return
+            if position in _SCHEMAS and keyword in _CONDITIONS:
+                del holder[keyword]
+                return
+            position = places_of_members(position, holder)[keyword]
+            place = holder[keyword]
+        else:
+            position = place_of_items(position)
+            place = next(islice(_items(place), int(step), None), None)
+    said: Any = holder.get(keyword)
+    if is_schema:
+        items = _items(said) if isinstance(path[-1], int) else ()
+        holder[keyword] = [_as_schema(each) for each in items] if items else {}
+    elif keyword == "required" and (strings := [each for each in _items(said) if isinstance(each, str)]):
+        holder[keyword] = list(dict.fromkeys(strings))
+    else:
+        holder.pop(keyword, None)
+
+
+def _as_schema(value: object) -> object:
+    return cast("object", value) if isinstance(value, (dict, bool)) else {}
 
 
 @cache
-def _rules() -> "jsonschema_rs.Draft202012Validator":
-    """The metaschema."""
+def metaschema() -> "jsonschema_rs.Draft202012Validator":
+    """The schema of schemas of JSON Schema 2020-12."""
     import jsonschema_rs
 
     return jsonschema_rs.Draft202012Validator({"$ref": "https://json-schema.org/draft/2020-12/schema"})
+
+
+# -- for strict clients -----------------------------------------------------------------------------------------------
+
+
+def compiles_anywhere(schema: Mapping[str, Any]) -> bool:
+    """True if validators of other languages compile a schema: it is valid, refers to itself alone, and has neither
+    Python's patterns nor the `nullable` of OpenAPI."""
+    try:
+        if _is_too_large(schema) or not metaschema().is_valid(schema):
+            return False
+    except (TypeError, ValueError):
+        return False
+    objects = [cast("_Schema", each) for level in levels_of(schema) for each in level if isinstance(each, dict)]
+    return not any(
+        ("$ref" in each and _target(each["$ref"], schema) is None)
+        or ("nullable" in each and "type" not in each)
+        or each.get("enum") == []
+        or _OF_PYTHON_ALONE.search(str(each.get("pattern", "")))
+        for each in objects
+    )

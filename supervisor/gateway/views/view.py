@@ -19,7 +19,7 @@ from ...status import ServerStatus
 from ...supervisor import Supervisor
 from ...tools.tool import Tool
 from ..auth.principal import EVERYTHING, Access
-from ..bridge import Json, as_object, bridge_result, fit_definition, server_info_of
+from ..bridge import Json, as_object, bridge_result, fit_definition, fit_list, server_info_of
 from ..client_request import ClientRequest
 
 if TYPE_CHECKING:
@@ -232,12 +232,9 @@ class One(View):
         listed: object = None if of is None else result.get(of)
         if of is None or not isinstance(listed, list):
             return result
-        shown = [
-            fit_definition(cast("Json", each), modern=request.modern) if isinstance(each, dict) else each
-            for each in cast("list[object]", listed)
-            if of != "tools" or self._shows(server, each)
-        ]
-        return result if shown == listed else result | {of: shown}
+        entries = cast("list[object]", listed)
+        shown = entries if of != "tools" else [each for each in entries if self._shows(server, each)]
+        return fit_list(of, result, shown, modern=request.modern)
 
     def _shows(self, server: str, tool: object) -> bool:
         name = _name_of(tool)

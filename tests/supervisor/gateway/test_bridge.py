@@ -7,6 +7,7 @@ from mcp_nursery.supervisor.gateway.bridge import (
     build_envelope,
     discover_result,
     fit_definition,
+    fit_list,
     initialize_result,
 )
 
@@ -122,9 +123,10 @@ def test_structured_content_for_an_older_client_is_an_object(from_modern, value)
     "definition",
     [
         {"name": "a", "inputSchema": {"type": "object", "properties": {"a": {"default": None}}, "required": ["a"]}},
-        {"name": "a", "inputSchema": {"type": "object", "anyOf": [True]}, "_meta": {"x": None}, "x": {"y": [1]}},
+        {"name": "a", "inputSchema": {"type": "object", "anyOf": [True]}, "_meta": {"x": None}, "x": None, "y": [None]},
         {"name": "a", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object", "properties": {"a": {}}}},
-        {"uri": "x:y", "name": "a", "annotations": {"priority": 1}, "icons": [{"src": "x:y"}]},
+        {"uri": "x:y", "name": "a", "annotations": {"priority": 1, "x": None}, "icons": [{"src": "x:y"}]},
+        {"uri": "x:y", "name": "a", "annotations": {"lastModified": "2025-01-12T15:00:58.5Z"}, "size": 5},
     ],
 )
 def test_a_definition_that_is_as_the_protocol_has_it_is_handed_on(definition, modern):
@@ -149,6 +151,8 @@ def test_a_definition_that_is_as_the_protocol_has_it_is_handed_on(definition, mo
         ({"inputSchema": {"type": "object", "properties": [], "required": True}}, {"inputSchema": {"type": "object"}}),
         ({"inputSchema": {"type": "object", "required": ["a", 5]}}, {"inputSchema": {"type": "object"}}),
         ({"outputSchema": None}, {}),
+        ({"annotations": {"lastModified": "2025-01-01", "priority": 1}}, {"annotations": {"priority": 1}}),
+        ({"annotations": {"lastModified": "2025-01-01T10:00:00"}}, {"annotations": {}}),
         (
             {"outputSchema": {"type": "object", "properties": {"a": True}}},
             {"outputSchema": {"type": "object", "properties": {"a": {}}}},
@@ -161,7 +165,25 @@ def test_a_definition_that_would_cost_a_whole_list_is_made_fit(declared, handed_
         assert fit_definition({"name": "a", **declared}, modern=modern) == {"name": "a", **handed_on}
 
 
-@pytest.mark.parametrize("schema", [{"type": "array"}, {"anyOf": [{"type": "object"}]}, {}])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array"},
+        {"anyOf": [{"type": "object"}]},
+        {},
+        {"type": "object", "properties": {"a": {"$ref": "#/$defs/no"}}},
+        {"type": "object", "properties": {"a": {"pattern": "(?i)x"}}},
+    ],
+)
 def test_an_output_schema_of_anything_else_is_for_newer_clients(schema):
     assert fit_definition({"name": "a", "outputSchema": schema}, modern=True)["outputSchema"] == schema
     assert fit_definition({"name": "a", "outputSchema": schema}, modern=False) == {"name": "a"}
+
+
+def test_the_list_of_one_server_is_made_fit():
+    """T19: the same for a server that is served alone, whose list is handed on as it answered."""
+    entries = [{"name": "a", "title": None}, 5]
+    said = {"tools": entries, "nextCursor": None, "_meta": None, "vendor": None}
+    fit = [{"name": "a", "inputSchema": {"type": "object"}}, 5]
+    assert fit_list("tools", said, entries, modern=False) == {"tools": fit, "vendor": None}
+    assert fit_list("prompts", {"prompts": [{}]}, [{"name": "a"}], modern=True) == {"prompts": [{"name": "a"}]}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from langchain_core.tools import StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from mcp_nursery.supervisor.tools.model_schema import ModelSchema
+from mcp_nursery.supervisor.tools.model_schema import ModelSchema, compiles_anywhere
 
 ROOT = {"type": "object"}
 DRAFT_7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -19,6 +19,13 @@ TEXT, NUMBER = {"type": "string"}, {"type": "number"}
 
 def model_schema(declared):
     return ModelSchema.of(declared).as_dict()
+
+
+def nested_in(keyword, levels):
+    schema = {}
+    for _ in range(levels):
+        schema = {keyword: schema}
+    return schema
 
 
 def only(schema):
@@ -122,6 +129,8 @@ def test_whatever_is_called_a_reference_is_one_or_is_left_out():
     """T19: LangChain follows these, too."""
     assert only({"examples": [{"$ref": "#/nowhere", "x": 1}]}) == {"examples": [{"x": 1}]}
     assert only({"properties": {"$ref": TEXT, "x": TEXT}}) == {"properties": {"x": TEXT}}
+    closed = {"required": ["$ref"], "additionalProperties": False}
+    assert only({"properties": {"$ref": TEXT, "x": TEXT}, **closed}) == {"properties": {"x": TEXT}}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +144,8 @@ def test_whatever_is_called_a_reference_is_one_or_is_left_out():
             {"type": "array", "prefixItems": [TEXT], "items": False},
         ),
         ({**TEXT, "required": True}, TEXT),
-        ({**ROOT, "required": ["x", 5]}, ROOT),
+        ({**ROOT, "required": ["x", 5, "x"]}, {**ROOT, "required": ["x"]}),
+        ({**ROOT, "required": [5]}, ROOT),
         ({**NUMBER, "minimum": 0, "exclusiveMinimum": True}, {**NUMBER, "minimum": 0}),
         ({"type": "any", "description": 5}, {}),
         ({"enum": "x"}, {}),
@@ -143,6 +153,15 @@ def test_whatever_is_called_a_reference_is_one_or_is_left_out():
         ({"anyOf": []}, {}),
         ({**ROOT, "properties": {"b": 5, "c": "string"}}, {**ROOT, "properties": {"b": {}, "c": {}}}),
         ({**ROOT, "properties": ["b"]}, ROOT),
+        ({**ROOT, "properties": {"0": 5, "b": TEXT}}, {**ROOT, "properties": {"0": {}, "b": TEXT}}),
+        ({**ROOT, "patternProperties": {"1": 7}}, {**ROOT, "patternProperties": {"1": {}}}),
+        ({"not": {"$ref": "#n", **TEXT}}, {}),
+        ({"not": {"not": {"type": "any"}}, **TEXT}, TEXT),
+        ({"oneOf": [TEXT, {"$ref": "#n"}]}, {"anyOf": [TEXT, {}]}),
+        ({"oneOf": [TEXT, {"type": "any"}]}, {}),
+        ({"if": {"properties": {"x": {"$ref": "#n"}}}, "then": False}, {"then": False}),
+        ({"oneOf": [TEXT, {"$ref": "#n"}], "anyOf": [NUMBER, TEXT]}, {"anyOf": [NUMBER, TEXT]}),
+        ({"const": {"$ref": "#/x"}, "enum": [{"$ref": "#/x"}]}, {}),
         ({"type": "array", "items": "string"}, {"type": "array", "items": {}}),
         (5, {}),
         (True, True),
@@ -178,6 +197,76 @@ def test_names_that_an_api_refuses():
     assert list(declared.values()) == list(given.values())
     assert ModelSchema.of({"anyOf": [schema]}).with_declared_names({"Start_2": 1}) == {"Start<": 1}
     assert ModelSchema.of({"properties": []}).with_declared_names({"x": 1}) == {"x": 1}
+
+
+def test_names_are_the_same_in_whatever_order_they_are_declared():
+    """Some servers write schemas from sets: after a restart an argument would be taken for another."""
+    names = ["Start>", "Start<", "Start*"]
+    there, back = (ModelSchema.of({"properties": {name: {} for name in each}}) for each in (names, names[::-1]))
+    given = {"Start_": 1, "Start_2": 2, "Start_3": 3}
+    assert (
+        there.with_declared_names(given) == back.with_declared_names(given) == {"Start*": 1, "Start<": 2, "Start>": 3}
+    )
+
+
+def test_a_declared_name_that_is_given_stays():
+    schema = ModelSchema.of({"properties": {"$f": TEXT}})
+    assert schema.with_declared_names({"_f": 1, "$f": 2}) == {"_f": 1, "$f": 2}
+
+
+def test_references_to_a_root_with_other_names_allow_anything():
+    """The server has its own names at every level but the root, where they are given back."""
+    schema = {"properties": {"$f": TEXT, "child": {"$ref": "#"}, "b": {"not": {"$ref": "#/properties/$f"}}}}
+    assert model_schema(schema)["properties"] == {"_f": {**TEXT, "description": "$f"}, "child": {}, "b": {}}
+
+
+def test_alternatives_share_what_they_refer_to():
+    base = {"properties": {"id": TEXT}, "required": ["id"]}
+    each = [{"allOf": [{"$ref": "#/$defs/B"}, {"properties": {key: TEXT}}]} for key in "ab"]
+    shown = model_schema({"oneOf": each, "$defs": {"B": base}, "unevaluatedProperties": False})
+    assert shown["properties"] == {"a": TEXT, "id": TEXT, "b": TEXT}
+    assert shown["required"] == ["id"]
+    assert "unevaluatedProperties" not in shown
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"$ref": "#/x/" + "9" * 5000}}},
+        {"properties": {"a": {"$ref": "#/required/" + "9" * 5000}}, "required": ["a"]},
+        {"$ref": "#/$defs/0", "$defs": {str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(1200)}},
+        {"$ref": "#/$defs/0", "$defs": {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}]} for n in range(600)}},
+        {"properties": {1: {}}},
+        {"properties": {"a": {"default": b"x"}}},
+        {"properties": {"a": nested_in("not", 39)}},
+        {"properties": {"a": nested_in("not", 60)}},
+    ],
+)
+def test_no_schema_is_an_error(schema):
+    """One would cost the tools of all servers."""
+    assert model_schema(schema)["type"] == "object"
+
+
+@pytest.mark.parametrize(
+    ("schema", "sound"),
+    [
+        ({}, True),
+        ({**ROOT, "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"pattern": "(?:a|(?<!b))c(?=d)"}}}, True),
+        ({"properties": {"a": {"type": "string", "nullable": True}}}, True),
+        ({"properties": {"a": {"$ref": "#/$defs/no"}}}, False),
+        ({"properties": {"a": {"$ref": "https://x.example/y"}}}, False),
+        ({"properties": {"a": {"type": "any"}}}, False),
+        ({"required": True}, False),
+        ({"properties": {"a": {"pattern": "(?i)x"}}}, False),
+        ({"properties": {"a": {"pattern": "(?P<x>y)"}}}, False),
+        ({"properties": {"a": {"enum": []}}}, False),
+        ({"properties": {"a": {"nullable": True, "enum": ["a"]}}}, False),
+        ({"properties": {1: {}}}, False),
+        (nested_in("not", 60), False),
+    ],
+)
+def test_schemas_that_validators_of_other_languages_compile(schema, sound):
+    assert compiles_anywhere(schema) is sound
 
 
 def test_a_schema_with_more_errors_than_are_mended():
