@@ -87,6 +87,7 @@ class Search(View):
             return await self._behind.route(request)
         called, given = chosen(params.get("arguments"))
         tool = await self._behind.tool(called)
+        given = None if given is None else tool.declared_arguments(given)
         await self._schemas.check(tool, given)
         params = {key: value for key, value in params.items() if key != "arguments"}
         return RequestRoute(tool.server, params | {"name": tool.tool} | ({} if given is None else {"arguments": given}))

@@ -67,6 +67,17 @@ async def test_two_tools_find_and_call_all_others(autojump_clock):
     assert [call for call in script.calls if call[1] == "send_mail"] == [(1, "send_mail", {"n": 1})] * 4
 
 
+async def test_names_of_arguments_that_a_model_was_shown_are_the_servers_own_again(autojump_clock):
+    """T19: an API refuses names such as `$n`; they are checked, asked about and sent as the server declares them."""
+    schema = {"type": "object", "properties": {"$n": {"type": "integer"}}, "required": ["$n"]}
+    script = ScriptedServer(tools={"send": echo}, declared={"send": {"inputSchema": schema}})
+    async with open_supervisor([spec(script)], gate=10) as supervisor, open_gateway(supervisor, search=True) as gateway:
+        _, found = await called(gateway, "find_tools", {"query": "send"})
+        assert list(json.loads(found)["input_schema"]["properties"]) == ["_n"]
+        wish = {"name": "mcp_lab_send", "arguments": {"_n": 1}}
+        assert await called(gateway, "call_tool", wish) == (False, '{"$n": 1}')
+
+
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
