@@ -44,13 +44,17 @@ _LONGEST_BASE: Final = 60
 _ANYTHING: Final[_Schema] = {"type": "object", "properties": {}}
 """The schema of any arguments."""
 MOST_SCHEMA_VALUES: Final = 5000
-"""JSON values in a schema that a model is shown; one with more is replaced by one of any arguments."""
+"""JSON values in a schema that a model is shown; one with more is replaced by its outline."""
 MOST_SCHEMA_CHARACTERS: Final = 256 << 10
 """Characters of the names and texts in such a schema: far more than a model has room for."""
 MOST_SCHEMA_DEPTH: Final = 40
 """Levels of such a schema."""
+_OUTLINED: Final = 100
+"""Arguments in the outline of a larger one."""
+_OUTLINED_CHARACTERS: Final = 200
+"""Characters of a name or a description there."""
 _MOST_ERRORS: Final = 100
-"""Errors of a schema that are mended; one with more is replaced by one of any arguments."""
+"""Errors of a schema that are mended; one with more is replaced by its outline."""
 _CONDITIONS: Final = ("not", "if", "oneOf")
 """Keywords that allow less if a schema in them allows more."""
 _MAY_NEED_MENDING: Final = re.compile(r'"(?:\$ref|\$schema|array)"|"items": \[')
@@ -73,19 +77,25 @@ class ModelSchema:
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> "ModelSchema":
-        """The schema for what a server declares. One that is too large, or none, is replaced by one of any
-        arguments."""
+        """The schema for what a server declares. One that is too large or too wrong is replaced by its outline, and
+        what is none by one of any arguments."""
         try:
-            if _is_too_large(declared):
-                return cls(json.dumps(_ANYTHING), {})
-            flat = _without_alternatives(declared)
-            shown = _shown_names(flat)
-            schema = _ANYTHING | with_each(_with_shown_names(flat, shown), _harmless) | {"type": "object"}
-            text = json.dumps(schema)
-            if _MAY_NEED_MENDING.search(text) or not metaschema().is_valid(schema):
-                text = json.dumps(_mended(schema, renamed=bool(shown)))
+            made = None if _is_too_large(declared) else cls._made(_without_alternatives(declared))
+            made = made or cls._made(_outline(declared))
         except (TypeError, ValueError):  # an object of Python's, from an in-process server
-            return cls(json.dumps(_ANYTHING), {})
+            made = None
+        return made or cls(json.dumps(_ANYTHING), {})
+
+    @classmethod
+    def _made(cls, flat: Mapping[str, Any]) -> "ModelSchema | None":
+        """The schema for one without alternatives at its root; None if it cannot be mended."""
+        shown = _shown_names(flat)
+        schema = _ANYTHING | with_each(_with_shown_names(flat, shown), _harmless) | {"type": "object"}
+        text = json.dumps(schema)
+        if _MAY_NEED_MENDING.search(text) or not metaschema().is_valid(schema):
+            if not _is_mended(schema, renamed=bool(shown)):
+                return None
+            text = json.dumps(_ANYTHING | schema | {"type": "object"})
         return cls(text, {name: own for own, name in shown.items()})
 
     def as_dict(self) -> dict[str, Any]:
@@ -107,6 +117,23 @@ def _is_too_large(schema: Mapping[str, Any]) -> bool:
         return True
     levels, _ = size_of(schema)
     return levels > MOST_SCHEMA_DEPTH
+
+
+def _outline(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The names of the first arguments, with their types and the beginnings of their descriptions."""
+    declared = schema.get("properties")
+    named = cast("_Schema", declared) if isinstance(declared, dict) else {}
+    properties = {
+        name: {
+            key: said[:_OUTLINED_CHARACTERS]
+            for key in ("type", "description")
+            if isinstance(said := cast("_Schema", each).get(key), str)
+        }
+        for name, each in islice(named.items(), _OUTLINED)
+        if isinstance(each, dict) and len(name) <= _OUTLINED_CHARACTERS
+    }
+    required = [name for name in _items(schema.get("required")) if isinstance(name, str) and name in properties]
+    return {"properties": properties} | ({"required": required} if required else {})
 
 
 def _harmless(value: Any) -> Any:
@@ -157,9 +184,8 @@ def _shown_names(schema: Mapping[str, Any]) -> dict[str, str]:
     taken = {name for name in cast("_Schema", declared) if _NAME.fullmatch(name)}
     shown: dict[str, str] = {}
     numbers: defaultdict[str, Iterator[int]] = defaultdict(partial(count, 2))
-    for name in sorted(
-        cast("_Schema", declared)
-    ):  # some servers write schemas from sets, in another order at each start
+    # Some servers write schemas from sets, in another order at each start: the names stay the same.
+    for name in sorted(cast("_Schema", declared)):
         if name not in taken:
             base = shown[name] = _NO_PART_OF_A_NAME.sub("_", name)[:_LONGEST_BASE] or "_"
             while shown[name] in taken:
@@ -227,8 +253,9 @@ def _items(value: object) -> Sequence[object]:
 # -- its parts --------------------------------------------------------------------------------------------------------
 
 
-def _mended(schema: _Schema, *, renamed: bool) -> _Schema:
-    """The schema as JSON Schema 2020-12, in place; `renamed`: the root is not what references to it mean."""
+def _is_mended(schema: _Schema, *, renamed: bool) -> bool:
+    """Rewrite the schema as JSON Schema 2020-12, in place; False if it is none even so. `renamed`: the root is not what
+    references to it mean."""
 
     def is_dead(reference: object) -> bool:
         return (renamed and reference == "#") or _target(reference, schema) is None
@@ -241,7 +268,7 @@ def _mended(schema: _Schema, *, renamed: bool) -> _Schema:
             _in_this_dialect(part, is_dead)
         if "$ref" in part and is_dead(part["$ref"]):  # LangChain follows those in examples, too
             del part["$ref"]
-    return _ANYTHING | schema | {"type": "object"} if _mended_by_rules(schema) else _ANYTHING
+    return _is_mended_by_rules(schema)
 
 
 def _parts(value: object, place: Position) -> Iterator[tuple[_Schema, Position]]:
@@ -293,7 +320,7 @@ def _in_this_dialect(part: _Schema, is_dead: Callable[[object], bool]) -> None:
             del part["required"]
 
 
-def _mended_by_rules(schema: _Schema) -> bool:
+def _is_mended_by_rules(schema: _Schema) -> bool:
     """Take out of a schema what JSON Schema 2020-12 forbids. False if it is no schema even so."""
     if metaschema().is_valid(schema):
         return True

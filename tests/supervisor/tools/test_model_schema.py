@@ -269,10 +269,31 @@ def test_schemas_that_validators_of_other_languages_compile(schema, sound):
     assert compiles_anywhere(schema) is sound
 
 
-def test_a_schema_with_more_errors_than_are_mended():
-    bad = {str(number): {"type": "any"} for number in range(3000)}
-    assert model_schema({**ROOT, "properties": bad}) == {**ROOT, "properties": {}}
-    assert model_schema({**ROOT, "properties": {str(number): {} for number in range(30_000)}})["properties"] == {}
+def test_a_schema_with_more_errors_than_are_mended_is_shown_in_outline():
+    bad = {str(number): {"type": "string", "enum": 5} for number in range(1000)}
+    assert model_schema({**ROOT, "properties": bad})["properties"] == {str(number): TEXT for number in range(100)}
+    assert model_schema({**ROOT, "allOf": 5, "$defs": {key: {"enum": 5} for key in bad}}) == {**ROOT, "properties": {}}
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"enum": ["x"] * 6000},
+        {"default": "x" * 300_000},
+        {"properties": {"b": nested_in("not", 60)}},
+    ],
+)
+def test_a_schema_that_is_too_large_is_shown_in_outline(large):
+    properties = {"a": {"type": "object", "description": "d" * 300, **large}, "$b": {"type": 5}, "c" * 300: {}, "d": 5}
+    schema = {"properties": properties, "required": ["a", "c", 5], "additionalProperties": False}
+    assert model_schema(schema) == {
+        **ROOT,
+        "properties": {"a": {"type": "object", "description": "d" * 200}, "_b": {"description": "$b"}},
+        "required": ["a"],
+    }
+    assert model_schema({"anyOf": [schema]}) == {**ROOT, "properties": {}}
+    many = {**ROOT, "properties": {str(number): {} for number in range(30_000)}}
+    assert len(model_schema(many)["properties"]) == 100
 
 
 NAMES = st.sampled_from(["a", "b", "$ref", "a<", "a_", "items", "type"])
