@@ -266,7 +266,8 @@ def _is_mended(schema: _Schema, *, renamed: bool) -> bool:
     for part, place in list(_parts(schema, "schema")):
         if place in _SCHEMAS:
             _in_this_dialect(part, is_dead)
-        if "$ref" in part and is_dead(part["$ref"]):  # LangChain follows those in examples, too
+        # LangChain follows whatever is called so, in examples and as a name.
+        if "$ref" in part and (place == "by name" or is_dead(part["$ref"])):
             del part["$ref"]
     return _is_mended_by_rules(schema)
 
