@@ -94,8 +94,7 @@ def fit_list(of: str, result: Json, entries: list[object], *, modern: bool) -> J
         fit_definition(needed | cast("Json", each), modern=modern) if isinstance(each, dict) else each
         for each in entries
     ]
-    kept = {key: value for key, value in result.items() if value is not None or key not in _OPTIONAL}
-    return kept | {of: fit}
+    return _present(result) | {of: fit}
 
 
 def fit_definition(definition: Json, *, modern: bool) -> Json:
@@ -121,9 +120,14 @@ def fit_definition(definition: Json, *, modern: bool) -> Json:
     return fit
 
 
+def _present(said: Mapping[str, Any]) -> Json:
+    """The object without its own optional members of the protocol that are null."""
+    return {key: value for key, value in said.items() if value is not None or key not in _OPTIONAL}
+
+
 def _without_nulls(said: Mapping[str, Any]) -> Json:
-    """The object without the optional members of the protocol that are null."""
-    fit = {key: value for key, value in said.items() if value is not None or key not in _OPTIONAL}
+    """The definition without the optional members of the protocol that are null, in it and in its parts."""
+    fit = _present(said)
     for key in _PARTS.intersection(fit):
         value: object = fit[key]
         if isinstance(value, Mapping):

@@ -8,7 +8,10 @@ import json
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 from unicodedata import normalize
+
+from mcp_nursery.actors.json_depth import with_each
 
 from .injection import finder
 
@@ -77,6 +80,11 @@ def harmless(body: str) -> str:
         return body
     body = _TAG_START.sub("&lt;", body)
     return _LOOKS_LIKE_LESS.sub("&lt;", body) if _spells_tag(body) else body
+
+
+def harmless_throughout(value: Any) -> Any:
+    """A copy of a JSON value in which every text, names included, is `harmless`."""
+    return with_each(value, lambda each: harmless(each) if isinstance(each, str) else each)
 
 
 def _spells_tag(text: str) -> bool:

@@ -18,9 +18,9 @@ from urllib.parse import unquote
 
 from attrs import frozen
 
-from mcp_nursery.actors.json_depth import MAX_NESTING, characters_of, levels_of, more_values_than, size_of, with_each
+from mcp_nursery.actors.json_depth import MAX_NESTING, levels_of, texts_in
 
-from ..security.untrusted_marks import harmless
+from ..security.untrusted_marks import harmless_throughout
 from .fingerprint import Position, canonical, place_of_items, places_of_members
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ModelSchema:
     def _made(cls, flat: Mapping[str, Any]) -> "ModelSchema | None":
         """The schema for one without alternatives at its root; None if it cannot be mended."""
         shown = _shown_names(flat)
-        schema = _ANYTHING | with_each(_with_shown_names(flat, shown), _harmless) | {"type": "object"}
+        schema = _ANYTHING | harmless_throughout(_with_shown_names(flat, shown)) | {"type": "object"}
         text = json.dumps(schema)
         if _MAY_NEED_MENDING.search(text) or not metaschema().is_valid(schema):
             if not _is_mended(schema, renamed=bool(shown)):
@@ -113,10 +113,15 @@ class ModelSchema:
 
 
 def _is_too_large(schema: Mapping[str, Any]) -> bool:
-    if more_values_than(schema, MOST_SCHEMA_VALUES) or characters_of(schema) > MOST_SCHEMA_CHARACTERS:
-        return True
-    levels, _ = size_of(schema)
-    return levels > MOST_SCHEMA_DEPTH
+    values = characters = 0
+    for depth, level in enumerate(levels_of(schema), 1):
+        values += len(level)
+        if depth > MOST_SCHEMA_DEPTH or values > MOST_SCHEMA_VALUES:
+            return True
+        characters += sum(map(len, texts_in(level)))
+        if characters > MOST_SCHEMA_CHARACTERS:
+            return True
+    return False
 
 
 def _outline(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -134,10 +139,6 @@ def _outline(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     }
     required = [name for name in _items(schema.get("required")) if isinstance(name, str) and name in properties]
     return {"properties": properties} | ({"required": required} if required else {})
-
-
-def _harmless(value: Any) -> Any:
-    return harmless(value) if isinstance(value, str) else value
 
 
 # -- the root ---------------------------------------------------------------------------------------------------------

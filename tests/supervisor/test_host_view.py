@@ -45,6 +45,18 @@ def saying(text: str, *, error: bool = False):
     return tool
 
 
+def allowing():
+    """The calls that were asked about, and an `approve` that allows them."""
+    asked: list[ApprovalRequest] = []
+
+    async def approve(request: ApprovalRequest) -> Approval:
+        await trio.lowlevel.checkpoint()
+        asked.append(request)
+        return Approval.ALLOW
+
+    return asked, approve
+
+
 # -- what is offered ----------------------------------------------------------------------------------------------
 
 
@@ -98,13 +110,7 @@ async def test_placeholders_of_a_models_call(autojump_clock, drop):
     """T15: left out on request, before anybody is asked, and only where a model calls."""
     schema = {"type": "object", "properties": {"q": {}, "n": {}}, "required": ["q"]}
     server = ScriptedServer(tools={"work": saying("done")}, declared={"work": {"inputSchema": schema}})
-    asked: list[ApprovalRequest] = []
-
-    async def approve(request: ApprovalRequest) -> Approval:
-        await trio.lowlevel.checkpoint()
-        asked.append(request)
-        return Approval.ALLOW
-
+    asked, approve = allowing()
     given = {"q": "", "n": None}
     async with open_supervisor(
         [ServerSpec("lab", server.transport)], approve=approve, drop_placeholders=drop
@@ -121,13 +127,7 @@ async def test_names_that_apis_refuse_are_the_servers_own_again(autojump_clock):
     """T19: where a model calls, before anybody is asked."""
     schema = {"type": "object", "properties": {"$filter": {}, "n": {}}}
     server = ScriptedServer(tools={"work": saying("done")}, declared={"work": {"inputSchema": schema}})
-    asked: list[ApprovalRequest] = []
-
-    async def approve(request: ApprovalRequest) -> Approval:
-        await trio.lowlevel.checkpoint()
-        asked.append(request)
-        return Approval.ALLOW
-
+    asked, approve = allowing()
     async with open_supervisor([ServerSpec("lab", server.transport)], approve=approve) as supervisor:
         assert list(supervisor.tool("mcp_lab_work").as_anthropic()["input_schema"]["properties"]) == ["_filter", "n"]
         await supervisor.tool("mcp_lab_work")({"_filter": "x", "n": 1})
@@ -346,13 +346,7 @@ class WithComputedHeaders:
 async def test_what_a_person_is_asked_names_no_configured_secret(autojump_clock):
     """T9: arguments are redacted with the server's own values too; what is sent is what was given."""
     server = ScriptedServer()
-    asked: list[ApprovalRequest] = []
-
-    async def approve(request: ApprovalRequest) -> Approval:
-        await trio.lowlevel.checkpoint()
-        asked.append(request)
-        return Approval.ALLOW
-
+    asked, approve = allowing()
     given = {"url": "https://x/?k=opensesame-42", "text": f"key {KEY}"}
     transport = WithEnvironment(server, {"TOKEN": "opensesame-42"})
     async with open_supervisor([ServerSpec("lab", transport)], approve=approve) as supervisor:

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from mcp_nursery.actors.json_depth import with_each
 from mcp_nursery.actors.pieces import Steps
 
 from ...resources import READ
 from ...security.injection import scan_in_pieces
-from ...security.untrusted_marks import harmless, preamble, truncate, wrap
+from ...security.untrusted_marks import harmless_throughout, preamble, truncate, wrap
 from ...tools.outcome import outcome_of_result
 from ...tools.tool_result import tool_result
 from ..bridge import Json, as_object
@@ -85,14 +84,10 @@ def _mark_contents(result: Json, *, server: str, room: int) -> Steps[Json]:
 def _strip_definition(tool: Json) -> Json:
     """The definition of a tool without an output schema, and without anything that forges a mark."""
     return {
-        key: value if key == "name" else with_each(value, _make_harmless)
+        key: value if key == "name" else harmless_throughout(value)
         for key, value in tool.items()
         if key != "outputSchema"
     }
-
-
-def _make_harmless(value: Any) -> Any:
-    return harmless(value) if isinstance(value, str) else value
 
 
 def _add_signals(result: Json, signals: tuple[str, ...]) -> Json:
