@@ -2,7 +2,6 @@
 reported to the client."""
 
 import logging
-import math
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from typing import Any, Final, cast
 
@@ -74,8 +73,6 @@ class ClientRequest:
     """The client's description of itself."""
     level: str | None = None
     """The level of the least severe log messages that it asks for, outside of a session."""
-    asked_at: float = math.inf
-    """The time at which a request for a list came, on Trio's clock; infinite until the gateway sets it."""
     listener: ClientListener | None = None
     """The listener of a stream of notifications, from the arrival of its request on."""
 

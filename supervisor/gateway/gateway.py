@@ -244,8 +244,9 @@ class Gateway:
 
     async def _list(self, request: ClientRequest, view: View) -> Json:
         with self.news.track_listing(request) as listing:
-            request.asked_at = trio.current_time()
+            asked_at = trio.current_time()
             await self._gate.wait(partial(view.lists, request.method))
+            await view.refresh(request.method, asked_at)
             if self.draining:
                 raise GatewayEnding
             listing.read()

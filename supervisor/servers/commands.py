@@ -81,11 +81,13 @@ class Refresh(Command):
 @define(eq=False)
 class RefreshOld(Command):
     """The command to fetch those of these lists again that may be old, if it runs. Answered when that is done, or the
-    connection is lost, and at once if the known lists have to do."""
+    connection is lost; if the known lists have to do, after the reports that are already on their way."""
 
     kinds: Collection[ListKind]
     since: float
     """The time on Trio's clock from which on a fetch is recent enough."""
+    deferred: bool = field(default=False, init=False)
+    """True if it was sent again, behind those reports."""
 
 
 class RefreshExpired(Command):

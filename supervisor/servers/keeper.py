@@ -484,6 +484,9 @@ class Keeper:
         actor = self._actor if self._answers_lists() else None
         if actor is not None and actor.refresh_old(command, command.kinds, command.since):
             self._pending.for_lists.append(command)
+        elif actor is not None and not command.deferred:
+            command.deferred = True
+            self.send(command)  # the known list may have come just now: its report is ahead of this
         else:
             command.settle(self._now)
 

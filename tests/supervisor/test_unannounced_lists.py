@@ -213,6 +213,21 @@ async def test_a_call_that_is_under_way_while_it_is_listed_may_change_it(autojum
         assert fetched(server) == [0, 1, 2]
 
 
+@ERAS
+async def test_a_list_is_shown_before_who_asked_in_the_step_in_which_it_came_is_answered(autojump_clock, modern):
+    """At each step of a fetch: the list is known to the connection a little before it is to the supervisor."""
+    server = quiet(modern=modern)
+    async with opened(server) as supervisor, trio.open_nursery() as nursery:
+        for steps in range(60):
+            await trio.sleep(2)
+            await supervisor.call_tool("a")
+            server.tools = {**server.tools, f"b{steps}": say}
+            nursery.start_soon(partial(supervisor.list_tools, refresh=True))
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            assert f"b{steps}" in {tool.name for tool in await supervisor.list_tools()}
+
+
 async def test_a_server_that_hangs_holds_a_list_up_for_five_seconds(autojump_clock):
     """All who ask share the one fetch; who comes later than that does not wait for it."""
     server = quiet(silent_after=1)

@@ -163,12 +163,15 @@ class All(View):
             case _:
                 return None
 
+    async def refresh(self, method: str, since: float) -> None:
+        """Fetch this list again from the servers whose own may be old."""
+        await self.supervisor.refresh_old(_LIST_KINDS[LISTED[method]], since=since)
+
     async def answer(self, request: ClientRequest) -> Json:
         """The list of what all servers have, sorted."""
         of = LISTED.get(request.method)
         if of is None:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
-        await self.supervisor.refresh_old(_LIST_KINDS[of], since=request.asked_at)
         offered, shown = self._lists[of]
         if self._pages is None:
             listed: Json = {of: await by_turns(dump_definitions(shown(offered()), modern=request.modern))}

@@ -89,6 +89,11 @@ class View(ABC):
         """
 
     @abstractmethod
+    async def refresh(self, method: str, since: float) -> None:
+        """Fetch again the lists behind the one that this method asks for, if they may be old: see
+        `Supervisor.refresh_old`."""
+
+    @abstractmethod
     async def answer(self, request: ClientRequest) -> Json:
         """The answer to a request that goes to no server.
 
@@ -160,9 +165,13 @@ class One(View):
                 raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {request.params['name']}")
         if request.method in LISTED and self._answers_from_cache(request):
             return None
-        if request.method == "tools/list":  # for filters, which use what is known, and to notice changed definitions
-            await self.supervisor.refresh_old(ListKind.TOOLS, server=self._name, since=request.asked_at)
         return RequestRoute(self._name, request.params)
+
+    async def refresh(self, method: str, since: float) -> None:
+        """Have the tools known: filters use those, and changed definitions are noticed. The lists themselves come from
+        the server."""
+        if method == "tools/list":
+            await self.supervisor.refresh_old(ListKind.TOOLS, server=self._name, since=since)
 
     def _answers_from_cache(self, request: ClientRequest) -> bool:
         """True if a list is answered without the server, which is away or does not answer calls: the known list is

@@ -296,6 +296,20 @@ async def test_what_is_in_the_list_that_a_session_gets_is_no_news(autojump_clock
         assert sorted(heard) == [f"notifications/{kind}/list_changed" for kind in ("prompts", "resources", "tools")]
 
 
+async def test_what_comes_while_a_list_is_fetched_again_for_a_session_is_no_news(autojump_clock):
+    """The list that it gets has that."""
+    silent = script()
+    silent.capabilities["tools"] = {"listChanged": False}
+    async with served([spec(silent), spec(late(0.75), "late")], gate=0.25) as (supervisor, front):
+        session, heard = front.session()
+        assert await front.list(of=session) == ["lab_look"]
+        await supervisor.call_tool("lab_look")  # from now on its list may be another
+        assert await front.list(of=session) == ["lab_look", "late_look"]
+        assert trio.current_time() == 1
+        await trio.sleep(1)
+        assert CHANGED not in heard
+
+
 async def test_a_list_that_failed_leaves_its_client_to_be_told(autojump_clock):
     """It waited for what has come, and does not have it."""
     async with served([spec(late(3), "a"), spec(late(5), "b")]) as (_, front):
