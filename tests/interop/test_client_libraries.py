@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from ..lab import PROGRAMS
-from ..lab.gateways import PROGRAM, served_over_http
+from ..lab.gateways import served_over_http, serving
 from . import installing
 from .test_gateway_clients import FASTMCP, FIRST_LINE, INSPECTOR, python_with
 
@@ -46,11 +46,6 @@ def config(tmp_path):
     return ["--config", str(file)]
 
 
-def gateway(config, folder):
-    """The command of a gateway on standard streams. Not all clients hand on their environment."""
-    return ["env", f"XDG_STATE_HOME={folder}", PROGRAM, "serve", *config]
-
-
 def client_of(library, folder):
     """The command of a client."""
     if library in IN_PYTHON:
@@ -68,7 +63,7 @@ async def test_a_library_outlasts_a_kill_and_sees_a_new_tool(library, front, ann
     client = client_of(library, tmp_path)
     with trio.fail_after(120):
         if front == "stdio":
-            ran = await run([*client, json.dumps(gateway(config, tmp_path)), announced])
+            ran = await run([*client, json.dumps(serving(*config)), announced])
         else:
             async with served_over_http(*config) as (_, url):
                 ran = await run([*client, json.dumps(url), announced])
@@ -103,8 +98,8 @@ async def test_the_inspector_outlasts_a_kill_and_sees_a_new_tool_between_its_run
         return said["content"][0]["text"]
 
     with trio.fail_after(120):
-        assert await names(gateway(config, tmp_path)) == ["school_learn", "school_pid"]
-        assert (await call(gateway(config, tmp_path), "school_pid")).isdigit()
+        assert await names(serving(*config)) == ["school_learn", "school_pid"]
+        assert (await call(serving(*config), "school_pid")).isdigit()
         async with served_over_http(*config) as (_, url):
             assert await names(url) == ["school_learn", "school_pid"]
             before = await call(url, "school_pid")

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from ..lab import PROGRAMS
-from ..lab.gateways import PROGRAM, served_over_http
+from ..lab.gateways import served_over_http, serving
 from . import installing
 
 pytestmark = pytest.mark.interop
@@ -46,7 +46,7 @@ def python_with(requirement):
 async def reached(front, server):
     """What a client is told to talk to: a URL, or a command."""
     if front == "stdio":
-        yield [PROGRAM, "serve", "--", *server]
+        yield serving("--", *server)
     else:
         async with served_over_http("--", *server) as (_, url):
             yield url

@@ -7,7 +7,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import ElicitResult, ErrorData, ListRootsResult
 
-from ..lab.gateways import PROGRAM
+from ..lab.gateways import serving
 from . import installing
 from .everything import REQUIREMENT
 
@@ -53,5 +53,5 @@ async def test_the_tools_are_those_without_the_gateway(asked, mode):
         server = [*installing.npm_package(REQUIREMENT), "stdio"]
     with trio.fail_after(90):
         direct = await tools(server, mode=mode, **CLIENTS[asked])
-        behind = await tools([PROGRAM, "serve", "--", *server], mode=mode, count=len(direct), **CLIENTS[asked])
+        behind = await tools(serving("--", *server), mode=mode, count=len(direct), **CLIENTS[asked])
     assert behind == direct

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from ..lab import PROGRAMS
-from ..lab.gateways import PROGRAM
+from ..lab.gateways import serving
 from . import installing
 from .test_client_libraries import IN_TYPESCRIPT
 
@@ -34,9 +34,8 @@ async def test_one_odd_definition_costs_no_tool(library, together, tmp_path):
         config = tmp_path / "servers.json"
         config.write_text(json.dumps({"mcpServers": dict.fromkeys(["agent", "other"], entry)}))
         served, name = ["--config", str(config)], "agent_refused"
-    gateway = ["env", f"XDG_STATE_HOME={tmp_path}", PROGRAM, "serve", *served]
     with trio.fail_after(120):
-        command = [str(node), program, library, json.dumps(gateway), name]
+        command = [str(node), program, library, json.dumps(serving(*served)), name]
         ran = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
     assert ran.returncode == 0, ran.stderr.decode()[-3000:]
     said = json.loads(ran.stdout)

@@ -1,5 +1,6 @@
 """Gateways as processes of their own, and clients of the MCP SDK in front of them."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -30,6 +31,12 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 """The program that starts another as systemd does, with a socket."""
 ASKING = [sys.executable, "-I", str(PROGRAMS / "nursery_asking.py")]
+
+
+def serving(*args: str) -> list[str]:
+    """The command of a gateway on standard streams, with the state of this test's own user: not all clients hand on
+    their environment."""
+    return ["env", f"XDG_STATE_HOME={os.environ['XDG_STATE_HOME']}", PROGRAM, "serve", *args]
 
 
 class Answers:
@@ -125,8 +132,8 @@ async def client_on(
     """A client of the SDK, and the gateway that it talks to."""
     options = (answers or Answers()).options | {"mode": mode}
     if front == "stdio":
-        parameters = StdioServerParameters(command=PROGRAM, args=["serve", *args])
-        async with Client(stdio_client(parameters), **options) as client:
+        command, *rest = serving(*args)
+        async with Client(stdio_client(StdioServerParameters(command=command, args=rest)), **options) as client:
             yield client
     else:
         async with served_over_http(*args) as (_, url), Client(url, **options) as client:
