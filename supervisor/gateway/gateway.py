@@ -246,7 +246,7 @@ class Gateway:
         with self.news.track_listing(request) as listing:
             asked_at = trio.current_time()
             await self._gate.wait(partial(view.lists, request.method))
-            await view.refresh(request.method, asked_at)
+            await view.refresh(request, asked_at)
             if self.draining:
                 raise GatewayEnding
             listing.read()

@@ -163,9 +163,9 @@ class All(View):
             case _:
                 return None
 
-    async def refresh(self, method: str, since: float) -> None:
+    async def refresh(self, request: ClientRequest, since: float) -> None:
         """Fetch this list again from the servers whose own may be old."""
-        await self.supervisor.refresh_old(_LIST_KINDS[LISTED[method]], since=since)
+        await self.supervisor.refresh_old(_LIST_KINDS[LISTED[request.method]], since=since)
 
     async def answer(self, request: ClientRequest) -> Json:
         """The list of what all servers have, sorted."""

@@ -100,10 +100,10 @@ class Search(View):
     async def wait_settled(self) -> None:
         await self._behind.wait_settled()
 
-    async def refresh(self, method: str, since: float) -> None:
+    async def refresh(self, request: ClientRequest, since: float) -> None:
         """See `View`; the two tools are always up to date."""
-        if method != "tools/list":
-            await self._behind.refresh(method, since)
+        if request.method != "tools/list":
+            await self._behind.refresh(request, since)
 
     async def answer(self, request: ClientRequest) -> Json:
         """The two tools, the result of a search, or the answer of the view behind."""

@@ -89,8 +89,8 @@ class View(ABC):
         """
 
     @abstractmethod
-    async def refresh(self, method: str, since: float) -> None:
-        """Fetch again the lists behind the one that this method asks for, if they may be old: see
+    async def refresh(self, request: ClientRequest, since: float) -> None:
+        """Fetch again the lists behind the one that a client asks for, if they may be old: see
         `Supervisor.refresh_old`."""
 
     @abstractmethod
@@ -167,10 +167,10 @@ class One(View):
             return None
         return RequestRoute(self._name, request.params)
 
-    async def refresh(self, method: str, since: float) -> None:
-        """Have the tools known: filters use those, and changed definitions are noticed. The lists themselves come from
-        the server."""
-        if method == "tools/list":
+    async def refresh(self, request: ClientRequest, since: float) -> None:
+        """Have the tools known before the server lists them: filters use those, and changed definitions are noticed. A
+        server that is not asked for its list is not asked for this either."""
+        if request.method == "tools/list" and not self._answers_from_cache(request):
             await self.supervisor.refresh_old(ListKind.TOOLS, server=self._name, since=since)
 
     def _answers_from_cache(self, request: ClientRequest) -> bool:

@@ -47,9 +47,11 @@ async def test_a_server_that_hangs_holds_up_nobody_elses_resources_and_prompts(a
         assert trio.current_time() == began
 
 
-async def test_the_list_of_a_server_whose_breaker_is_open_is_what_is_known(autojump_clock):
+@pytest.mark.parametrize("seconds", [0, 301], ids=["refuses", "may probe"])
+async def test_the_list_of_a_server_whose_breaker_is_open_is_what_is_known(autojump_clock, seconds):
     """Its client would be refused a list, for calls that timed out; and an answer would have calls made again."""
     lab = ScriptedServer(tools={"hang": hang})
+    lab.capabilities["tools"] = {"listChanged": False}
     async with (
         open_supervisor([spec(lab)], callbacks=gateway_callbacks()) as supervisor,
         open_gateway(supervisor) as gateway,
@@ -57,6 +59,7 @@ async def test_the_list_of_a_server_whose_breaker_is_open_is_what_is_known(autoj
         for _ in range(3):
             with pytest.raises(CallTimeout):
                 await supervisor.call_tool("hang", server="lab", timeout=1)
+        await trio.sleep(seconds)
         began, asked = trio.current_time(), len(lab.listings)
         incoming = ClientRequest(1, "tools/list", {}, {}, unheard, principal="ann")
         result = await gateway.answer(incoming, gateway.view("lab"), "2025-11-25")
