@@ -1,7 +1,7 @@
-"""Lanes: `pytest -m "not slow"` for every save, `pytest` before a change is shared, `CI=true pytest` for everything.
+"""`pytest -m "not slow"` is for every save, `pytest` for a change before it is shared: see `lanes.py`.
 
-Hypothesis has the profile `quick`, and `thorough` where CI=true or HYPOTHESIS_PROFILE asks for it. The tests have
-folders of a user of their own: nothing here reads or writes what the developer's mcp-nursery remembers.
+Hypothesis has the profile `quick`, and `thorough` where HYPOTHESIS_PROFILE asks for it. The tests have folders of a
+user of their own: nothing here reads or writes what the developer's mcp-nursery remembers.
 """
 
 import gc
@@ -9,7 +9,9 @@ import itertools
 import logging
 import os
 import random
+import secrets
 import signal
+import sys
 
 import pytest
 from hypothesis import settings
@@ -20,6 +22,9 @@ from mcp_nursery.supervisor.storage import database as state_database
 
 from .lab.databases import new_server
 from .lab.timely import LATE
+from .lanes import ALL, LANES, README, Lanes, lane_of, lanes_of_run, name_of_run
+from .leftovers import Leftovers
+from .timings import Timings
 
 ALL_MODULES.load()  # in no test: a clock that jumps whenever every task waits would not wait for a thread
 
@@ -28,8 +33,7 @@ settings.register_profile("thorough", max_examples=100, deadline=None, derandomi
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, processes of the tests would inherit that it is ignored
 
-CI = os.environ.get("CI", "").lower() == "true"
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("thorough" if CI else "quick"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "quick")
 
 
 @pytest.fixture(scope="session")
@@ -99,42 +103,64 @@ def logging_as_it_was():
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--shuffle", type=int, metavar="SEED", help="run the tests for every save in an order of this seed"
+        "--lane",
+        metavar="LANE,…",
+        help=f"some of {', '.join(LANES)}, or {ALL}; default: {README}, or what is at the paths that are named",
+    )
+    parser.addoption(
+        "--shuffle",
+        type=int,
+        metavar="SEED",
+        help="run the tests in the order of this seed; a lane has an order of its own each time",
     )
 
 
+def pytest_configure(config):
+    is_one_process = not hasattr(config, "workerinput")
+    if is_one_process and config.args_source is not pytest.Config.ArgsSource.ARGS:  # pytest-xdist hands options on
+        config.option.lane = config.option.lane or README
+        if config.option.shuffle is None:
+            config.option.shuffle = secrets.randbelow(1_000_000)
+    config.pluginmanager.register(Lanes(config))
+    if is_one_process and sys.platform == "linux":
+        config.pluginmanager.register(Leftovers(), "leftovers")
+    config.pluginmanager.register(Timings(name_of_run(config), is_one_process))
+
+
+@pytest.hookimpl(trylast=True)  # pytest-xdist has ended its workers by then
+def pytest_sessionfinish(session):
+    if leftovers := session.config.pluginmanager.get_plugin("leftovers"):
+        leftovers.look(session)
+
+
 def pytest_report_header(config):
+    lanes = ", ".join(lanes_of_run(config))
     seed = config.getoption("--shuffle")
-    return None if seed is None else f"in the order of --shuffle={seed}"
+    return f"lanes: {lanes}" + ("" if seed is None else f"; in the order of --shuffle={seed}")
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(config, items):
-    """Put each test in its lane. Servers that nobody here wrote have as long as the network takes to install them."""
+    """Servers that nobody here wrote have as long as the network takes to install them."""
     for item in items:
         if item.get_closest_marker("interop"):
             item.add_marker(pytest.mark.timeout(1200))
+        if item.get_closest_marker("interop") or lane_of(item) != README:
             item.add_marker(pytest.mark.slow)
-        if item.get_closest_marker("ci"):
-            item.add_marker(pytest.mark.slow)
-            if not CI:
-                item.add_marker(pytest.mark.skip(reason="runs where CI=true"))
     if (seed := config.getoption("--shuffle")) is not None:
         _shuffle(items, random.Random(seed))
 
 
 def _shuffle(items, dice):
-    """Shuffle the tests for every save: file by file, as some files share a fixture, and within each file."""
-    quick = [place for place, item in enumerate(items) if not item.get_closest_marker("slow")]
+    """Shuffle the tests, file by file, as some files share a fixture, and within each file."""
     files = {}
-    for place in quick:
-        files.setdefault(items[place].path, []).append(items[place])
+    for item in items:
+        files.setdefault(item.path, []).append(item)
     order = list(files.values())
     dice.shuffle(order)
     for tests in order:
         dice.shuffle(tests)
-    for place, item in zip(quick, itertools.chain.from_iterable(order), strict=True):
-        items[place] = item
+    items[:] = itertools.chain.from_iterable(order)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -37,7 +37,7 @@ USED = RUNTIME | EXTRAS["interop"]
 for extra in EXTRAS.keys() - WORK:
     USED |= EXTRAS[extra]
 USED.pop("mcp-nursery")
-TESTED = USED | EXTRAS["test"]
+TESTED = USED | EXTRAS["test"] | EXTRAS["dev"]
 
 
 def imported(*folders):

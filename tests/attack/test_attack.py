@@ -57,21 +57,21 @@ def test_the_text_of_an_assault_says_all_of_it(seed):
     assert parsed(f"# why\n{drawn(seed)}") == drawn(seed)
 
 
-@pytest.mark.ci
+@pytest.mark.night
 def test_what_is_promised_holds_under_attack():
     """Q38, Q14, Q15: a neighbour waits for nobody, turns are short, memory and files bounded, each outcome is true."""
     ran = attack("--seed", 1, "--count", 3)
     assert ran.returncode == 0, ran.stdout
 
 
-@pytest.mark.ci
+@pytest.mark.night
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
 def test_what_broke_something_once_does_not_again(case):
     ran = attack("--replay", case)
     assert ran.returncode == 0, ran.stdout
 
 
-@pytest.mark.ci
+@pytest.mark.night
 def test_a_fault_is_found_in_each_figure():
     """A long turn, much memory, files that stay open, and calls that are executed twice are planted."""
     ran = attack("--seed", 1, "--count", 1, "--tries", 1, *(f"--plant={each}" for each in PLANTS))

@@ -154,14 +154,14 @@ def haproxy():
         pytest.skip("haproxy is not installed")
 
 
-@pytest.mark.ci
+@pytest.mark.night
 def test_what_is_promised_of_replicas_holds_under_chaos(haproxy):
     """One answer or one clear error for each request, in time; run-once tools run once; no session is lost."""
     ran = chaos("--minutes", 0.7)
     assert ran.returncode == 0, ran.stdout
 
 
-@pytest.mark.ci
+@pytest.mark.night
 def test_all_replicas_are_replaced_and_no_request_fails(haproxy):
     """Of fifty clients of each era, which call all along; and no session is lost."""
     ran = chaos("--drain", 1)
@@ -169,7 +169,7 @@ def test_all_replicas_are_replaced_and_no_request_fails(haproxy):
     assert "\n0 of " in ran.stdout, ran.stdout
 
 
-@pytest.mark.ci
+@pytest.mark.night
 def test_a_fault_of_the_fleet_is_found(haproxy):
     """A server that executes calls twice, replicas that do not go on with sessions, and a process that is left."""
     ran = chaos("--minutes", 0.05, *(f"--plant={each}" for each in ("twice", "forget", "process")))

@@ -22,7 +22,7 @@ def test_the_documentation_has_the_table():
 
 
 @pytest.mark.interop
-@pytest.mark.ci
+@pytest.mark.push
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(("revision", "scenario"), ALL)
 async def test_a_scenario(revision, scenario):

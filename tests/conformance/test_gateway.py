@@ -13,7 +13,7 @@ from ..lab.gateways import served_over_http
 from ..lab.processes import eventually
 from .suite import suite
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.push
 
 SERVER = PROGRAMS / "conformance_server.py"
 REVISIONS = {"2025-11-25": 30, "2026-07-28": 37}

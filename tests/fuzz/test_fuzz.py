@@ -4,7 +4,7 @@ import pytest
 
 from .targets import TARGETS, fuzz
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.night
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)

@@ -25,7 +25,7 @@ def place(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def commands(place):
-    """Gives the command of a case, installed at the first use; skips where that cannot be, fails where it must."""
+    """Gives the command of a case, installed at the first use; skips where that cannot be."""
     found = {}
 
     def command_of(name):

@@ -15,7 +15,7 @@ from ..lab.gateways import served_over_http, serving
 from . import installing
 from .test_gateway_clients import FASTMCP, FIRST_LINE, INSPECTOR, python_with
 
-pytestmark = [pytest.mark.interop, pytest.mark.ci]
+pytestmark = [pytest.mark.interop, pytest.mark.night]
 
 CLIENT = Path(__file__).with_name("client_libraries.py")
 SERVER = PROGRAMS / "nursery_learning.py"

@@ -15,7 +15,7 @@ from . import installing
 from .fake_model import fake_model
 from .hosts import ALLOWED, HOSTS, WAYS, install, run, servers, tools_of
 
-pytestmark = [pytest.mark.interop, pytest.mark.ci]
+pytestmark = [pytest.mark.interop, pytest.mark.night]
 
 TRIED = [
     *((host, WAYS[-1]) for host in HOSTS),

@@ -39,7 +39,7 @@ async def use(supervisor, starter, delay, place, statuses):
         assert starter.answer in result.full_text
 
 
-@pytest.mark.ci
+@pytest.mark.night
 async def test_started_late(slow_commands, place):
     """Q35, P7: connected, listed and answering, in the same era whenever it came."""
     specs = [spec for starter in SLOW_STARTERS for spec in specs_of(starter, slow_commands[starter.name])]

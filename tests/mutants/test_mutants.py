@@ -50,7 +50,7 @@ def tree(tmp_path_factory):
     return Tree.copied_to(tmp_path_factory.mktemp("copy") / "tree")
 
 
-@pytest.mark.ci
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("other", "verdict"),
     [

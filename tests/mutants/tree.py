@@ -15,7 +15,18 @@ from .mutant import REPOSITORY, Mutant
 
 PACKAGES = ("actors", "supervisor")
 _COPIED = (*PACKAGES, "tests", "docs", "pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
-_PYTEST = ("-m", "pytest", "-n0", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "not ci and not interop")
+_PYTEST = (
+    "-m",
+    "pytest",
+    "-n0",
+    "-x",
+    "-q",
+    "--no-header",
+    "-p",
+    "no:cacheprovider",
+    "-m",
+    "not night and not interop",
+)
 _FAILED, _PASSED = 1, 0
 _OF_THIS_RUN = ("CI", "PYTEST_", "COV_", "COVERAGE_")
 """How the variables begin that are not handed on, as where tests run these tests."""

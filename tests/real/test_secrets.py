@@ -159,7 +159,7 @@ def run(tmp_path, url, transport, *arguments):
 
 
 plainly_or_not = pytest.mark.parametrize(
-    "flags", [pytest.param([], marks=pytest.mark.ci), ["--verbose"]], ids=["plain", "verbose"]
+    "flags", [pytest.param([], marks=pytest.mark.push), ["--verbose"]], ids=["plain", "verbose"]
 )
 
 

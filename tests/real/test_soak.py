@@ -1,6 +1,6 @@
 """Many random kills under load: every call has one outcome, and nothing is executed twice that must run once.
 
-`CI=true MCP_NURSERY_SOAK=1000 pytest tests/real/test_soak.py -s` kills as often as it is told, and says what became
+`MCP_NURSERY_SOAK=1000 pytest tests/real/test_soak.py -s` kills as often as it is told, and says what became
 of the calls.
 """
 
@@ -32,7 +32,7 @@ from mcp_nursery.supervisor.status import ServerState
 from ..lab.processes import LAB, eventually, is_alive, lab, next_state, status_of
 from ..lab.remote import free_port
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.night
 
 KILLS = int(os.environ.get("MCP_NURSERY_SOAK", "100"))
 SEED = int(os.environ.get("MCP_NURSERY_SOAK_SEED", "7"))

@@ -75,7 +75,6 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def distributions(made):
-    pytest.importorskip("build", reason="pip install '.[dev]'")
 
     def build(folder):
         source = folder / "source"

@@ -10,7 +10,7 @@ import pytest
 
 from mcp_nursery.actors.version import VERSION
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.push
 
 
 def passes(*command):

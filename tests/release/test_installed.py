@@ -13,7 +13,7 @@ from mcp_nursery.actors.version import VERSION
 from ..test_readme import EXAMPLES
 from .conftest import Installed
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.push
 
 MOST = 10
 """Packages besides this one and those that `mcp` and `trio` need."""

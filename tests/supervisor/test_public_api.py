@@ -64,6 +64,18 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
     if not module.name.endswith("__main__")
 )
+FRAMEWORKS = {
+    f"mcp_nursery.supervisor.integrations.{name}"
+    for name in ("inspect_ai", "langchain", "openai_agents", "pydantic_ai")
+}
+"""Modules that need a framework, which an extra brings."""
+
+
+def with_lanes(modules: list[str]) -> list[Any]:
+    """The modules as parameters of a test."""
+    return [pytest.param(name, marks=pytest.mark.push) if name in FRAMEWORKS else name for name in modules]
+
+
 PURE = ["decisions", "catalogue", "resources", "tools"]
 
 
@@ -74,7 +86,7 @@ def python(code: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("module", PUBLIC_MODULES)
+@pytest.mark.parametrize("module", with_lanes(PUBLIC_MODULES))
 def test_every_export_is_there(module):
     for name in importlib.import_module(module).__all__:
         exported = getattr(sys.modules[module], name)
@@ -82,7 +94,7 @@ def test_every_export_is_there(module):
             assert exported.__name__ == name
 
 
-@pytest.mark.parametrize("module", PUBLIC_MODULES)
+@pytest.mark.parametrize("module", with_lanes(PUBLIC_MODULES))
 def test_all_is_sorted_and_listed_once(module):
     exported = importlib.import_module(module).__all__
     assert sorted(set(exported)) == exported
@@ -152,7 +164,7 @@ for module in {pure}:
     assert python(code) == ""
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", with_lanes(MODULES))
 def test_every_module_imports(module):
     importlib.import_module(module)
 

@@ -8,7 +8,7 @@ import pytest
 from .steps import FAULTS, MODES, sweep_steps
 from .sweep import KINDS, rows, sweep
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.night
 
 STRIDE = 211
 """Every so many bytes: all of it together takes a minute."""

@@ -10,7 +10,7 @@ from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 from .places import DatabasePlace, FilePlace
 
-DATABASE = pytest.param("database", marks=pytest.mark.slow)
+DATABASE = pytest.param("database", marks=pytest.mark.push)
 """A server is started for the first test that needs it."""
 
 

@@ -6,8 +6,6 @@ import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from langchain_core.tools import StructuredTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from mcp_nursery.supervisor.tools.model_schema import ModelSchema, compiles_anywhere
 
@@ -324,12 +322,10 @@ SCHEMAS = st.recursive(
 
 @given(st.dictionaries(KEYWORDS, SCHEMAS, max_size=6))
 def test_whatever_a_server_declares_is_taken(declared):
-    """T19: valid for 2020-12, an object without alternatives at its root, and LangChain converts it."""
+    """T19: valid for 2020-12, and an object without alternatives at its root."""
     schema = model_schema(declared)
     METASCHEMA.validate(schema)
     assert schema["type"] == "object"
     assert isinstance(schema["properties"], dict)
     assert not schema.keys() & {"anyOf", "oneOf", "allOf", "enum", "not"}
-    tool = StructuredTool(name="a", description="b", args_schema=schema, func=print)
-    assert convert_to_openai_tool(tool)["function"]["name"] == "a"
     assert model_schema(schema) == schema

@@ -1,0 +1,119 @@
+"""A lane runs its tests and no others, skips what it may, and leaves nothing, even when it is killed."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from .lab.processes import eventually, is_alive
+from .lanes import ALL, LANES
+
+ROOT = Path(__file__).parents[1]
+PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+NOT_OURS = {"PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_DEBUG_TEMPROOT"}
+
+
+def environment(**others):
+    return {name: value for name, value in os.environ.items() if name not in NOT_OURS} | others
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a file of tests as one of a lane, with the conftest of this folder."""
+
+    def run_file(text, *options):
+        (tmp_path / "test_it.py").write_text(text)
+        command = [*PYTEST, "-p", "tests.conftest", "-n0", f"--rootdir={tmp_path}", "test_it.py", *options]
+        command += ["-c", str(ROOT / "pyproject.toml")]
+        env = environment(PYTHONPATH=str(ROOT))
+        return subprocess.run(
+            command, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+
+    return run_file
+
+
+SKIPPED = 'import pytest\n\n\ndef test_it():\n    pytest.skip("{}")\n'
+
+
+def test_a_skip_that_no_list_allows_fails_the_lane(run):
+    done = run(SKIPPED.format("there is no elephant"), "--lane=readme")
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "FAILED test_it.py::test_it - skipped: there is no elephant" in done.stdout
+
+
+def test_a_module_that_is_skipped_fails_the_lane(run):
+    done = run('import pytest\n\npytest.importorskip("no_such_package")\n', "--lane=readme")
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "FAILED test_it.py - skipped: could not import 'no_such_package'" in done.stdout
+
+
+def test_whoever_names_a_path_may_skip(run):
+    done = run(SKIPPED.format("there is no elephant"))
+    assert done.returncode == 0
+
+
+MARKED = "import pytest\n\n\n" + "\n\n".join(
+    f"@pytest.mark.{lane}\ndef test_{lane}(): pass" if lane != "readme" else "def test_readme(): pass" for lane in LANES
+)
+
+
+@pytest.mark.parametrize("lane", LANES)
+def test_a_lane_has_its_own_tests(run, lane):
+    done = run(MARKED, f"--lane={lane}", "-v")
+    assert re.findall(r"::test_(\w+) PASSED", done.stdout) == [lane]
+
+
+def test_a_process_that_is_left_fails_the_run(run):
+    done = run(
+        "import subprocess, sys\n\n\n"
+        "def test_it():\n"
+        "    command = [sys.executable, '-c', 'import time; time.sleep(3600)']\n"
+        "    subprocess.Popen(command, start_new_session=True).returncode = 0\n"
+    )
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    (pid,) = re.findall(r"^FAILED process (\d+): .*sleep\(3600\)", done.stdout, re.MULTILINE)
+    assert not is_alive(int(pid))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+async def test_a_run_that_is_killed_leaves_nothing(tmp_path, number, workers):
+    pids = tmp_path / "pids"
+    command = [*PYTEST, workers, "tests/lab/programs/killed_run.py"]
+    env = environment(PIDS=str(pids))
+    process = await trio.lowlevel.open_process(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL)
+    await eventually(lambda: pids.exists() and pids.read_text().endswith("\n"), within=120)
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert all(map(is_alive, started))
+    process.send_signal(number)
+    await process.wait()
+    await eventually(lambda: not any(map(is_alive, started)))
+
+
+def test_a_run_leaves_its_timings(run):
+    run("def test_it(): pass\n", "--lane=readme,night")
+    found = json.loads((ROOT / "build" / "timings" / "readme-night.json").read_text("utf-8"))
+    assert found["lane"] == "readme-night"
+    assert list(found["tests"]) == ["test_it.py::test_it"]
+    printed = subprocess.run(
+        [sys.executable, "-m", "tests.timings"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert re.search(r"^readme-night +\d+\.\d +\d+\.\d +\d+% +1  test_it\.py$", printed.stdout, re.MULTILINE)
+
+
+@pytest.mark.night
+def test_every_test_is_in_one_lane():
+    def collected(lane):
+        command = [*PYTEST, "-n0", "--collect-only", "-q", f"--lane={lane}"]
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
+        return [line for line in done.stdout.splitlines() if "::" in line]
+
+    of_lanes = [name for lane in LANES for name in collected(lane)]
+    assert sorted(of_lanes) == sorted(collected(ALL))
