@@ -101,6 +101,10 @@ def logging_as_it_was():
             logging.root.removeHandler(handler)
 
 
+SAME_IN_WORKERS = ("lane", "shuffle")
+"""Options that all processes of a run have."""
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--lane",
@@ -116,15 +120,25 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    is_one_process = not hasattr(config, "workerinput")
-    if is_one_process and config.args_source is not pytest.Config.ArgsSource.ARGS:  # pytest-xdist hands options on
+    is_worker = hasattr(config, "workerinput")
+    if is_worker:
+        for name in SAME_IN_WORKERS:
+            setattr(config.option, name, config.workerinput[name])
+    elif config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.option.lane = config.option.lane or README
         if config.option.shuffle is None:
             config.option.shuffle = secrets.randbelow(1_000_000)
     config.pluginmanager.register(Lanes(config))
-    if is_one_process and sys.platform == "linux":
+    if not is_worker and sys.platform == "linux":
         config.pluginmanager.register(Leftovers(), "leftovers")
-    config.pluginmanager.register(Timings(name_of_run(config), is_one_process))
+    config.pluginmanager.register(Timings(name_of_run(config), writes=not is_worker))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """A worker of pytest-xdist reads the command line anew, and knows nothing of what was decided here."""
+    for name in SAME_IN_WORKERS:
+        node.workerinput[name] = node.config.getoption(name)
 
 
 @pytest.hookimpl(trylast=True)  # pytest-xdist has ended its workers by then

@@ -1,6 +1,5 @@
 """A lane runs its tests and no others, skips what it may, and leaves nothing, even when it is killed."""
 
-import json
 import os
 import re
 import signal
@@ -13,6 +12,7 @@ import trio
 
 from .lab.processes import eventually, is_alive
 from .lanes import ALL, LANES
+from .timings import read
 
 ROOT = Path(__file__).parents[1]
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
@@ -23,14 +23,21 @@ def environment(**others):
     return {name: value for name, value in os.environ.items() if name not in NOT_OURS} | others
 
 
+@pytest.fixture(autouse=True)
+def timings(tmp_path, monkeypatch):
+    """The folder of the timings of runs in this test: the run of this test has its own."""
+    monkeypatch.setenv("MCP_NURSERY_TIMINGS", str(tmp_path / "timings"))
+    return tmp_path / "timings"
+
+
 @pytest.fixture
 def run(tmp_path):
     """Runs a file of tests as one of a lane, with the conftest of this folder."""
 
-    def run_file(text, *options):
+    def run_file(text, *options, named=True, workers=0):
         (tmp_path / "test_it.py").write_text(text)
-        command = [*PYTEST, "-p", "tests.conftest", "-n0", f"--rootdir={tmp_path}", "test_it.py", *options]
-        command += ["-c", str(ROOT / "pyproject.toml")]
+        command = [*PYTEST, "-p", "tests.conftest", f"-n{workers}", f"--rootdir={tmp_path}", *options]
+        command += ["-c", str(ROOT / "pyproject.toml"), *(["test_it.py"] if named else ["-o", "testpaths=test_it.py"])]
         env = environment(PYTHONPATH=str(ROOT))
         return subprocess.run(
             command, cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
@@ -70,6 +77,14 @@ def test_a_lane_has_its_own_tests(run, lane):
     assert re.findall(r"::test_(\w+) PASSED", done.stdout) == [lane]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_without_a_path_the_lane_of_the_readme_runs_in_a_random_order(run, workers):
+    done = run(MARKED, "-v", named=False, workers=workers)
+    assert re.search(r"^lanes: readme; in the order of --shuffle=\d+$", done.stdout, re.MULTILINE)
+    assert done.returncode == 0
+    assert "1 passed" in done.stdout
+
+
 def test_a_process_that_is_left_fails_the_run(run):
     done = run(
         "import subprocess, sys\n\n\n"
@@ -97,11 +112,10 @@ async def test_a_run_that_is_killed_leaves_nothing(tmp_path, number, workers):
     await eventually(lambda: not any(map(is_alive, started)))
 
 
-def test_a_run_leaves_its_timings(run):
+def test_a_run_leaves_its_timings(run, timings):
     run("def test_it(): pass\n", "--lane=readme,night")
-    found = json.loads((ROOT / "build" / "timings" / "readme-night.json").read_text("utf-8"))
-    assert found["lane"] == "readme-night"
-    assert list(found["tests"]) == ["test_it.py::test_it"]
+    (found,) = read(timings / "readme-night.jsonl")
+    assert found[0] == "test_it.py::test_it"
     printed = subprocess.run(
         [sys.executable, "-m", "tests.timings"], cwd=ROOT, capture_output=True, text=True, check=True
     )

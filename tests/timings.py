@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[1] / "build" / "timings"
+FOLDER = Path(os.environ.get("MCP_NURSERY_TIMINGS") or Path(__file__).resolve().parents[1] / "build" / "timings")
+"""The folder of the files; a variable names another for runs that tests start."""
 
 
 def cpu_seconds():
@@ -24,16 +25,15 @@ def cpu_seconds():
 
 
 class Timings:
-    """The plugin of pytest that notes what each test takes, and writes it when the run ends."""
+    """The plugin of pytest that notes what each test takes, as soon as it has ended: a killed run leaves that, too."""
 
     def __init__(self, lane, writes):
         self._lane = lane
+        self._file = None
         self._writes = writes
         """Whether this process writes the file: with pytest-xdist, the one that hears of the reports of all."""
         self._wall = defaultdict(float)
-        self._cpu = {}
         self._cpu_before = 0.0
-        self._began = time.monotonic()
 
     def pytest_runtest_logstart(self, nodeid, location):
         self._cpu_before = cpu_seconds()
@@ -45,22 +45,31 @@ class Timings:
 
     def pytest_runtest_logreport(self, report):
         self._wall[report.nodeid] += report.duration
-        if report.when == "teardown":
-            self._cpu[report.nodeid] = dict(report.user_properties).get("cpu", 0.0)
+        if report.when == "teardown" and self._writes:
+            wall, cpu = round(self._wall.pop(report.nodeid), 3), dict(report.user_properties).get("cpu", 0.0)
+            self._write([report.nodeid, wall, cpu])
 
-    def pytest_sessionfinish(self, session):
-        if not self._writes or not self._wall:
-            return
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        tests = {name: [round(wall, 3), self._cpu.get(name, 0.0)] for name, wall in sorted(self._wall.items())}
-        found = {"lane": self._lane, "seconds": round(time.monotonic() - self._began, 1), "tests": tests}
-        (FOLDER / f"{self._lane}.json").write_text(json.dumps(found, indent=0), "utf-8")
+    def _write(self, row):
+        if self._file is None:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            self._file = (FOLDER / f"{self._lane}.jsonl").open("w", encoding="utf-8")
+            self._began = time.monotonic()
+        print(json.dumps([*row, round(time.monotonic() - self._began, 1)]), file=self._file, flush=True)
+
+    def pytest_unconfigure(self):
+        if self._file is not None:
+            self._file.close()
+
+
+def read(path):
+    """What a run left: the name of each test, wall and processor seconds, and the seconds of the run at its end."""
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 def rows(found, most):
     """The rows of a lane's table: file, number of tests, wall and processor seconds."""
     files = defaultdict(lambda: [0, 0.0, 0.0])
-    for name, (wall, cpu) in found["tests"].items():
+    for name, wall, cpu, _ in found:
         of_file = files[name.partition("::")[0]]
         of_file[0] += 1
         of_file[1] += wall
@@ -72,13 +81,13 @@ def rows(found, most):
 
 def main(most):
     """Print a table of each lane whose timings are there, the slowest files first."""
-    for path in sorted(FOLDER.glob("*.json")):
-        found = json.loads(path.read_text("utf-8"))
-        print(f"\n{path.stem}: {found['seconds']:.0f} s")
+    for path in sorted(FOLDER.glob("*.jsonl")):
+        found = read(path)
+        print(f"\n{path.stem}: {found[-1][-1]:.0f} s")
         print(f"{'lane':14} {'seconds':>8} {'cpu':>8} {'waiting':>8} {'tests':>6}  file")
         for file, count, wall, cpu in rows(found, most):
             waiting = max(0, 1 - cpu / wall) if wall else 0
-            print(f"{found['lane']:14} {wall:8.1f} {cpu:8.1f} {waiting:8.0%} {count:6}  {file}")
+            print(f"{path.stem:14} {wall:8.1f} {cpu:8.1f} {waiting:8.0%} {count:6}  {file}")
 
 
 if __name__ == "__main__":
