@@ -1,10 +1,12 @@
 """The catalogue as the loop of a model's host uses it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, cast
 
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, one_line
 from mcp_nursery.actors.json_parsing import finite_number, parse_json, refuse_constant
+from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.reply import ProgressCallback
 
 from .calls.host_tools import HostTools
@@ -17,23 +19,13 @@ from .tools.tool import Tool
 __all__ = ["ToolOutcome", "Toolset"]
 
 
-class Toolset:
-    """All tools, always as they are now. Made by `Supervisor.as_toolset`.
-
-    Nothing is copied when it is made: each access reads the present catalogue, so a host that reads the tools before
-    each turn of the model needs no events. `changed` is for hosts that would rather wait.
-    """
-
-    def __init__(self, servers: ServerView, offered: HostTools) -> None:
-        self._servers = servers
-        self._offered = offered
+class ToolForms(ABC):
+    """The tools for the APIs of models, in whatever thread they are needed."""
 
     @property
+    @abstractmethod
     def tools(self) -> tuple[Tool, ...]:
-        """The tools now, sorted by name. While servers have resources, `list_mcp_resources` and `read_mcp_resource` are
-        among them. With `search=True`: `find_tools`, `call_tool` and the tools that servers want to be loaded
-        always."""
-        return self._offered.beside(self._servers.listed)
+        """The tools now, sorted by name."""
 
     def as_openai(self) -> list[dict[str, Any]]:
         """The tools now, as OpenAI-style APIs take them."""
@@ -50,6 +42,26 @@ class Toolset:
     def as_langchain(self) -> list[dict[str, Any]]:
         """The tools now, as LangChain's `StructuredTool` takes them."""
         return [tool.as_langchain() for tool in self.tools]
+
+
+class Toolset(ToolForms):
+    """All tools, always as they are now. Made by `Supervisor.as_toolset`.
+
+    Nothing is copied when it is made: each access reads the present catalogue, so a host that reads the tools before
+    each turn of the model needs no events. `changed` is for hosts that would rather wait.
+    """
+
+    def __init__(self, servers: ServerView, offered: HostTools) -> None:
+        self._servers = servers
+        self._offered = offered
+
+    @property
+    @override
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools now, sorted by name. While servers have resources, `list_mcp_resources` and `read_mcp_resource` are
+        among them. With `search=True`: `find_tools`, `call_tool` and the tools that servers want to be loaded
+        always."""
+        return self._offered.beside(self._servers.listed)
 
     def preamble(self) -> str:
         """The text for the system prompt of the model: the rule that words of servers are data and no instructions, and

@@ -14,11 +14,12 @@ from attrs import define, field
 from mcp_nursery.actors.errors import InvalidArguments
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
 from ..security.untrusted_marks import MAX_RESULT_CHARS, clean_name
-from ..tools.tool import Tool
+from ..tools.tool import Tool, prepare_for_models
 from ..tools.tool_result import ToolResult
 from .host_tools import CALL_TOOL_NAME, FIND_TOOLS, HostTools, host_result, host_tool
 from .resource_tools import ResourceTools
@@ -144,7 +145,7 @@ class SearchTools(HostTools):
         del timeout, on_progress, meta
         query, limit = wanted(arguments)
         await trio.lowlevel.checkpoint()
-        return host_result(tool, described((await self.search(query))[:limit]) or NOTHING)
+        return host_result(tool, await by_turns(described((await self.search(query))[:limit])) or NOTHING)
 
     async def _follow(self) -> None:
         """Bring the index up to date with the catalogue, in turns; while that changes, with a recent one."""
@@ -225,11 +226,13 @@ def _given(tool: str, schema: Mapping[str, Any], arguments: object) -> dict[str,
     return given
 
 
-def described(tools: Iterable[Tool]) -> str:
+def described(tools: Collection[Tool]) -> Steps[str]:
     """The tools, one a line, in no more characters than a model is shown. A tool that does not fit has no schema."""
     lines: list[str] = []
     room = MAX_RESULT_CHARS
+    yield from prepare_for_models(tools)
     for tool in tools:
+        yield
         said = tool.as_anthropic()
         line = json.dumps(said, ensure_ascii=False)
         if len(line) >= room:

@@ -4,11 +4,13 @@ A `Supervisor` has these methods in its Trio loop, and one in a thread of its ow
 a framework on either loop gets the same tools.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
+import anyio.lowlevel
 from attrs import define, field
 from mcp_types import AudioContent, ImageContent
 
@@ -18,7 +20,7 @@ from mcp_nursery.actors.reply import ProgressCallback
 
 from ..portal import BlockingSupervisor, ThreadSupervisor
 from ..tools.outcome import ToolOutcome
-from ..tools.tool import Tool
+from ..tools.tool import Tool, prepare_for_models
 
 __all__ = ["OfferedTools", "OnProgress", "ToolSupervisor", "facts_of"]
 
@@ -68,6 +70,8 @@ FIRST_WAIT: Final = 5.0
 """Seconds for which a framework's first request for tools waits for servers that are starting."""
 NEXT_WAIT: Final = 0.1
 """Seconds for which its next requests wait for lists that may be old."""
+_SLICE_SECONDS: Final = 0.002
+"""Seconds of work after which other tasks of the framework's loop get their turn."""
 
 
 OfThread: TypeAlias = ThreadSupervisor | BlockingSupervisor
@@ -107,7 +111,13 @@ class ListedTools:
         wait, self._wait = self._wait, NEXT_WAIT
         with anyio.move_on_after(wait):
             await self.supervisor.list_tools()  # first attempts are settled, lists that may be old are new
-        return self.offered.tools
+        tools = self.offered.tools
+        until = time.perf_counter() + _SLICE_SECONDS
+        for _ in prepare_for_models(tools):
+            if time.perf_counter() > until:
+                await anyio.lowlevel.checkpoint()
+                until = time.perf_counter() + _SLICE_SECONDS
+        return tools
 
 
 def progress_of(tool: str, on_progress: OnProgress | None) -> ProgressCallback | None:

@@ -16,7 +16,7 @@ from ..calls.fan_out import CallOutcome, Until
 from ..supervisor import Supervisor
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
-from ..toolset import Toolset
+from ..toolset import ToolForms, Toolset
 from .proxy import KnownOffers, ThreadProxy, moment
 from .signals import Signal
 from .stream import CrossingStream
@@ -159,7 +159,7 @@ def _call(
 
 
 @final
-class ThreadToolset(ThreadTools):
+class ThreadToolset(ThreadTools, ToolForms):
     """A `Toolset` of the thread, for a task of the caller's loop."""
 
     @property
@@ -167,10 +167,6 @@ class ThreadToolset(ThreadTools):
         """See `Toolset`."""
         return tuple(map(self._here, self._thread.do(lambda: self._there.tools)))
 
-    as_openai: Final = moment(Toolset.as_openai)
-    as_anthropic: Final = moment(Toolset.as_anthropic)
-    as_langchain: Final = moment(Toolset.as_langchain)
-    as_gemini: Final = moment(Toolset.as_gemini)
     preamble: Final = moment(Toolset.preamble)
 
     async def changed(self, since: tuple[Tool, ...]) -> tuple[Tool, ...]:

@@ -14,7 +14,7 @@ from ..calls.fan_out import CallOutcome, Until
 from ..supervisor import Supervisor
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
-from ..toolset import Toolset
+from ..toolset import ToolForms, Toolset
 from .async_supervisor import ThreadSupervisor
 from .callbacks import loop_callback
 from .proxy import KnownOffers, ThreadProxy, moment
@@ -132,7 +132,7 @@ def _described(tools: Iterable[Tool]) -> tuple[Tool, ...]:
 
 
 @final
-class BlockingToolset(ThreadProxy):
+class BlockingToolset(ThreadProxy, ToolForms):
     """A `Toolset` of the thread, for plain code."""
 
     @property
@@ -140,10 +140,6 @@ class BlockingToolset(ThreadProxy):
         """See `Toolset`. These are descriptions: `run` and `call` call one."""
         return _described(self._thread.do(lambda: self._there.tools))
 
-    as_openai: Final = moment(Toolset.as_openai)
-    as_anthropic: Final = moment(Toolset.as_anthropic)
-    as_langchain: Final = moment(Toolset.as_langchain)
-    as_gemini: Final = moment(Toolset.as_gemini)
     preamble: Final = moment(Toolset.preamble)
 
     def changed(self, since: tuple[Tool, ...]) -> tuple[Tool, ...]:

@@ -16,9 +16,10 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-from mcp_nursery.actors.json_depth import MAX_NESTING, levels_of, texts_in
+from mcp_nursery.actors.json_depth import MAX_NESTING, levels_of, more_values_than, texts_in
+from mcp_nursery.actors.pieces import Steps, at_once
 
 from ..security.untrusted_marks import harmless_throughout
 from .fingerprint import Position, canonical, place_of_items, places_of_members
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 _Schema = dict[str, Any]
-_Members = tuple[dict[str, dict[str, Any]], set[str]]
+_Alternatives = dict[str, dict[str, Any]]
+"""The schemas of each property, by their texts."""
 
 _REFUSED_AT_ROOT: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "not")
 """Keywords that OpenAI refuses at the root of a schema; Anthropic refuses `allOf`, `anyOf` and `oneOf`."""
@@ -45,7 +47,7 @@ _ANYTHING: Final[_Schema] = {"type": "object", "properties": {}}
 """The schema of any arguments."""
 MOST_SCHEMA_VALUES: Final = 5000
 """JSON values in a schema that a model is shown; one with more is replaced by its outline."""
-MOST_SCHEMA_CHARACTERS: Final = 256 << 10
+MOST_SCHEMA_CHARACTERS: Final = 128 << 10
 """Characters of the names and texts in such a schema: far more than a model has room for."""
 MOST_SCHEMA_DEPTH: Final = 40
 """Levels of such a schema."""
@@ -55,6 +57,12 @@ _OUTLINED_CHARACTERS: Final = 200
 """Characters of a name or a description there."""
 _MOST_ERRORS: Final = 100
 """Errors of a schema that are mended; one with more is replaced by its outline."""
+_MOST_MENDED: Final = 2000
+"""JSON values in a schema whose errors are mended: all its errors are found in one go."""
+_MOST_REQUIRED: Final = 50_000
+"""Names that are compared to find out what a schema of many parts requires; if there are more, nothing is required."""
+_MOST_ROUNDS: Final = 8
+"""Times that conditions are taken out because of references to those taken out before."""
 _CONDITIONS: Final = ("not", "if", "oneOf")
 """Keywords that allow less if a schema in them allows more."""
 _MAY_NEED_MENDING: Final = re.compile(r'"(?:\$ref|\$schema|array)"|"items": \[')
@@ -76,24 +84,28 @@ class ModelSchema:
     """The declared names of arguments, by the names that a model is given, where these are others."""
 
     @classmethod
-    def of(cls, declared: Mapping[str, Any]) -> "ModelSchema":
+    def of(cls, declared: Mapping[str, Any]) -> "Steps[ModelSchema]":
         """The schema for what a server declares. One that is too large or too wrong is replaced by its outline, and
         what is none by one of any arguments."""
         try:
-            made = None if _is_too_large(declared) else cls._made(_without_alternatives(declared))
-            made = made or cls._made(_outline(declared))
+            made = None
+            if not _is_too_large(declared):
+                made = yield from cls._made((yield from _without_alternatives(declared)))
+            made = made or (yield from cls._made(_outline(declared)))
         except (TypeError, ValueError):  # an object of Python's, from an in-process server
             made = None
         return made or cls(json.dumps(_ANYTHING), {})
 
     @classmethod
-    def _made(cls, flat: Mapping[str, Any]) -> "ModelSchema | None":
+    def _made(cls, flat: Mapping[str, Any]) -> "Steps[ModelSchema | None]":
         """The schema for one without alternatives at its root; None if it cannot be mended."""
         shown = _shown_names(flat)
-        schema = _ANYTHING | harmless_throughout(_with_shown_names(flat, shown)) | {"type": "object"}
+        yield
+        schema = _ANYTHING | (yield from _harmless(_with_shown_names(flat, shown))) | {"type": "object"}
         text = json.dumps(schema)
+        yield
         if _MAY_NEED_MENDING.search(text) or not metaschema().is_valid(schema):
-            if not _is_mended(schema, renamed=bool(shown)):
+            if not (yield from _is_mended(schema, renamed=bool(shown))):
                 return None
             text = json.dumps(_ANYTHING | schema | {"type": "object"})
         return cls(text, {name: own for own, name in shown.items()})
@@ -112,16 +124,47 @@ class ModelSchema:
         return {names.get(name, name): value for name, value in arguments.items()}
 
 
+@define(eq=False)
+class SchemaForModels:
+    """The model's schema of one definition, made at first use. All copies of its tool share it: a server that comes and
+    goes, or a host that copies its tools, has it made once."""
+
+    _made: ModelSchema | None = field(default=None, init=False)
+
+    def of(self, declared: Mapping[str, Any]) -> Steps[ModelSchema]:
+        """The schema for what the server declares."""
+        if self._made is None:
+            self._made = yield from ModelSchema.of(declared)
+        return self._made
+
+    def at_once(self, declared: Mapping[str, Any]) -> ModelSchema:
+        """The same, in one go: some hundredths of a second at most."""
+        return self._made or at_once(self.of(declared))
+
+
 def _is_too_large(schema: Mapping[str, Any]) -> bool:
     values = characters = 0
     for depth, level in enumerate(levels_of(schema), 1):
-        values += len(level)
+        values += sum(len(cast("Sequence[object]", each)) for each in level if isinstance(each, (dict, list)))
         if depth > MOST_SCHEMA_DEPTH or values > MOST_SCHEMA_VALUES:
             return True
         characters += sum(map(len, texts_in(level)))
         if characters > MOST_SCHEMA_CHARACTERS:
             return True
     return False
+
+
+def _harmless(schema: Mapping[str, Any]) -> Steps[_Schema]:
+    """The schema without texts that forge marks, property after property."""
+    properties = schema.get("properties")
+    if not isinstance(properties, dict):
+        return cast("_Schema", harmless_throughout(schema))
+    rest = cast("_Schema", harmless_throughout({key: each for key, each in schema.items() if key != "properties"}))
+    shown: _Schema = {}
+    for name, each in cast("_Schema", properties).items():
+        yield
+        shown |= harmless_throughout({name: each})
+    return rest | {"properties": shown}
 
 
 def _outline(schema: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -144,11 +187,14 @@ def _outline(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 # -- the root ---------------------------------------------------------------------------------------------------------
 
 
-def _without_alternatives(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_alternatives(schema: Mapping[str, Any]) -> Steps[Mapping[str, Any]]:
     """The schema with the properties of all that it is made of, as its own."""
     if not any(keyword in schema for keyword in _REFUSED_AT_ROOT):
         return schema
-    named, required = _members(schema, schema, {}, 0)
+    parts = _Parts(schema)
+    named = yield from parts.properties()
+    required = parts.required()
+    yield
     dropped = *_REFUSED_AT_ROOT, "required", "unevaluatedProperties"
     kept = {key: value for key, value in schema.items() if key not in dropped}
     alternatives = {name: list(each.values()) for name, each in named.items()}
@@ -195,40 +241,69 @@ def _shown_names(schema: Mapping[str, Any]) -> dict[str, str]:
     return shown
 
 
-def _members(part: Mapping[str, Any], root: Mapping[str, Any], memo: dict[str, _Members], depth: int) -> _Members:
-    """The schemas by property that a schema of objects has or takes from others, each by its text, and the properties
-    that it requires.
+class _Parts:
+    """The parts of a schema of objects that it is made of, by `allOf`, by alternatives and by references. Each part is
+    looked at once, however often others refer to it: schemas may refer to each other in circles, or very often."""
 
-    Its own come before those of others. Alternatives require what all of them require. `memo` has those of references:
-    schemas may refer to each other in circles, or very often.
-    """
-    properties, required = part.get("properties"), part.get("required")
-    own = cast("_Schema", properties) if isinstance(properties, dict) else {}
-    named = {name: {"": each} for name, each in own.items()}
-    wanted = {each for each in _items(required) if isinstance(each, str)}
-    for keyword in ("allOf", "anyOf", "oneOf") if depth < MAX_NESTING else ():
-        others = [cast("_Schema", each) for each in _items(part.get(keyword)) if isinstance(each, dict)]
-        found = [_members(each, root, memo, depth + 1) for each in others]
-        if keyword == "allOf":
-            found += _referred(part.get("$ref"), root, memo, depth)
-        for name, schemas in ((name, schemas) for more, _ in found for name, schemas in more.items()):
-            if name not in own:
-                named.setdefault(name, {}).update((canonical(each), each) for each in schemas.values())
-        if each_wants := [wants for _, wants in found]:
-            common: Callable[..., set[str]] = set[str].union if keyword == "allOf" else set[str].intersection
-            wanted |= common(*each_wants)
-    return named, wanted
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._made_of: dict[int, Mapping[str, list[_Schema]]] = {}
+        self._required: dict[int, set[str]] = {}
+        self._left = _MOST_REQUIRED
+
+    def properties(self) -> Steps[_Alternatives]:
+        """The schemas by property. Those of the root hide those of its parts."""
+        own = _properties(self._root)
+        named: _Alternatives = {name: {"": each} for name, each in own.items()}
+        waiting = [self._root]
+        while waiting:
+            part = waiting.pop()
+            if id(part) in self._made_of:
+                continue
+            for name, each in _properties(part).items():
+                if name not in own:
+                    named.setdefault(name, {}).setdefault(canonical(each), each)
+                    yield
+            waiting += [each for parts in self._of(part).values() for each in parts][::-1]
+            yield
+        return named
+
+    def _of(self, part: Mapping[str, Any]) -> Mapping[str, list[_Schema]]:
+        """The schemas that another is made of, by the keyword. All of them apply for a reference, too."""
+        if id(part) not in self._made_of:
+            made_of = self._made_of[id(part)] = {
+                keyword: [cast("_Schema", each) for each in _items(part[keyword]) if isinstance(each, dict)]
+                for keyword in ("allOf", "anyOf", "oneOf")
+                if keyword in part
+            }
+            if isinstance(target := _target(part.get("$ref"), self._root), dict):
+                made_of["allOf"] = [*made_of.get("allOf", ()), cast("_Schema", target)]
+        return self._made_of[id(part)]
+
+    def required(self) -> set[str]:
+        """The properties that are required. Alternatives require what all of them require. Nothing is required if that
+        takes long to find out."""
+        names = self._required_by(self._root, 0)
+        return names if self._left >= 0 else set()
+
+    def _required_by(self, part: Mapping[str, Any], depth: int) -> set[str]:
+        if id(part) in self._required:
+            return self._required[id(part)]
+        self._required[id(part)] = set()  # for parts that refer to it in a circle
+        wanted = {each for each in _items(part.get("required")) if isinstance(each, str)}
+        for keyword, parts in self._of(part).items() if depth < MAX_NESTING else ():
+            each_wants = [self._required_by(each, depth + 1) for each in parts]
+            self._left -= sum(map(len, each_wants))
+            if each_wants and self._left >= 0:
+                common: Callable[..., set[str]] = set[str].union if keyword == "allOf" else set[str].intersection
+                wanted |= common(*each_wants)
+        self._required[id(part)] = wanted
+        return wanted
 
 
-def _referred(reference: object, root: Mapping[str, Any], memo: dict[str, _Members], depth: int) -> list[_Members]:
-    if not isinstance(reference, str):
-        return []
-    if reference not in memo:
-        memo[reference] = {}, set()
-        target = _target(reference, root)
-        if isinstance(target, dict):
-            memo[reference] = _members(cast("_Schema", target), root, memo, depth + 1)
-    return [memo[reference]]
+def _properties(schema: Mapping[str, Any]) -> _Schema:
+    properties = schema.get("properties")
+    return cast("_Schema", properties) if isinstance(properties, dict) else {}
 
 
 def _target(reference: object, root: Mapping[str, Any]) -> object:
@@ -254,23 +329,35 @@ def _items(value: object) -> Sequence[object]:
 # -- its parts --------------------------------------------------------------------------------------------------------
 
 
-def _is_mended(schema: _Schema, *, renamed: bool) -> bool:
+def _is_mended(schema: _Schema, *, renamed: bool) -> Steps[bool]:
     """Rewrite the schema as JSON Schema 2020-12, in place; False if it is none even so. `renamed`: the root is not what
     references to it mean."""
 
     def is_dead(reference: object) -> bool:
         return (renamed and reference == "#") or _target(reference, schema) is None
 
-    for part, place in list(_parts(schema, "schema")):
-        if place in _SCHEMAS:
-            _without_conditions(part, is_dead)
-    for part, place in list(_parts(schema, "schema")):
+    for _ in range(_MOST_ROUNDS):
+        wrong = yield from _with_dead_references(schema, is_dead)
+        if not wrong or not (yield from _without_conditions(schema, wrong)):
+            break
+    else:
+        return False
+    for part, place in (yield from _all_parts(schema)):
+        yield
         if place in _SCHEMAS:
             _in_this_dialect(part, is_dead)
         # LangChain follows whatever is called so, in examples and as a name.
         if "$ref" in part and (place == "by name" or is_dead(part["$ref"])):
             del part["$ref"]
     return _is_mended_by_rules(schema)
+
+
+def _all_parts(schema: _Schema) -> Steps[list[tuple[_Schema, Position]]]:
+    parts: list[tuple[_Schema, Position]] = []
+    for each in _parts(schema, "schema"):
+        parts.append(each)
+        yield
+    return parts
 
 
 def _parts(value: object, place: Position) -> Iterator[tuple[_Schema, Position]]:
@@ -286,14 +373,33 @@ def _parts(value: object, place: Position) -> Iterator[tuple[_Schema, Position]]
             yield from _parts(item, place_of_items(place))
 
 
-def _without_conditions(part: _Schema, is_dead: Callable[[object], bool]) -> None:
+def _with_dead_references(schema: _Schema, is_dead: Callable[[object], bool]) -> Steps[set[int]]:
+    """The identities of the objects and arrays with a reference in them that leads nowhere."""
+    wrong = set[int]()
+    for level in reversed([*levels_of(schema)]):
+        for each in level:
+            inner: Sequence[object] = [*cast("_Schema", each).values()] if isinstance(each, dict) else _items(each)
+            if any(id(one) in wrong for one in inner) or (
+                isinstance(each, dict) and "$ref" in each and is_dead(each["$ref"])
+            ):
+                wrong.add(id(each))
+            yield
+    return wrong
+
+
+def _without_conditions(schema: _Schema, wrong: set[int]) -> Steps[bool]:
     """Take out what allows less once a reference in it allows anything: `not`, `if`, and that of alternatives only one
-    may hold."""
-    for keyword in _CONDITIONS:
-        if keyword in part and _has_dead_reference(part[keyword], is_dead):
-            alternatives = part.pop(keyword)
-            if keyword == "oneOf" and "anyOf" not in part:
-                part["anyOf"] = alternatives
+    may hold. False if there is nothing of it: references to what was taken out lead nowhere now."""
+    changed = False
+    for part, place in (yield from _all_parts(schema)):
+        yield
+        for keyword in _CONDITIONS if place in _SCHEMAS else ():
+            if id(part.get(keyword)) in wrong:
+                changed = True
+                alternatives = part.pop(keyword)
+                if keyword == "oneOf" and "anyOf" not in part:
+                    part["anyOf"] = alternatives
+    return changed
 
 
 def _has_dead_reference(value: object, is_dead: Callable[[object], bool]) -> bool:
@@ -326,6 +432,8 @@ def _is_mended_by_rules(schema: _Schema) -> bool:
     """Take out of a schema what JSON Schema 2020-12 forbids. False if it is no schema even so."""
     if metaschema().is_valid(schema):
         return True
+    if more_values_than(schema, _MOST_MENDED):
+        return False
     errors = islice(metaschema().iter_errors(schema), _MOST_ERRORS)
     wrong = {tuple(error.instance_path): getattr(error.kind, "types", None) == _SCHEMA_TYPES for error in errors}
     for path, is_schema in wrong.items():

@@ -1,18 +1,19 @@
 """A tool as the host sees it: a named definition that can be called; its forms for the APIs of models; and the
 arguments that a model gives it. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.session.lazy_definitions import as_sdk_type
 
 from ..security.untrusted_marks import MAX_RESULT_CHARS
 from .hints import ToolHints, always_load, describe, hints_of, search_hint
-from .model_schema import ModelSchema
+from .model_schema import ModelSchema, SchemaForModels
 from .pins import DefinitionChange, pinned_text
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Tool:
     change: DefinitionChange | None = field(default=None, repr=False)
     """The difference from what it was at first use; None if there is none."""
     _invoke: Invoke | None = field(default=None, repr=False, eq=False, alias="invoke")
+    _forms: SchemaForModels = field(factory=SchemaForModels, repr=False, eq=False, alias="forms")
 
     @property
     def definition(self) -> "Definition":
@@ -156,9 +158,9 @@ class Tool:
         `$filter`: the forms above have `_filter` there. Calls through `Tool` and `Toolset` need nothing of this."""
         return self._for_models.with_declared_names(arguments)
 
-    @cached_property
+    @property
     def _for_models(self) -> ModelSchema:
-        return ModelSchema.of(self.input_schema)
+        return self._forms.at_once(self.input_schema)
 
     async def __call__(
         self,
@@ -200,7 +202,14 @@ def as_available(tool: Tool, *, available: bool) -> Tool:
         tool.max_result_chars,
         tool.change,
         tool._invoke,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        tool._forms,  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     )
+
+
+def prepare_for_models(tools: Iterable[Tool]) -> Steps[None]:
+    """Make what the forms of these tools for models need, in pieces. The forms make it in one go otherwise."""
+    for tool in tools:
+        yield from tool._forms.of(tool.input_schema)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def without_placeholders(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,8 +133,8 @@ class Search(View):
         await self._behind.wait_settled()
         known = await self.supervisor.find_tools(query, server=self.server)
         found = [tool for tool in known if self.access.has_tool(tool.server, tool.tool)]
-        own = self.server is not None
-        lines = [described(evolve(tool, name=tool.tool) if own else tool for tool in found[:limit]) or NOTHING]
+        shown = found[:limit] if self.server is None else [evolve(tool, name=tool.tool) for tool in found[:limit]]
+        lines = [await by_turns(described(shown)) or NOTHING]
         down = [
             f"{status.name} ({status.state.value})"
             for status in self.statuses

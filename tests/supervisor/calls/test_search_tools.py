@@ -233,6 +233,27 @@ async def test_who_searches_while_the_block_is_left_is_told(autojump_clock, monk
     assert isinstance(outcomes[0].error, SupervisorClosed)
 
 
+async def test_what_is_found_is_described_in_turns(autojump_clock, monkeypatch):
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)
+    schema = {"anyOf": [{"$ref": "#/$defs/A"}] * 9, "$defs": {"A": {"properties": {f"p{n}": {} for n in range(500)}}}}
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    server = ScriptedServer(tools={"send": nothing}, declared={"send": {"inputSchema": schema}})
+    async with open_supervisor([spec(server)], gate=10) as supervisor, trio.open_nursery() as nursery:
+        toolset = supervisor.as_toolset(search=True)
+        nursery.start_soon(count)
+        (described,) = lines(await toolset.run("find_tools", {"query": "send"}))
+        nursery.cancel_scope.cancel()
+    assert len(described["input_schema"]["properties"]) == 500
+    assert turns > 500
+
+
 async def test_nothing_is_made_for_who_does_not_search(autojump_clock, monkeypatch):
     monkeypatch.setattr(ToolIndex, "__init__", None)
     async with open_supervisor([spec(ScriptedServer())], gate=10, approve=allow) as supervisor:

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 import trio
+from attrs import evolve
 
 from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
+from mcp_nursery.supervisor.integrations import offered
 from mcp_nursery.supervisor.integrations.offered import (
     FIRST_WAIT,
     NEXT_WAIT,
@@ -18,6 +20,7 @@ from mcp_nursery.supervisor.integrations.offered import (
 )
 from mcp_nursery.supervisor.portal import open_supervisor_thread
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
+from mcp_nursery.supervisor.tools.tool import as_available, prepare_for_models
 
 ALLOWED = ApprovalRules(allowed=["*"])
 UNASKED = {"server": None, "tool": None, "incarnation": None, "is_error": True, "structured": None}
@@ -50,6 +53,29 @@ async def test_the_facts_of_an_answer(autojump_clock: Any) -> None:
         "delivery": "answered",
         "structured": None,
     }
+
+
+async def test_schemas_for_models_are_made_in_turns_and_once(autojump_clock: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(offered, "_SLICE_SECONDS", -1)
+    schema = {"anyOf": [{"$ref": "#/$defs/A"}] * 9, "$defs": {"A": {"properties": {f"p{n}": {} for n in range(500)}}}}
+    server = ScriptedServer(tools={"echo": echo}, declared={"echo": {"inputSchema": schema}})
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with open_supervisor([ServerSpec("lab", server.transport)]) as supervisor, trio.open_nursery() as nursery:
+        listed = ListedTools(supervisor, False, FIRST_WAIT)
+        nursery.start_soon(count)
+        (tool,) = await listed.now()
+        nursery.cancel_scope.cancel()
+    assert turns > 500
+    copies = [evolve(tool, name="other"), as_available(tool, available=False)]
+    assert list(prepare_for_models(copies)) == []
+    assert [len(each.as_openai()["function"]["parameters"]["properties"]) for each in copies] == [500, 500]
 
 
 @pytest.mark.parametrize(("name", "error"), [("mcp_lab_echo", "NotApproved"), ("nonsense", "UnknownTool")])
