@@ -359,7 +359,7 @@ class ServerError(CallError):
 
 
 class InvalidResult(CallError):
-    """The server answered with something the protocol or the tool's own output schema does not allow."""
+    """The server answered with something that cannot be read, or that the tool's own output schema does not allow."""
 
     def __init__(self, problem: str, *, server: str, tool: str, incarnation: int | None) -> None:
         super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=Delivery.ANSWERED)

@@ -68,6 +68,10 @@ BAD_ANSWER: Final = (JsonRpcError, ValueError, RuntimeError)
 deep nesting is another, or a `RecursionError`), and for a version that it does not share."""
 
 
+PARTS_AT_ONCE: Final = 250
+"""Parts of a result that are validated in a row."""
+
+
 class BadResult(Exception):
     """The server answered with something the protocol or the tool's own schema does not allow."""
 

@@ -12,6 +12,7 @@ import orjson
 from attrs import frozen
 
 from ..messages import LISTED
+from ..pieces import Steps
 from ..protocol import MODERN_PROTOCOL_VERSIONS
 
 Kind = Callable[[object], Any]
@@ -50,6 +51,12 @@ def _object(value: object) -> dict[str, Any]:
     if type(value) is not dict:
         raise Doubtful
     return cast("dict[str, Any]", value)
+
+
+def _list(value: object) -> object:
+    if type(value) is not list:
+        raise Doubtful
+    return value
 
 
 def _anything(value: object) -> dict[str, Any]:
@@ -216,6 +223,53 @@ _ENTRIES: Final[Mapping[str, Shape]] = {
     ),
 }
 """Shapes of entries, by the field of `Definitions`."""
+
+
+def _contents(value: object) -> object:
+    said = _CONTENTS(value)
+    if "text" not in said and "blob" not in said:
+        raise Doubtful
+    return said
+
+
+_CONTENTS: Final = _shape("uri", uri=_text, mimeType=_text, text=_text, blob=_text, meta_=_object)
+_BLOCK: Final[Mapping[str, Kind]] = {"type": _text, "annotations": _ANNOTATIONS, "_meta": _object}
+_BLOCKS: Final[Mapping[str, Shape]] = {
+    "text": Shape({**_BLOCK, "text": _text}, frozenset(["text"])),
+    "image": Shape({**_BLOCK, "data": _text, "mimeType": _text}, frozenset(["data", "mimeType"])),
+    "audio": Shape({**_BLOCK, "data": _text, "mimeType": _text}, frozenset(["data", "mimeType"])),
+    "resource_link": _ENTRIES["resources"],
+    "resource": Shape({**_BLOCK, "resource": _contents}, frozenset(["resource"])),
+}
+"""Shapes of content blocks."""
+_RESULT: Final = _shape("content", content=_list, isError=_flag, meta_=_object)
+_BLOCKS_AT_ONCE: Final = 1000
+"""Blocks that are looked at in a row."""
+
+
+def _is_plain_block(block: object) -> bool:
+    kind: object = cast("dict[str, object]", block).get("type") if type(block) is dict else None
+    return type(kind) is str and (kind not in _BLOCKS or _fits(_BLOCKS[kind], block))
+
+
+def _fits(shape: Shape, value: object) -> bool:
+    try:
+        shape(value)
+    except Doubtful:
+        return False
+    return True
+
+
+def is_plain_result(raw: Mapping[str, Any]) -> Steps[bool]:
+    """True if this is plainly the result of a tool, perhaps with blocks of unknown types."""
+    if not _fits(_RESULT, raw) or raw.get("isError", False) is None:
+        return False
+    blocks = cast("list[object]", raw["content"])
+    for at in range(0, len(blocks), _BLOCKS_AT_ONCE):
+        if not all(map(_is_plain_block, blocks[at : at + _BLOCKS_AT_ONCE])):
+            return False
+        yield
+    return True
 
 
 def _read(shape: Shape, raw: object) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ..protocol import (
     NAME_BEARING_METHODS,
     PROTOCOL_VERSION_META_KEY,
 )
-from .base import BadResult, InputWanted
+from .base import PARTS_AT_ONCE, BadResult, InputWanted
 from .schemas import OutputSchema, SchemaViolation
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 MOST_BLOCKS: Final = 10_000
 """Parts of a result: content blocks, contents of a resource, messages of a prompt. Validating one takes a hundredth of
 a millisecond, and so does showing one that is not text."""
-_PARTS_AT_ONCE: Final = 250
-"""Parts that are validated in a row."""
 _ARRAY: Final = frozenset([list])
 
 _PARTS_MEMBER: Final[Mapping[str, str]] = {
@@ -117,7 +115,13 @@ class PreparedRequest:
         self._check_kind(raw, small=small)
         if self._method not in _PARTS_MEMBER:
             return raw
-        result = self._typed(raw) if many <= _PARTS_AT_ONCE else (yield from self._typed_in_pieces(raw, parts))
+        try:
+            result = self._typed(raw) if many <= PARTS_AT_ONCE else (yield from self._typed_in_pieces(raw, parts))
+        except BadResult:
+            if self._method != CALL_TOOL:
+                raise
+            raw = yield from _readable_result()(raw)  # the tool has run
+            result = yield from self._typed_in_pieces(raw, raw[key])
         if self.promises and not (yield from self.check_promise(result, small=small)) and on_unchecked is not None:
             on_unchecked()
         return result
@@ -151,9 +155,9 @@ class PreparedRequest:
         """
         key = self._parts
         whole = self._typed({**raw, key: []})
-        for at in range(0, len(parts), _PARTS_AT_ONCE):
+        for at in range(0, len(parts), PARTS_AT_ONCE):
             yield
-            some = self._typed({key: parts[at : at + _PARTS_AT_ONCE]}, first=at)
+            some = self._typed({key: parts[at : at + PARTS_AT_ONCE]}, first=at)
             getattr(whole, key).extend(getattr(some, key))
         return whole
 
@@ -212,6 +216,13 @@ def _typed_result() -> "Callable[[str, dict[str, Any], int], BaseModel]":
     return typed_result
 
 
+@cache
+def _readable_result() -> "Callable[[dict[str, Any]], Steps[dict[str, Any]]]":
+    from .results import readable_result
+
+    return readable_result
+
+
 def round_params(again: Round) -> bytes:
     """The parameters of a call for one more round."""
     params: dict[str, Any] = decode(again.call.params)
@@ -264,6 +275,8 @@ class PreparedTool(PreparedRequest):
         if schema is None or result.is_error:
             return True
         if "structured_content" not in result.model_fields_set:
+            if (yield from schema.problem()) is not None:
+                return False
             raise BadResult("the tool declares an output schema and returned no structured content")
         try:
             return (yield from schema.check(result.structured_content, small=small))

@@ -27,6 +27,7 @@ _VALUES: Final = 20_000
 """Values in a schema up to which it is compiled: some hundredths of a second."""
 _PATTERN_SIZE: Final = 16 << 10
 """Bytes of a compiled pattern: one of this size takes 1 us for each character of the worst text."""
+_TOO_COMPLEX: Final = "it is too complex"
 _MOST_ERROR_CHARACTERS: Final = 1000
 """Characters of an error: it quotes the content."""
 
@@ -35,17 +36,14 @@ class SchemaViolation(Exception):
     """The content is not what the schema promises."""
 
 
-class UnusableSchema(SchemaViolation):
-    """The schema is not valid."""
-
-
 class OutputSchema:
     """An output schema, compiled at first use.
 
     What might take long to check is taken on trust, as if the tool had declared nothing, and logged: the schema is the
     server's own promise. This holds for content that might take more than `MOST_STEPS` steps, and for a schema that is
     too large to compile, has names in it (`$anchor`, `$id`), or patterns that are too long, not linear (lookaround,
-    references), or invalid.
+    references), or invalid. The same holds for a schema that is none, or refers to another document: the tool has run,
+    and its answer is not lost for its definition.
     """
 
     content: ClassVar[str] = "structured content"
@@ -58,6 +56,7 @@ class OutputSchema:
     def __init__(self, schema: dict[str, Any], *, tool: str) -> None:
         self._tool = tool
         self._schema = schema
+        self._problem: str | None = _TOO_COMPLEX
         self._is_prepared = False
         self._validator: jsonschema_rs.Validator | None = None
 
@@ -65,14 +64,13 @@ class OutputSchema:
         """Check content against the schema; False if it is not checked. `small`: its message is processed in one go.
 
         Raises:
-            UnusableSchema: The schema is not valid.
             SchemaViolation: The content does not fit.
         """
-        if not self._is_prepared:
-            yield from self._prepare()
-        validator = self._validator
+        problem, validator = (yield from self.problem()), self._validator
         if not small:
             yield
+        if problem not in (None, _TOO_COMPLEX):  # which was logged
+            return False
         if validator is None or not ((small and self._is_tame) or self._is_affordable(content)):
             logger.info(f"{self.said} of the tool %.100r is not checked: its {self.name} is too complex", self._tool)
             return False
@@ -88,6 +86,16 @@ class OutputSchema:
         except ValueError as error:
             raise self._violation(error) from None
         raise AssertionError  # it is valid or not
+
+    def problem(self) -> Steps[str | None]:
+        """The reason why nothing is checked against the schema; None if it is."""
+        if not self._is_prepared:
+            yield from self._prepare()
+            if self._problem not in (None, _TOO_COMPLEX):
+                logger.warning(
+                    "the %s of the tool %.100r counts as not declared: %s", self.name, self._tool, self._problem
+                )
+        return self._problem
 
     def _prepare(self) -> Steps[None]:
         """Compile the schema, if that is quick."""
@@ -121,24 +129,22 @@ class OutputSchema:
         return not self._has_patterns or self._reading.down_to(levels) * characters_of(content) <= MOST_STEPS
 
     def _compiled(self, schema: dict[str, Any]) -> jsonschema_rs.Validator | None:
-        """The compiled schema; None if the engine, which is linear, refuses a pattern in it.
-
-        Raises:
-            UnusableSchema: It is not a valid schema, or refers to another document.
-        """
+        """The compiled schema; None if it is none, or if the engine, which is linear, refuses a pattern in it."""
         engine = jsonschema_rs.RegexOptions(size_limit=_PATTERN_SIZE)
         try:
-            return jsonschema_rs.validator_for(
+            validator = jsonschema_rs.validator_for(
                 schema, validate_formats=False, retriever=_refuse_retrieval, pattern_options=engine
             )
         except ValueError as error:
-            if _is_about_pattern(error):
-                return None
-            raise UnusableSchema(f"the {self.name} cannot be used: {_words(error)}") from None
+            if not _is_about_pattern(error):
+                self._problem = f"it cannot be compiled{_words(error)}"
+            return None
+        self._problem = None
+        return validator
 
     def _violation(self, error: ValueError) -> SchemaViolation:
         if not isinstance(error, jsonschema_rs.ValidationError):  # half a surrogate pair
-            return SchemaViolation(f"{self.content} cannot be held against the {self.name}: {_words(error)}")
+            return SchemaViolation(f"{self.content} cannot be held against the {self.name}{_words(error)}")
         return SchemaViolation(f"{self.content} does not fit the {self.name}{_words(error)}")
 
 
@@ -153,9 +159,9 @@ class InputSchema(OutputSchema):
 def _words(error: ValueError) -> str:
     """The message of an error, and the place that it is about."""
     if not isinstance(error, jsonschema_rs.ValidationError):
-        return folded(error)
+        return f": {folded(error)}"
     where = "".join(f"/{step}" for step in error.instance_path)[:_MOST_ERROR_CHARACTERS]
-    return folded(f"{' at ' + where if where else ''}: {error.message[:_MOST_ERROR_CHARACTERS]}")
+    return f"{' at ' + folded(where) if where else ''}: {folded(error.message[:_MOST_ERROR_CHARACTERS])}"
 
 
 def _is_about_pattern(error: ValueError) -> bool:

@@ -47,6 +47,9 @@ def tools(options: Options) -> int:
     by_name = sorted(tools, key=lambda tool: natural(tool.name))
     rows = [(tool.name, tool.server, tool.full_description) for tool in by_name]
     write_rows(("NAME", "SERVER", "DESCRIPTION"), rows, errors)
+    for tool in by_name:
+        if problem := tool.output_schema_problem:
+            warn(f"{tool.name}: its results are not held against its output schema: {problem}")
     return worked(statuses)
 
 
@@ -56,6 +59,7 @@ def _tool_document(tool: Tool) -> dict[str, Any]:
         **pick(tool, "name", "server", "tool", "description", "input_schema"),
         "annotations": None if hints is None else hints.model_dump(by_alias=True, mode="json", exclude_none=True),
         "requires_approval": tool.requires_approval,
+        "output_schema_problem": tool.output_schema_problem,
     }
 
 

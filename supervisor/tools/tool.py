@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from attrs import field, frozen
 
-from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.pieces import Steps, at_once
 from mcp_nursery.actors.session.lazy_definitions import as_sdk_type
 
 from ..security.untrusted_marks import MAX_RESULT_CHARS
@@ -107,6 +107,16 @@ class Tool:
     def output_schema(self) -> dict[str, Any] | None:
         """JSON Schema of its structured content, if declared."""
         return self.declared.output_schema
+
+    @cached_property
+    def output_schema_problem(self) -> str | None:
+        """The reason why results are not held against `output_schema`, as if none were declared: it is too complex, or
+        cannot be compiled. None if they are, or if none is declared. Found out at first use, in at most 50 ms."""
+        if self.output_schema is None:
+            return None
+        from mcp_nursery.actors.session.schemas import OutputSchema
+
+        return at_once(OutputSchema(self.output_schema, tool=self.tool).problem())
 
     @property
     def annotations(self) -> "ToolAnnotations | None":

@@ -49,9 +49,13 @@ from typing import Any, Final
 
 import trio
 
+from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.relays import ASKED
+from mcp_nursery.actors.messages import CALL_TOOL
+from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback
+from mcp_nursery.actors.session.plain import is_plain_result
 
 from ...calls.input_rounds import MAX_ROUNDS
 from ...spec import spec_digest
@@ -227,11 +231,17 @@ class Upstream:
         relayed = await self._instances.request(server, request, params, meta, **options)
         if relayed.result.get("resultType") == "input_required":
             return relayed.result
+        result = relayed.result
+        if request.method == CALL_TOOL and not await by_turns(is_plain_result(result)):
+            await RESULT_TYPES.ensure_loaded()
+            from mcp_nursery.actors.session.results import readable_result
+
+            result = await by_turns(readable_result(result, extended=True))
         from_modern = is_modern(relayed.protocol_version)
         gets_info = request.modern and not from_modern
         info = server_info_of(self._supervisor.hello(server) or {}) if gets_info else {}
         return bridge_result(
-            request.method, relayed.result, to_modern=request.modern, from_modern=from_modern, server_info=info
+            request.method, result, to_modern=request.modern, from_modern=from_modern, server_info=info
         )
 
 

@@ -14,7 +14,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.overrides import override
-from mcp_nursery.actors.session.schemas import InputSchema, SchemaViolation, UnusableSchema
+from mcp_nursery.actors.session.schemas import InputSchema, SchemaViolation
 
 from ...calls.host_tools import CALL_TOOL_NAME, FIND_TOOLS
 from ...calls.search_tools import CALL_SCHEMA, CALLS, FIND_SCHEMA, NOTHING, chosen, described, finds, wanted
@@ -44,8 +44,6 @@ class Schemas:
         """
         try:
             await by_turns(self._schema_of(tool).check({} if arguments is None else arguments))
-        except UnusableSchema:
-            return
         except SchemaViolation as violation:
             problem = f"{violation}; {FIND_TOOLS} shows what {tool.tool} takes"
             raise InvalidArguments(problem, server=tool.server, tool=tool.tool) from None

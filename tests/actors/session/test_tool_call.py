@@ -183,20 +183,19 @@ def test_a_question_that_asks_nothing_is_refused(more):
 @pytest.mark.parametrize(
     ("raw", "where"),
     [
-        ({}, "content: "),
-        ({"content": "text"}, "content: "),
-        ({"content": [{"type": "text"}]}, "text: "),
-        ({"content": [{"type": "hologram"}]}, "content.0"),
-        ({"content": [5]}, "content.0"),
-        ({"content": [], "isError": "perhaps"}, "isError: "),
-        ({"content": [], "_meta": 5}, "_meta: "),
+        ({}, "[all "),
+        ({"content": "text"}, "['content' "),
+        ({"content": [{"type": "text"}]}, "[block 1 "),
+        ({"content": [{"type": "hologram"}]}, "[block 1 "),
+        ({"content": [5]}, "[block 1 "),
+        ({"content": [], "isError": "perhaps"}, "['isError' "),
+        ({"content": [], "_meta": 5}, "['_meta' "),
     ],
 )
 @pytest.mark.parametrize("version", [HANDSHAKE, MODERN])
 def test_malformed_content_says_where(raw, where, version):
-    words = bad(dict(raw), version=version)
-    assert words.startswith("not a tools/call result: ")
-    assert where in words
+    (block,) = at_once(prepared(version=version).result(dict(raw))).content
+    assert block.text.startswith(f"{where}of this result cannot be read: ")
 
 
 # output schemas
@@ -250,15 +249,17 @@ def test_formats_are_no_promises():
 
 @pytest.fixture
 def secret(tmp_path):
-    """A schema that anything fits, in a file: were it read, the result would pass."""
+    """A schema that nothing fits, in a file: were it read, the result would be refused."""
     file = tmp_path / "schema.json"
-    file.write_text("{}")
+    file.write_text("false")
     return file.as_uri()
 
 
 def test_a_reference_to_a_file_is_never_read(secret):
     for schema in ({"$ref": secret}, {"type": "object", "properties": {"a": {"$ref": secret}}}):
-        assert "retrieving it failed" in bad(structured({"a": 1}), schema)
+        tool = prepared(schema)
+        assert at_once(tool.result(structured({"a": 1}))).structured_content == {"a": 1}
+        assert "retrieving it failed" in at_once(tool._output_schema.problem())
 
 
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
@@ -274,7 +275,7 @@ def test_a_reference_to_the_network_is_never_fetched(keyword, scheme, monkeypatc
             {"type": "object", "properties": {"a": {keyword: uri}}},
             {"$id": uri, keyword: "x.json"},
         ):
-            bad(structured({"a": 1}), schema)
+            at_once(prepared(schema).result(structured({"a": 1})))
         with pytest.raises(BlockingIOError):
             touched.append(server.accept())
     assert touched == []
@@ -290,11 +291,11 @@ def test_a_reference_to_the_network_is_never_fetched(keyword, scheme, monkeypatc
         {"enum": ["text", "\ud800"]},
     ],
 )
-def test_a_schema_that_is_none_refuses_every_result(schema):
+def test_a_schema_that_is_none_refuses_no_result(schema, caplog):
     tool = prepared(schema)
-    for _ in range(2):
-        with pytest.raises(BadResult):
-            at_once(tool.result(structured("text")))
+    for raw in (structured("text"), {"content": []}):
+        assert at_once(tool.result(raw)).content == []
+    assert len(caplog.records) == 1
 
 
 def test_judging_says_nothing_in_the_log(caplog):

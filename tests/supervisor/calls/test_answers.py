@@ -1,13 +1,18 @@
 """What a server may answer, and what a caller makes of it."""
 
+import json
 import re
 
 import pytest
 import trio
+from mcp_types import CallToolResult
 
 from mcp_nursery.actors.errors import InvalidArguments, InvalidResult, ServerError, UnknownTool
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
+from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest
+from mcp_nursery.supervisor.gateway.clients import ClientSession
 from mcp_nursery.supervisor.testing import Refusal, ScriptedServer
 
 from ...lab.callers import TEXT, Peer, S
@@ -31,18 +36,9 @@ async def test_a_json_rpc_error(autojump_clock):
         assert supervisor.status()[0].calls.failed == 1
 
 
-@pytest.mark.parametrize(
-    "result",
-    [
-        {"content": "text"},
-        {"content": [{"type": "text"}]},
-        {"content": [{"type": "hologram"}]},
-        {"isError": "maybe", **TEXT},
-    ],
-)
-async def test_a_result_that_is_none(autojump_clock, result):
+async def test_a_result_that_is_none(autojump_clock):
     """R2: `InvalidResult`: the server answered, so it is never sent again."""
-    peer = Peer(lambda peer, message: peer.answer(message, result))
+    peer = Peer(lambda peer, message: peer.answer(message, {"content": [TEXT["content"][0]] * 10_001}))
     async with open_supervisor([ServerSpec("peer", peer)]) as supervisor:
         with pytest.raises(InvalidResult) as caught:
             await supervisor.call_tool("mcp_peer_work", resend="always")
@@ -51,14 +47,77 @@ async def test_a_result_that_is_none(autojump_clock, result):
         assert supervisor.status()[0].state is S.CONNECTED
 
 
+SAID = TEXT["content"]
+HOLOGRAM = {"type": "hologram", "data": "x" * 2000}
+BESIDE = f"[block 2 of this result cannot be read: {json.dumps(HOLOGRAM)[:1000]}…]"
+HALF_READ = [
+    ({}, "[all of this result cannot be read: {}]", False),
+    ({"isError": True}, '[all of this result cannot be read: {"isError": true}]', True),
+    ({"structuredContent": {"n": 1}}, '{"n": 1}', False),
+    (
+        {"content": None, "structuredContent": {"n": 1}},
+        '{"n": 1}',
+        False,
+    ),
+    ({"content": "text"}, "['content' of this result cannot be read: \"text\"]", False),
+    ({"content": [*SAID, HOLOGRAM]}, f"done\n{BESIDE}", False),
+    ({"content": [5, *SAID]}, "[block 1 of this result cannot be read: 5]\ndone", False),
+    (
+        {"content": [{**SAID[0], "annotations": 5}]},
+        'done\n[a part of block 1 of this result cannot be read: {"type": "text", "annotations": 5}]',
+        False,
+    ),
+    ({"isError": None, "content": SAID}, "done", False),
+    ({"isError": "maybe", "_meta": 5, "content": SAID}, "done", True),
+    ({"content": [*SAID * 600, HOLOGRAM]}, "done\n" * 600 + BESIDE.replace("2", "601", 1), False),
+]
+"""Results, the text of what can be read and of what cannot, and whether they are errors."""
+
+
+@pytest.mark.parametrize(("result", "text", "is_error"), HALF_READ)
+async def test_what_can_be_read_of_a_result_is_given(autojump_clock, result, text, is_error):
+    """The tool has run: its answer is not lost for its shape."""
+    peer = Peer(lambda peer, message: peer.answer(message, result))
+    async with open_supervisor([ServerSpec("peer", peer)]) as supervisor:
+        given = await supervisor.call_tool("mcp_peer_work")
+    assert (given.full_text.split("\n['")[0] if "_meta" in result else given.full_text) == text
+    assert given.is_error is is_error
+    assert ("'_meta' of this result cannot be read: 5" in given.full_text) is ("_meta" in result)
+
+
+@pytest.mark.parametrize("modern", [True, False], ids=["newer client", "older client"])
+@pytest.mark.parametrize("result", [each for each, *_ in HALF_READ])
+async def test_a_client_of_the_gateway_can_read_it_too(autojump_clock, result, modern):
+    """But for a block of an unknown type, which is theirs to know."""
+    peer = Peer(lambda peer, message: peer.answer(message, result))
+    async with open_supervisor([ServerSpec("peer", peer)], callbacks=gateway_callbacks()) as supervisor:
+        await supervisor.list_tools()
+        own = await supervisor.call_tool("mcp_peer_work")
+        async with open_gateway(supervisor) as gateway:
+            said = await called(gateway, "mcp_peer_work", modern=modern)
+    if HOLOGRAM in list(result.get("content") or ()):
+        assert said["content"] == result["content"]
+    else:
+        read = CallToolResult.model_validate(said, by_name=False)
+        assert (read.content, read.is_error) == (own.content, own.is_error)
+
+
+async def called(gateway, tool, *, modern):
+    """The answer to a call of a client of the gateway."""
+    envelope = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
+    meta = {f"io.modelcontextprotocol/{key}": value for key, value in envelope.items()} if modern else {}
+    async with trio.open_nursery() as nursery:
+        session = None if modern else ClientSession(print, nursery, None)
+        request = ClientRequest(1, "tools/call", {"name": tool}, meta, None, principal="ann", session=session)
+        return await gateway.answer(request, gateway.view(None), "2026-07-28" if modern else "2025-11-25")
+
+
 @pytest.mark.parametrize(
     ("schema", "structured", "problem"),
     [
         ({"type": "object", "required": ["n"]}, {"n": 1}, None),
         ({"type": "object", "required": ["n"]}, {"m": 1}, "does not fit"),
         ({"type": "object"}, None, "returned no structured content"),
-        ({"type": "object", "$ref": "http://example.com/schema"}, {"n": 1}, "does not fit|not fetched"),
-        ({"type": "object", "$ref": "file:///etc/passwd"}, {"n": 1}, "does not fit|not fetched"),
     ],
 )
 async def test_the_output_schema(autojump_clock, schema, structured, problem):
@@ -72,6 +131,47 @@ async def test_the_output_schema(autojump_clock, schema, structured, problem):
         else:
             with pytest.raises(InvalidResult, match=problem):
                 await supervisor.call_tool("mcp_peer_work")
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"$ref": "http://example.com/schema"}, "not fetched"),
+        ({"$ref": "file:///etc/passwd"}, "not fetched"),
+        ({"properties": {"n": {"$ref": "#/$defs/missing"}}}, "does not exist"),
+        ({"$schema": "http://example.com/own"}, "Unknown meta-schema"),
+        ({"$schema": "http://json-schema.org/draft-03/schema#"}, "Unknown meta-schema"),
+        ({"properties": {"n": {"type": "string", "required": True}}}, "at /properties/n/required: true is not"),
+        ({"properties": {"n": {"minimum": 0, "exclusiveMinimum": True}}}, "exclusiveMinimum: true is not"),
+        ({"properties": {"n": {"type": "array", "items": None}}}, "null is not"),
+        ({"properties": {"n": {"type": "strnig"}}}, "strnig"),
+    ],
+)
+@pytest.mark.parametrize("structured", [{"n": 5}, None])
+async def test_an_output_schema_that_cannot_be_compiled_is_none(autojump_clock, caplog, schema, why, structured):
+    """T19: the tool has run: its answer is not lost for its definition."""
+    result = dict(TEXT) if structured is None else {**TEXT, "structuredContent": structured}
+    peer = Peer(lambda peer, message: peer.answer(message, result))
+    peer.tools[0]["outputSchema"] = {"type": "object", **schema}
+    async with open_supervisor([ServerSpec("peer", peer)]) as supervisor:
+        for _ in range(2):
+            assert (await supervisor.call_tool("mcp_peer_work")).structured == structured
+        assert supervisor.statistics().by_server["peer"].unchecked == 2
+        (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+        assert re.search(
+            f"output schema of the tool 'work' counts as not declared: it cannot be compiled.*{why}",
+            record.getMessage(),
+        )
+        assert why in str(supervisor.tool("mcp_peer_work").output_schema_problem)
+
+
+async def test_the_problem_of_an_output_schema_is_seen_on_its_tool(autojump_clock):
+    peer = Peer(lambda peer, message: None, tools=["plain", "sound", "complex"])
+    peer.tools[1]["outputSchema"] = {"type": "object"}
+    peer.tools[2]["outputSchema"] = {"type": "object", "properties": {"n": {"pattern": "(?=a)b"}}}
+    async with open_supervisor([ServerSpec("peer", peer)]) as supervisor:
+        problems = {tool.tool: tool.output_schema_problem for tool in supervisor.tools}
+    assert problems == {"plain": None, "sound": None, "complex": "it is too complex"}
 
 
 async def test_results_that_are_taken_unchecked_are_counted(autojump_clock):

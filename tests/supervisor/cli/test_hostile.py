@@ -29,7 +29,7 @@ ANSWERS = {
     "error": f'"error":{{"code":{"9" * 4200},"message":"{BAD}{BAD}","data":{"[" * 900}{"]" * 900}}}',
     "die": "die",
 }
-CODES = {"wrong": 1, "nothing": 1, "too deep": 1, "error": 1, "die": 3}
+CODES = {"nothing": 1, "too deep": 1, "error": 1, "die": 3}
 """With which a command ends that gets such an answer; 0 with any other."""
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]")
 
@@ -76,6 +76,18 @@ def test_calling_it(cli, hostile, answer, flags):
         ran = cli(*command, "--yes", "--config", hostile(ANSWERS[answer]), *flags)
         assert ran.code == CODES.get(answer, 0)
         check(ran, as_json=bool(flags))
+
+
+def test_an_output_schema_that_is_none_is_named(cli, config, tmp_path):
+    broken = {"type": "object", "properties": {"n": {"type": "integer", "required": True}}}
+    (tmp_path / "tools").write_text(json.dumps({"name": "sum", "inputSchema": {}, "outputSchema": broken}))
+    info = '{"name":"lab","version":"1"}'
+    file = config(lab={"command": sys.executable, "args": [str(SERVER), str(tmp_path / "tools"), info, "die"]})
+    problem = 'it cannot be compiled at /properties/n/required: true is not of type "array"'
+    (tool,) = cli("tools", "--json", "--config", file).json["tools"]
+    assert tool["output_schema_problem"] == problem
+    line = f"mcp-nursery: mcp_lab_sum: its results are not held against its output schema: {problem}"
+    assert line in cli("tools", "--config", file).err.splitlines()
 
 
 def test_what_has_changed(cli, hostile, tmp_path):

@@ -31,6 +31,7 @@ STATUS = [
 ]
 ECHO = '{"text": "hi"}'
 TOOL = ["name", "server", "tool", "description", "input_schema", "annotations", "requires_approval"]
+TOOL += ["output_schema_problem"]
 
 
 def test_status(cli, config):
