@@ -2,7 +2,7 @@
 requests for them. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
@@ -99,7 +99,22 @@ class Resource(_Readable):
         return self.declared.size
 
 
+_EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
+_NOT_PLAIN: Final = re.compile(r"[/?#]")
+"""The characters that a plain expression does not stand for."""
+_LONGEST_URI: Final = 8192
+"""Characters of a URI that is held against templates: as many as a listed one may have."""
+
+
 @frozen
+class _Gap:
+    """An expression of a template, and the text behind it."""
+
+    plain: bool
+    behind: str
+
+
+@frozen(slots=False)
 class ResourceTemplate(_Readable):
     """One template of URIs that a server can read. A value, as `Resource` is."""
 
@@ -113,8 +128,33 @@ class ResourceTemplate(_Readable):
     """True if its server was connected."""
 
     def matches(self, uri: str) -> bool:
-        """True if the URI may be an expansion of the template."""
-        return matches(self.uri_template, uri)
+        """True if the URI may be an expansion of the template. A URI of more than 8,192 characters is none.
+
+        A plain `{name}` stands for one or more characters without `/`, `?` and `#`; an expression with an operator,
+        such as `{+path}` or `{?page}`, for any characters or none. The text between two expressions is searched for
+        from the left, once: a server's template must not take long with a long URI.
+        """
+        head, gaps = self._parsed
+        if not gaps or len(uri) > _LONGEST_URI or not uri.startswith(head):
+            return uri == self.uri_template
+        at = len(head)
+        *inner, last = gaps
+        for gap in inner:
+            found = uri.find(gap.behind, at + gap.plain)
+            if found < 0 or (gap.plain and _NOT_PLAIN.search(uri, at, found)):
+                return False
+            at = found + len(gap.behind)
+        end = len(uri) - len(last.behind)
+        if end < at + last.plain or not uri.endswith(last.behind):
+            return False
+        return not (last.plain and _NOT_PLAIN.search(uri, at, end))
+
+    @cached_property
+    def _parsed(self) -> tuple[str, Sequence["_Gap"]]:
+        """The text before the first expression, and all expressions."""
+        head, *rest = _EXPRESSION.split(self.uri_template)
+        pairs = zip(rest[::2], rest[1::2], strict=True)
+        return head, [_Gap(each[:1].isalnum() or each[:1] in ("_", "%"), behind) for each, behind in pairs]
 
 
 @frozen
@@ -138,35 +178,13 @@ class Prompt(Declared):
         return tuple(self.declared.arguments or ())
 
 
-_EXPRESSION: Final = re.compile(r"\{([^{}]*)\}")
-
-
-def matches(template: str, uri: str) -> bool:
-    """True if a URI may be an expansion of a template.
-
-    A plain `{name}` stands for one or more characters without `/`, `?` and `#`; an expression with an operator, such as
-    `{+path}` or `{?page}`, for any characters or none. The text between two expressions is searched for from the left,
-    once: a server's template must not take long with a long URI.
-    """
-    head, *rest = _EXPRESSION.split(template)
-    if not rest:
-        return template == uri
-    if not uri.startswith(head):
-        return False
-    at, last = len(head), len(rest) - 2
-    for index in range(0, len(rest), 2):
-        expression, literal = rest[index], rest[index + 1]
-        plain = expression[:1].isalnum() or expression[:1] in ("_", "%")
-        start = at + plain  # a plain one stands for at least one character
-        if index == last:
-            end = len(uri) - len(literal)
-            found = end if end >= start and uri.endswith(literal) else -1
-        else:
-            found = uri.find(literal, start)
-        if found < start or (plain and any(mark in uri[at:found] for mark in "/?#")):
-            return False
-        at = found + len(literal)
-    return True
+def first_match(templates: Iterable[ResourceTemplate], uri: str) -> Steps[ResourceTemplate | None]:
+    """The first template that matches the URI. A step is one template: a server may have thousands."""
+    for template in templates:
+        if template.matches(uri):
+            return template
+        yield
+    return None
 
 
 # -- the answers to a read, to the request for a prompt, and to that for a completion ---------------------------------

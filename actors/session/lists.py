@@ -37,6 +37,9 @@ _NAME_LIMIT = 1024
 _URI_LIMIT = 8192
 """Characters of a URI or a URI template: what HTTP servers usually accept."""
 
+MOST_EXPRESSIONS: Final = 64
+"""Expressions of a URI template: a URI is held against the templates of all servers."""
+
 _ENTRIES_AT_ONCE = 50
 """Entries that are checked in a row."""
 
@@ -358,6 +361,8 @@ class _Sieve:
             return f"the server has another {self._listing.noun} of that {what}"
         if len(name) > self._listing.longest:
             return f"its {what} is longer than {self._listing.longest} characters"
+        if self._listing.field == "templates" and name.count("{") > MOST_EXPRESSIONS:
+            return f"its {what} has more than {MOST_EXPRESSIONS} expressions"
         try:
             name.encode()
         except UnicodeEncodeError:

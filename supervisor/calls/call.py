@@ -55,6 +55,7 @@ from mcp_nursery.actors.errors import (
     ServerDown,
     SupervisorClosed,
 )
+from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.codec import encode, inject_trace
 from mcp_nursery.actors.messages import CALL_TOOL, Request
 from mcp_nursery.actors.outcomes import Answered, Outcome
@@ -213,6 +214,11 @@ class ActiveCall(ABC, Generic[F, R]):
     @abstractmethod
     def find(self) -> F | None:
         """The object of the call, as it is known now."""
+
+    def prepare(self) -> Steps[None]:
+        """Do the long part of `find` in steps."""
+        return
+        yield
 
     @abstractmethod
     def former_owner(self) -> str | None:
@@ -519,7 +525,10 @@ class Target:
             NurseryError: See `look`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        while (found := self.look()) is None:
+        while True:
+            await by_turns(self._call.prepare())
+            if (found := self.look()) is not None:
+                return found
             if self._unsure:
                 servers, self._unsure, self._listed_again = self._unsure, (), True
                 await self._servers.refresh_old(servers, self._call.lists)
@@ -527,7 +536,6 @@ class Target:
                 await self._servers.awaited_tools.wait(self._call.awaited or self._asked.name)
             else:
                 await self._servers.snapshot(self._owner).changed()
-        return found
 
     def look(self) -> Found | None:
         """The object of the call, as it is known now; None if it may yet come.

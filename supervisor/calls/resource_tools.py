@@ -119,7 +119,7 @@ class ResourceTools(HostTools):
         if "uri" not in given:
             raise InvalidArguments("uri is missing", tool=tool.name)
         uri, server = given["uri"], self._server(given.get("server"))
-        owner = server or self._servers.catalogue.value.owner_of(uri, self._servers.snapshots)
+        owner = server or await by_turns(self._servers.catalogue.value.owner_of(uri, self._servers.snapshots))
         agreed: Agreement | None = None
         if owner is not None:
             self._servers.snapshot(owner)

@@ -9,10 +9,11 @@ from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownPrompt, UnknownResource
+from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.overrides import override
-from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.pieces import Steps, at_once
 
 from ..catalogue.server_tools import ServerTools
 from ..decisions.suggestions import near_names
@@ -129,8 +130,16 @@ class ResourceRead(DestinationCall[ResourceResult]):
         if self.agreed is not None:
             check_transport(self.agreed, self.servers)
         uri = self.asked.name
-        server = self.asked.server or self.servers.catalogue.value.owner_of(uri, self.servers.snapshots)
+        server = self.asked.server or at_once(self._owner())
         return None if server is None else self.place(server, uri)
+
+    def _owner(self) -> Steps[str | None]:
+        return self.servers.catalogue.value.owner_of(self.asked.name, self.servers.snapshots)
+
+    @override
+    def prepare(self) -> Steps[None]:
+        if self.asked.server is None:
+            yield from self._owner()
 
     @override
     def former_owner(self) -> str | None:
@@ -175,6 +184,7 @@ async def read_resource(
         NurseryError: See `Supervisor.read_resource`.
     """
     read = ResourceRead(call, servers, agreed=agreed)
+    await by_turns(read.prepare())
     place = read.find()
     reads = None if place is None or not place.available or call.meta else servers.registry.reads_of(place.server)
     if reads is not None and place is not None and not refresh:

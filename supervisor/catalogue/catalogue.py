@@ -9,6 +9,7 @@ from functools import cached_property
 from attrs import frozen
 
 from mcp_nursery.actors.errors import UnknownTool
+from mcp_nursery.actors.pieces import Steps
 
 from ..decisions.suggestions import NearNames, near_names
 from ..resources import Prompt, Resource, ResourceTemplate
@@ -90,13 +91,17 @@ class Catalogue:
         """The prompts that have a public name, sorted by it."""
         return tuple(self._prompts[name] for name in sorted(self._prompts))
 
-    def owner_of(self, uri: str, servers: Iterable[str]) -> str | None:
+    def owner_of(self, uri: str, servers: Iterable[str]) -> Steps[str | None]:
         """The first of these servers that lists the resource; else the first with a template that matches it."""
         offers = [(server, self.parts[server].offers) for server in servers if server in self.parts]
         offered = [(server, each) for server, each in offers if each is not NO_OFFERS and each.shown]
-        listing = (server for server, each in offered if uri in each.uris)
-        matching = (server for server, each in offered if each.template_of(uri) is not None)
-        return next(listing, None) or next(matching, None)
+        for server, each in offered:
+            if uri in each.uris:
+                return server
+        for server, each in offered:
+            if (yield from each.has_template_of(uri)):
+                return server
+        return None
 
     def former_owner_of(self, uri: str) -> str | None:
         """A server that listed the resource until it came to its present state."""

@@ -3,15 +3,16 @@ server are bounded."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import is_
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Owner
+from mcp_nursery.actors.pieces import Steps
 
 from ..decisions.state_machine import Snapshot
-from ..resources import Prompt, Resource, ResourceTemplate
+from ..resources import Prompt, Resource, ResourceTemplate, first_match
 from ..tools.naming import public_names, rivals_of
 from ..tools.tool import Invoke, Tool, as_available
 
@@ -38,10 +39,21 @@ class ServerOffers:
     own_prompts: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
     """The place of each prompt in `prompts`, by the server's own name."""
 
-    def template_of(self, uri: str) -> ResourceTemplate | None:
-        """The first template that matches the URI."""
-        return next((template for template in self.templates if template.matches(uri)), None)
+    _matches: dict[str, bool] = field(factory=dict[str, bool], init=False, repr=False, eq=False)
+    """The URIs that were held against all templates lately, with whether one matches."""
 
+    def has_template_of(self, uri: str) -> Steps[bool]:
+        """True if a template matches the URI. The answer is remembered: who has found out in steps may ask at once."""
+        if uri not in self._matches:
+            found = yield from first_match(self.templates, uri)
+            if len(self._matches) >= _MOST_REMEMBERED:
+                self._matches.clear()
+            self._matches[uri] = found is not None
+        return self._matches[uri]
+
+
+_MOST_REMEMBERED: Final = 64
+"""URIs of which a server remembers whether one of its templates matches."""
 
 NO_OFFERS = ServerOffers()
 """The offers of a server that has nothing but tools, or has listed nothing."""

@@ -198,7 +198,7 @@ class ClientNotifications:
         server, begun = None, False
         while True:
             try:
-                server = server or (view.known_server_of(uri) if begun else await view.server_of(uri))
+                server = server or await (view.known_server_of(uri) if begun else view.server_of(uri))
                 if server is not None:
                     async with (
                         self.instances.follow(server, request) as supervisor,

@@ -18,7 +18,7 @@ from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 from mcp_nursery.actors.version import VERSION
 
-from ...resources import Prompt, Resource, ResourceTemplate
+from ...resources import Prompt, Resource, ResourceTemplate, first_match
 from ...security.untrusted_marks import MOST_INSTRUCTIONS
 from ...supervisor import Supervisor
 from ...tools.tool import Tool
@@ -259,18 +259,20 @@ class All(View):
 
     async def server_of(self, uri: str) -> str:
         """The first configured server that lists the resource, or else has a template that matches it."""
-        server = await _find_or_wait(partial(self.known_server_of, uri), self.supervisor.list_resources)
+        server = await self.known_server_of(uri)
+        if server is None:
+            await self.supervisor.list_resources()
+            server = await self.known_server_of(uri)
         if server is None:
             raise UnknownResource(uri, server=None)
         return server
 
-    def known_server_of(self, uri: str) -> str | None:
+    async def known_server_of(self, uri: str) -> str | None:
         """The first configured server that lists the resource, or else has a template that matches it."""
         for listed in self._in_order(each for each in self.supervisor.resources if each.uri == uri):
             return listed.server
-        for matching in self._in_order(each for each in self.supervisor.resource_templates if each.matches(uri)):
-            return matching.server
-        return None
+        matching = await by_turns(first_match(self._in_order(self.supervisor.resource_templates), uri))
+        return None if matching is None else matching.server
 
     async def _route_completion(self, params: Json) -> RequestRoute:
         ref: Json = params["ref"]

@@ -144,9 +144,9 @@ class Search(View):
     async def server_of(self, uri: str) -> str:
         return await self._behind.server_of(uri)
 
-    def known_server_of(self, uri: str) -> str | None:
+    async def known_server_of(self, uri: str) -> str | None:
         """The server that the view behind knows."""
-        return self._behind.known_server_of(uri)
+        return await self._behind.known_server_of(uri)
 
     def known_tool(self, name: object) -> Tool | None:
         """The tool of the view behind."""

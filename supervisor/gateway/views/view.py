@@ -135,7 +135,7 @@ class View(ABC):
         """
 
     @abstractmethod
-    def known_server_of(self, uri: str) -> str | None:
+    async def known_server_of(self, uri: str) -> str | None:
         """The server whose resource a client means, if that is known by now: nothing is started or waited for."""
 
     def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
@@ -205,9 +205,10 @@ class One(View):
 
     async def server_of(self, uri: str) -> str:
         """The server's name, for any URI."""
-        return self.known_server_of(uri)
+        del uri
+        return self._name
 
-    def known_server_of(self, uri: str) -> str:
+    async def known_server_of(self, uri: str) -> str:
         """The server's name, for any URI."""
         del uri
         return self._name

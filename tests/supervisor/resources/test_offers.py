@@ -1,18 +1,27 @@
 """G4, P1: what servers offer besides tools is the same in whatever order they connect; which URIs are of a template."""
 
+from functools import partial
+
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types import Prompt, Resource, ResourceTemplate
 
+from mcp_nursery.actors import fairness
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Definitions
-from mcp_nursery.supervisor import ServerSpec
+from mcp_nursery.actors.pieces import at_once
+from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.catalogue.catalogue import NO_TOOLS, replace_parts
 from mcp_nursery.supervisor.catalogue.server_tools import part_of
 from mcp_nursery.supervisor.decisions.state_machine import Snapshot
-from mcp_nursery.supervisor.resources import matches
+from mcp_nursery.supervisor.errors import UnknownResource
+from mcp_nursery.supervisor.gateway.views.all import All
+from mcp_nursery.supervisor.resources import ResourceTemplate as Template
 from mcp_nursery.supervisor.testing import ScriptedServer
+
+from ...lab.specs import nothing, spec
 
 NAMES = ("a", "b", "c")
 SERVERS = frozenset(NAMES)
@@ -35,7 +44,7 @@ def shown(order, snapshots):
     for name in order:
         part = part_of(snapshots[name], SERVERS, template="mcp_{server}_{tool}")
         catalogue = replace_parts(catalogue, [part])
-    owners = {uri: catalogue.owner_of(uri, NAMES) for uri in ("x:/1", "x:/2", "y:/1", "x:/1/7", "z:/")}
+    owners = {uri: at_once(catalogue.owner_of(uri, NAMES)) for uri in ("x:/1", "x:/2", "y:/1", "x:/1/7", "z:/")}
     return catalogue.resources, catalogue.resource_templates, catalogue.prompts, owners
 
 
@@ -69,8 +78,51 @@ def test_the_order_of_connecting_says_nothing(order, offered):
     ],
 )
 def test_which_uri_comes_of_a_template(template, uri, fits):
-    assert matches(template, uri) is fits
+    assert template_of(template).matches(uri) is fits
+
+
+def template_of(text):
+    return Template("lab", text, None, available=True)
 
 
 def test_a_template_of_a_server_does_not_take_long_with_a_long_uri():
-    assert not matches("x:" + "{a}a" * 1000 + "b", "x:" + "a" * 8000)
+    assert not template_of("x:" + "{a}a" * 1000 + "b").matches("x:" + "a" * 8000)
+    assert template_of("x:{+a}").matches("x:" + "a" * 8000)
+    assert not template_of("x:{+a}").matches("x:" + "a" * 9000)
+
+
+MANY = {f"x:{'{a}-' * 63}{{b}}{n}": nothing for n in range(500)}
+
+
+async def test_a_uri_is_held_against_many_templates_in_turns(autojump_clock, monkeypatch):
+    """Some of a thousand expressions each stopped a gateway for two seconds, at each read of an unlisted URI."""
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)
+    server = ScriptedServer(resources=MANY, tools={})
+    turns = 0
+
+    async def count():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with (
+        open_supervisor([spec(server)], gate=10) as supervisor,
+        trio.open_nursery() as nursery,
+    ):
+        assert len(supervisor.resource_templates) == len(MANY)
+        nursery.start_soon(count)
+        for uri in ("y:unlisted", f"x:{'b-' * 80}"):
+            for read in (partial(supervisor.read_resource, uri), partial(All(supervisor).server_of, uri)):
+                turns = 0
+                with pytest.raises(UnknownResource):
+                    await read()
+                assert turns >= len(MANY)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_template_of_too_many_expressions_is_left_out(autojump_clock, caplog):
+    server = ScriptedServer(resources={f"x:{'{a}/' * count}": nothing for count in (64, 65)})
+    async with open_supervisor([spec(server)], gate=10) as supervisor:
+        assert [each.uri_template.count("{") for each in supervisor.resource_templates] == [64]
+    assert "its URI template has more than 64 expressions" in caplog.text
