@@ -48,13 +48,17 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
         return json.loads(text, **options)
 
 
+class NoJsonNumber(ValueError):
+    """A number that JSON does not have."""
+
+
 def refuse_constant(name: str) -> NoReturn:
     """An option of `parse_json`, as `parse_constant`: NaN and the infinities are refused.
 
     Raises:
-        ValueError: Always.
+        NoJsonNumber: Always.
     """
-    raise ValueError(f"{name} is no JSON number")
+    raise NoJsonNumber(f"{name} is no JSON number")
 
 
 def finite_number(text: str) -> float:

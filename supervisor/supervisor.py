@@ -596,6 +596,7 @@ class Supervisor:
             The agreement, for `request`; None if approval is left to the client.
 
         Raises:
+            InvalidArguments: The arguments have no JSON form: nobody is asked.
             NotApproved: Denied, or the tool is held back.
             UnknownServer, UnknownTool, ServerDown: See `find_tool`.
         """

@@ -3,16 +3,17 @@ and no state.
 """
 
 import json
+import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 from attrs import frozen
 
 from ..json_depth import may_be_nested_too_deep, nested_too_deep
-from ..json_parsing import parse_json
+from ..json_parsing import parse_json, refuse_constant
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -51,6 +52,43 @@ def encode(value: object) -> bytes:
         return orjson.dumps(value, default=_jsonable, option=_OPTIONS)
     except TypeError as refused:
         return _encode_big(value, refused)
+
+
+def encode_exactly(value: object) -> bytes:
+    """JSON as `encode` writes it, which writes null for NaN and the infinities.
+
+    Raises:
+        TypeError: Something in `value` cannot be written as JSON.
+        NoJsonNumber: There is a number in it that JSON does not have.
+    """
+    encoded = encode(value)
+    if b"null" in encoded or b'"None"' in encoded:  # the name of a key that is no text
+        _check_numbers(value)
+    return encoded
+
+
+def _check_numbers(value: object) -> None:
+    waiting = [value]
+    while waiting:
+        match each := waiting.pop():
+            case float():
+                if not math.isfinite(each):
+                    refuse_constant(json.dumps(float(each)))
+            case Mapping():
+                waiting += [*cast("Mapping[object, object]", each), *cast("Mapping[object, object]", each).values()]
+            case list() | tuple():
+                waiting += cast("Sequence[object]", each)
+            case str() | int() | None | Encoded():
+                pass
+            case _:
+                waiting.append(_plain(each))
+
+
+def _plain(value: object) -> object:
+    """An object of Python's in the types that JSON has."""
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, inf_nan_mode="constants", exclude_none=True, fallback=str)
 
 
 def _encode_big(value: object, refused: TypeError) -> bytes:

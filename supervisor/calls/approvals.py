@@ -8,6 +8,7 @@ from typing import Any, Final
 from attrs import field, frozen
 
 from mcp_nursery.actors.errors import NotApproved
+from mcp_nursery.actors.jsonrpc.codec import decode
 
 from ..servers.view import ServerView
 from ..tools.approval_rules import Agreement, Approval, ApprovalRequest, ApprovalRules, Approve
@@ -44,7 +45,8 @@ class Approvals:
     async def approved(
         self, tool: Tool, arguments: Mapping[str, Any] | None, servers: ServerView
     ) -> tuple[Agreement, Mapping[str, Any] | None]:
-        """The agreement to the tool as it is declared now, and the arguments as they are to be sent.
+        """The agreement to the tool as it is declared now, and the arguments as they are to be sent, whatever becomes
+        of the given ones meanwhile.
 
         Raises:
             InvalidArguments: The arguments cannot be sent: nobody is asked.
@@ -52,7 +54,8 @@ class Approvals:
             TypeError: `approve` returned no `Approval`.
             UnknownServer: Its server was removed: nobody is asked.
         """
-        encode_arguments(arguments, tool.tool, tool.server)
+        encoded = encode_arguments(arguments, tool.tool, tool.server)
+        arguments = None if encoded is None else decode(encoded)
         servers.snapshot(tool.server)
         if arguments:
             arguments = tool.declared_arguments(arguments)  # of the tool that the model was shown
@@ -68,8 +71,9 @@ class Approvals:
         """Have a call agreed to that is made on behalf of a client: where the host has no `approve`, this one is asked.
 
         Raises:
-            NotApproved: As for `agree`.
+            InvalidArguments, NotApproved: As for `approved`.
         """
+        encode_arguments(arguments, tool.tool, tool.server)
         declared = partial(_as_declared_now, tool, servers)
         return await self.agree(tool, arguments, servers, declared=declared, approve=self._approve or approve)
 
@@ -123,7 +127,7 @@ class Approvals:
                     tool.tool,
                 )
             raise NotApproved(tool.server, tool.tool, "nobody to ask", advice="open_supervisor was given no approve=")
-        given = dict(arguments or {})
+        given: dict[str, Any] = decode(encode_arguments(arguments, tool.tool, tool.server) or b"{}")
         shown = servers.redactor(tool.server).value(given)
         answer = await approve(ApprovalRequest(tool, given, shown))
         try:

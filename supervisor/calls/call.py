@@ -56,7 +56,7 @@ from mcp_nursery.actors.errors import (
     SupervisorClosed,
 )
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.jsonrpc.codec import encode, inject_trace
+from mcp_nursery.actors.jsonrpc.codec import encode_exactly, inject_trace
 from mcp_nursery.actors.messages import CALL_TOOL, Request
 from mcp_nursery.actors.outcomes import Answered, Outcome
 from mcp_nursery.actors.pieces import Steps
@@ -133,7 +133,7 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
         return None
     try:
         if isinstance(arguments, (dict, Mapping)):  # most are the former: checking for the latter runs Python code
-            return encode(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
+            return encode_exactly(dict(arguments))  # pyright: ignore[reportUnknownArgumentType]
         decode = ": decode the JSON first" if isinstance(arguments, str) else ""
         problem = f"the arguments of a tool must be an object, not {type(arguments).__name__}{decode}"
     except (TypeError, ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownPrompt, UnknownResource
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.jsonrpc.codec import encode
+from mcp_nursery.actors.jsonrpc.codec import encode_exactly
 from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps, at_once
@@ -95,7 +95,7 @@ class DestinationCall(ActiveCall[Destination, R]):
             InvalidArguments: It has no JSON form.
         """
         try:
-            return encode(value)
+            return encode_exactly(value)
         except (TypeError, ValueError, RecursionError) as error:
             problem = f"this cannot be sent as JSON: {error}"
             raise InvalidArguments(problem, server=self.asked.server, tool=self.asked.name) from None

@@ -5,13 +5,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 
 from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved, NurseryError, ServerDown, UnknownTool
-from mcp_nursery.actors.json_parsing import parse_json
+from mcp_nursery.actors.json_parsing import finite_number, parse_json, refuse_constant
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.supervisor import Call, Supervisor, Tool, ToolResult, open_supervisor
@@ -217,7 +217,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
         InvalidArguments: The value is not a JSON object.
     """
     try:
-        arguments: Any = parse_json(text, parse_constant=_refuse_constant)
+        arguments: Any = parse_json(text, parse_constant=refuse_constant, parse_float=finite_number)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno} column {error.colno}"
         raise InvalidArguments(f"--args is not JSON: {error.msg} at {where}") from error
@@ -226,10 +226,6 @@ def parse_arguments(text: str) -> dict[str, Any]:
     if not isinstance(arguments, dict):
         raise InvalidArguments(f"--args must be a JSON object like '{{\"a\": 1}}', not {_kind(arguments)}")
     return cast("dict[str, Any]", arguments)
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON value")
 
 
 def _kind(value: object) -> str:

@@ -7,12 +7,12 @@ import re
 import stat
 import tomllib
 from collections import Counter
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.actors.json_parsing import parse_json
+from mcp_nursery.actors.json_parsing import NoJsonNumber, parse_json, refuse_constant
 
 _STRING = r'"(?:\\.|[^"\\])*+"?'
 _COMMENTS = re.compile(rf"{_STRING}|//[^\n]*+|/\*(?:(?!\*/).)*+(?:\*/)?", re.DOTALL)
@@ -76,7 +76,7 @@ def parse_document(text: str, file: str) -> dict[str, Any]:
         if file.endswith(".toml"):
             document = _to_json_types(_check_depth(tomllib.loads(text)))
         else:
-            document = parse_json(blank_comments(text), object_pairs_hook=_object, parse_constant=_constant)
+            document = parse_json(blank_comments(text), object_pairs_hook=_object, parse_constant=refuse_constant)
             document = _check_depth(document)
         if isinstance(document, dict):
             return cast("dict[str, Any]", document)
@@ -89,6 +89,8 @@ def parse_document(text: str, file: str) -> dict[str, Any]:
         problem = str(error)
     except RecursionError:
         problem = _TOO_DEEP
+    except NoJsonNumber as error:
+        problem = f"not JSON: {error}"
     except ValueError:
         problem = "a number with too many digits"
     raise ConfigError(problem, file=file)
@@ -204,7 +206,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if not key.isascii() and not is_unicode(key):
             raise _RefusedError(f"the key {key[:80]!r} is not Unicode text")
     return value
-
-
-def _constant(name: str) -> NoReturn:
-    raise _RefusedError(f"not JSON: {name} is not a JSON number")

@@ -4,10 +4,10 @@ import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 
 from mcp_nursery.actors.json_depth import TOO_DEEP, nested_too_deep
-from mcp_nursery.actors.json_parsing import parse_json
+from mcp_nursery.actors.json_parsing import parse_json, refuse_constant
 from mcp_nursery.supervisor.gateway.bridge import as_object
 
 from .layout import pretty, short
@@ -133,16 +133,12 @@ def _value(name: str, text: str, kind: str) -> Any:
 
 def _json(name: str, text: str) -> Any:
     try:
-        value = parse_json(text, parse_constant=_refuse_constant, parse_float=_exact)
+        value = parse_json(text, parse_constant=refuse_constant, parse_float=_exact)
     except (ValueError, RecursionError) as error:
         raise WronglyFilled(f"{name}: no JSON: {error}") from None
     if nested_too_deep(value):
         raise WronglyFilled(f"{name}: {TOO_DEEP}")
     return value
-
-
-def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number of JSON")
 
 
 def _exact(text: str) -> float:

@@ -1,14 +1,20 @@
 """What a server may answer, and what a caller makes of it."""
 
 import json
+import math
 import re
+from collections import UserDict
+from functools import partial
 
 import pytest
 import trio
+from attrs import frozen
 from mcp_types import CallToolResult
+from pydantic import BaseModel
 
 from mcp_nursery.actors.errors import InvalidArguments, InvalidResult, ServerError, UnknownTool
-from mcp_nursery.supervisor import ServerSpec, open_supervisor
+from mcp_nursery.supervisor import Approval, Call, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
@@ -102,13 +108,15 @@ async def test_a_client_of_the_gateway_can_read_it_too(autojump_clock, result, m
         assert (read.content, read.is_error) == (own.content, own.is_error)
 
 
-async def called(gateway, tool, *, modern):
+async def called(gateway, tool, *, modern, arguments=None):
     """The answer to a call of a client of the gateway."""
     envelope = {"protocolVersion": "2026-07-28", "clientCapabilities": {}}
     meta = {f"io.modelcontextprotocol/{key}": value for key, value in envelope.items()} if modern else {}
     async with trio.open_nursery() as nursery:
         session = None if modern else ClientSession(print, nursery, None)
-        request = ClientRequest(1, "tools/call", {"name": tool}, meta, None, principal="ann", session=session)
+        request = ClientRequest(
+            1, "tools/call", {"name": tool, "arguments": arguments}, meta, None, principal="ann", session=session
+        )
         return await gateway.answer(request, gateway.view(None), "2026-07-28" if modern else "2025-11-25")
 
 
@@ -204,6 +212,89 @@ async def test_arguments_that_are_no_object(autojump_clock, arguments):
         with pytest.raises(InvalidArguments, match="arguments"):
             await supervisor.call_tool("mcp_lab_echo", arguments)
         assert server.calls == []
+
+
+NAN, INF = math.nan, math.inf
+
+
+@frozen
+class Point:
+    x: float
+
+
+class Reading(BaseModel):
+    at: float
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"a": NAN}, "NaN"),
+        ({"a": [None, {"b": (1, -INF)}]}, "-Infinity"),
+        ({"a": {1.5, INF}}, "Infinity"),
+        ({"a": Reading(at=NAN)}, "NaN"),
+        ({NAN: 1}, "NaN"),
+        ({"a": [{INF: 1}]}, "Infinity"),
+        ({"a": 2**70, NAN: 1}, "NaN"),
+        (UserDict({"a": {"b": NAN}}), "NaN"),
+    ],
+)
+async def test_numbers_that_json_has_not_are_refused(autojump_clock, arguments, named):
+    """A server got null in their place, after somebody had agreed to infinity."""
+    server, asked = ScriptedServer(), []
+
+    async def approve(request):
+        asked.append(request)
+        return Approval.ALLOW
+
+    async with open_supervisor([spec(server)], gate=10, approve=approve) as supervisor:
+        problem = f"cannot be sent as JSON: {named} is no JSON number"
+        for call in (partial(supervisor.call_tool, "mcp_lab_echo"), supervisor.tool("mcp_lab_echo")):
+            with pytest.raises(InvalidArguments, match=problem):
+                await call(arguments)
+        assert problem in str(await supervisor.gather([Call("mcp_lab_echo", arguments)]))
+        assert problem in (await supervisor.as_toolset().run("mcp_lab_echo", arguments)).text
+        assert await supervisor.call_tool("mcp_lab_echo", {"a": None, "NaN": "Infinity", "b": [None]})
+    assert asked == []
+    assert len(server.calls) == 1
+
+
+@pytest.mark.parametrize("rules", [None, ApprovalRules(allowed=["*"])])
+async def test_a_client_of_the_gateway_is_refused_them_too(autojump_clock, rules):
+    """A gateway passed on null for 1e999."""
+    server, asked = ScriptedServer(), []
+
+    async def approve(request):
+        asked.append(request)
+        return Approval.ALLOW
+
+    host = {"approve": approve, "approval_rules": rules, "callbacks": gateway_callbacks()}
+    async with open_supervisor([spec(server)], gate=10, **host) as supervisor, open_gateway(supervisor) as gateway:
+        said = await called(gateway, "mcp_lab_echo", modern=True, arguments={"a": [INF]})
+    assert said["isError"]
+    assert "cannot be sent as JSON: Infinity is no JSON number" in said["content"][0]["text"]
+    assert (asked, server.calls) == ([], [])
+
+
+async def test_what_is_agreed_to_is_what_is_sent(autojump_clock):
+    """Whoever has the arguments, too, may change them while somebody looks at them."""
+    given = {"paths": ["a"], "at": Reading(at=1), "by": {5: (1, 2)}}
+    server, asked = ScriptedServer(), []
+
+    async def approve(request):
+        asked.append(json.loads(json.dumps(request.arguments)))
+        request.arguments["paths"].append("b")
+        given["paths"].append("c")
+        await trio.sleep(1)
+        return Approval.ALLOW
+
+    async with open_supervisor([spec(server)], gate=10, approve=approve) as supervisor:
+        await supervisor.tool("mcp_lab_echo")(given)
+    assert (
+        asked
+        == [arguments for *_, arguments in server.calls]
+        == [{"paths": ["a"], "at": {"at": 1}, "by": {"5": [1, 2]}}]
+    )
 
 
 @pytest.mark.parametrize("name", [None, 5, [], b"mcp_lab_echo", {}])

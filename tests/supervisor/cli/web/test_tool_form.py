@@ -63,7 +63,7 @@ def test_empty_fields_are_left_out_unless_they_have_to_be_there():
         (filled(share="1e999"), "share: no JSON: 1e999 is too large"),
         (filled(share="0.1234567890123456789"), "share: no JSON: .* has more digits than a number keeps"),
         (filled(share="1e-400"), "share: no JSON: 1e-400 has more digits"),
-        (filled(more='{"a": [NaN]}'), "more: no JSON: NaN is no number of JSON"),
+        (filled(more='{"a": [NaN]}'), "more: no JSON: NaN is no JSON number"),
         (filled(more='{"a": -1e999}'), "more: no JSON: -1e999 is too large"),
         (filled(more="[" * 300 + "]" * 300), "more: nested deeper"),
     ],
