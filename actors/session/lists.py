@@ -3,7 +3,8 @@
 import logging
 import marshal
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, cast
 
@@ -30,6 +31,9 @@ logger: Final = logging.getLogger(__name__)
 
 _PAGE_LIMIT = 1000
 """Pages after which a listing ends: a server that invents a new cursor for ever must not block its own start."""
+
+_MOST_EMPTY: Final = 3
+"""Pages without entries, in a row, after which a listing ends: a server that leaves some out may send one."""
 
 _NAME_LIMIT = 1024
 """Characters of a name; the protocol recommends at most 128."""
@@ -195,10 +199,11 @@ class Lists:
 
     async def _every_page(self, kind: ListKind) -> tuple["_Sieve", float | None]:
         """All entries, in the server's order, and for how many seconds they are fresh, if the server says so. A name
-        that comes twice counts once; a cursor that comes twice ends the list. Entries that cannot be used or shown are
-        left out.
+        that comes twice counts once. A cursor that comes twice ends the list, and so does a page without a new name.
+        Entries that cannot be used or shown are left out.
         """
-        sieve = _Sieve(_LISTINGS[kind], modern=self._session.is_modern)
+        sieve = _Sieve(_LISTINGS[kind], self._session.is_modern, partial(self._count, kind))
+        empty = 0
         cursors: set[str] = set()
         cursor: str | None = None
         fresh_for: float | None = None
@@ -206,11 +211,11 @@ class Lists:
             page, cursor, ttl = await self._page(_LISTINGS[kind].method, cursor)
             if ttl is not None:
                 fresh_for = min(ttl, _FRESH_AT_MOST if fresh_for is None else fresh_for)
-            self._count(kind, page)
             if not SDK_MODULES.is_loaded and await by_turns(sieve.needs_models(page.entries)):
                 await SDK_MODULES.ensure_loaded()
-            await by_turns(sieve.take(page.entries))
-            if cursor is None or cursor in cursors:
+            is_new = await by_turns(sieve.take(page.entries))
+            empty = 0 if page.entries else empty + 1
+            if cursor is None or cursor in cursors or not (is_new or 0 < empty <= _MOST_EMPTY):
                 break
             cursors.add(cursor)
         sieve.check()
@@ -227,14 +232,14 @@ class Lists:
         finally:
             del pages[method]
 
-    def _count(self, kind: ListKind, page: Page) -> None:
-        """Count a page, before its entries are looked at.
+    def _count(self, kind: ListKind, entry_size: int) -> None:
+        """Count an entry that is kept.
 
         Raises:
             ListTooLarge: There are too many entries, or bytes, with it.
         """
         number, size = self._taken[kind]
-        self._taken[kind] = number + len(page.entries), size + page.size
+        self._taken[kind] = number + 1, size + entry_size
         if sum(number for number, _ in self._taken.values()) > self._limits.definitions:
             raise self._too_large(kind, f"{self._limits.definitions:,} entries", "max_definitions")
         if sum(size for _, size in self._taken.values()) > self._limits.kept:
@@ -285,11 +290,15 @@ class _Sieve:
     with one of their names."""
 
     _listing: _Listing
-    _modern: bool = field(alias="modern")
+    _modern: bool
     """True if its era repeats arguments in headers: a tool whose annotations for that are invalid must not be
     called."""
+    _count: Callable[[int], None]
+    """Called with the bytes of an entry before that is kept."""
     kept: dict[str, Any] = field(factory=dict[str, Any], init=False)
     """The entries, by name."""
+    _seen: set[object] = field(factory=set[object], init=False)
+    """Hashes of all names, and of entries without one."""
     _reasons: dict[str, tuple[str, int]] = field(factory=dict[str, tuple[str, int]], init=False)
     _invalid: NotValid | None = field(default=None, init=False)
     """The first error of an entry."""
@@ -313,12 +322,18 @@ class _Sieve:
                 return True
         return False
 
-    def take(self, page: Sequence[object]) -> Steps[None]:
-        """Add the entries of one page."""
+    def take(self, page: Sequence[object]) -> Steps[bool]:
+        """Add the entries of one page. False if it has no new name.
+
+        Raises:
+            ListTooLarge: More would be kept than may be.
+        """
+        before = len(self._seen)
         for at in range(0, len(page), _ENTRIES_AT_ONCE):
             for raw in page[at : at + _ENTRIES_AT_ONCE]:
                 written = _bytes_of(raw)
                 self._hash.update(written)
+                self._seen.add(hash(self._identity(raw) or written))
                 try:
                     entry = self._entry(raw)
                 except NotValid as error:
@@ -329,10 +344,12 @@ class _Sieve:
                 name: str = getattr(entry, self._listing.name)
                 problem = self._problem(name, entry) or (_header_problem(entry, written) if self._has_headers else None)
                 if problem is None:
+                    self._count(len(written))
                     self.kept[name] = entry
                 else:
                     self._leave_out(name, problem)
                 yield
+        return len(self._seen) > before
 
     def check(self) -> None:
         """Check that the list is one of definitions at all.
@@ -342,6 +359,12 @@ class _Sieve:
         """
         if self._invalid is not None and not self.kept:
             raise self._invalid
+
+    def _identity(self, raw: object) -> str | None:
+        """The name of an entry among the others, whether or not that is valid."""
+        key = "uriTemplate" if self._listing.field == "templates" else self._listing.name
+        name: object = cast("dict[str, object]", raw).get(key) if isinstance(raw, dict) else None
+        return name if isinstance(name, str) else None
 
     def _leave_out(self, name: str, problem: str) -> None:
         first, count = self._reasons.get(problem, (name, 0))

@@ -121,6 +121,14 @@ async def test_entries_of_all_lists_together_are_bounded(caplog):
     )
 
 
+async def test_resources_of_one_name_are_told_apart_by_their_uris():
+    pages = [
+        answers({"resources": [{"uri": f"a:/{n}", "name": "same"}], "nextCursor": f"{n}", **CACHING}) for n in "12"
+    ]
+    async with listed(**{**HEALTHY, "resources_list": [*pages, resources("a:/3")]}) as (_, opened):
+        assert [resource.uri for resource in opened.definitions.resources] == ["a:/1", "a:/2", "a:/3"]
+
+
 async def test_what_nobody_could_show_is_left_out(caplog):
     uris = resources("a:/1", "a:/1", "a:/" + "x" * 8192, "b:/1")
     async with listed(**{**HEALTHY, "resources_list": uris}) as (_, opened):

@@ -82,6 +82,31 @@ async def test_a_server_that_invents_cursors_for_ever_ends_at_the_page_limit(aut
         assert len(tools) == len(lab.heard_of("tools/list")) == 1000
 
 
+async def test_a_page_without_a_new_name_ends_the_list(opening):
+    """A server that ignored the cursor and made up another was asked for 626 pages."""
+    pages = [listing("a", "b", cursor=f"cursor-{n}") for n in range(9)]
+    assert await listed(*pages, **opening) == (["a", "b"], [None, "cursor-0"])
+    pages = listing("a", cursor="1"), listing("a", "b", cursor="2"), listing("b", cursor="3"), listing("c")
+    assert await listed(*pages, **opening) == (["a", "b"], [None, "1", "2"])
+
+
+async def test_a_few_pages_may_be_empty(opening):
+    """A server that leaves out what a client may not see may send one."""
+    empty = [listing(cursor=f"cursor-{n}") for n in range(9)]
+    assert (await listed(listing("a", cursor="x"), *empty[:3], listing("b"), **opening))[0] == ["a", "b"]
+    tools, cursors = await listed(listing("a", cursor="x"), *empty, listing("b"), **opening)
+    assert (tools, len(cursors)) == (["a"], 5)
+
+
+async def test_what_is_left_out_does_not_count(opening):
+    """The limit is for what is kept: a server that repeats itself keeps its tools."""
+    twice = listing(*["a", "b", "c"] * 9, cursor="x"), listing("c", "d")
+    async with session(tools_list=twice, **opening) as (lab, client):
+        await negotiate(client, None)
+        tools = await every_page(lab, client, Limits(definitions=4, kept=500))
+    assert [tool.name for tool in tools] == ["a", "b", "c", "d"]
+
+
 async def failed(error, *pages, **script):
     async with session(tools_list=pages, **script) as (lab, client):
         await negotiate(client, None)
