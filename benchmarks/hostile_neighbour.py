@@ -40,7 +40,7 @@ PEERS = Path(__file__).parent / "peers"
 sys.path[:0] = [str(PEERS), str(Path(__file__).parents[1])]
 
 from fragments_server import FLOODS  # noqa: E402 - beside this file, and no package
-from hostile_server import ATTACKS, LONG_LIST, SCHEMAS, UNREAD  # noqa: E402
+from hostile_server import ATTACKS, DECLARED, LONG_LIST, MODELS, SCHEMAS, UNREAD  # noqa: E402
 from hostile_server import FLOODS as LASTING  # noqa: E402
 
 from tests.attack.figures import Turns  # noqa: E402
@@ -93,7 +93,8 @@ class Neighbour:
 async def attacker(attack: str, size: int) -> AsyncGenerator[ServerSpec, None]:
     if attack not in FLOODS:
         tools = "4998" if attack.startswith("list_changed") else "1"
-        given = [str(size), tools, *([attack] if attack in SCHEMAS else [])]
+        declared = attack.removesuffix(FROZEN)
+        given = [str(size), tools, *([declared] if declared in SCHEMAS or declared in DECLARED else [])]
         peer = StdioTransport(sys.executable, ["-I", "-S", str(PEERS / "hostile_server.py"), *given])
         yield ServerSpec("bad", peer)
         return
@@ -165,9 +166,20 @@ def lasts(attack: str) -> float:
 async def outcome(supervisor: Supervisor, attack: str) -> str:
     tool = "pattern" if attack in SCHEMAS else "attack"
     try:
+        if attack in DECLARED:
+            return await use(supervisor, attack)
         result = await supervisor.call_tool(tool, {"attack": attack}, server="bad", timeout=TIMEOUT)
     except NurseryError as error:
         return f"{type(error).__name__}: {str(error)[:90]}"
+    return f"{len(result.full_text)} characters"
+
+
+async def use(supervisor: Supervisor, declared: str) -> str:
+    """The work of a host that what the server declares is made for."""
+    if declared == MODELS:
+        found = await supervisor.as_toolset(search=True).run("find_tools", {"query": "sprawling", "limit": 20})
+        return f"{len(found.text)} characters"
+    result = await supervisor.read_resource(f"x:{'b-' * 80}", timeout=TIMEOUT)
     return f"{len(result.full_text)} characters"
 
 
@@ -189,7 +201,7 @@ def text_alone(size: int) -> float:
 
 
 def subject(options: argparse.Namespace) -> Iterator[Table]:
-    attacks = [*ATTACKS, f"list_changed without end{FROZEN}", *FLOODS]
+    attacks = [*ATTACKS, *DECLARED, f"{MODELS}{FROZEN}", f"list_changed without end{FROZEN}", *FLOODS]
     if options.only:
         attacks = [attack for attack in attacks if any(part.lower() in attack.lower() for part in options.only)]
     if attacks:

@@ -106,14 +106,6 @@ _LONGEST_URI: Final = 8192
 """Characters of a URI that is held against templates: as many as a listed one may have."""
 
 
-@frozen
-class _Gap:
-    """An expression of a template, and the text behind it."""
-
-    plain: bool
-    behind: str
-
-
 @frozen(slots=False)
 class ResourceTemplate(_Readable):
     """One template of URIs that a server can read. A value, as `Resource` is."""
@@ -134,27 +126,25 @@ class ResourceTemplate(_Readable):
         such as `{+path}` or `{?page}`, for any characters or none. The text between two expressions is searched for
         from the left, once: a server's template must not take long with a long URI.
         """
-        head, gaps = self._parsed
-        if not gaps or len(uri) > _LONGEST_URI or not uri.startswith(head):
+        head, plain, behind = self._parsed
+        if not behind or len(uri) > _LONGEST_URI or not uri.startswith(head):
             return uri == self.uri_template
-        at = len(head)
-        *inner, last = gaps
-        for gap in inner:
-            found = uri.find(gap.behind, at + gap.plain)
-            if found < 0 or (gap.plain and _NOT_PLAIN.search(uri, at, found)):
+        at, last = len(head), len(behind) - 1
+        for place, text in enumerate(behind):
+            if place < last:
+                found = uri.find(text, at + plain[place])
+            else:
+                found = len(uri) - len(text) if uri.endswith(text) else -1
+            if found < at + plain[place] or (plain[place] and _NOT_PLAIN.search(uri, at, found)):
                 return False
-            at = found + len(gap.behind)
-        end = len(uri) - len(last.behind)
-        if end < at + last.plain or not uri.endswith(last.behind):
-            return False
-        return not (last.plain and _NOT_PLAIN.search(uri, at, end))
+            at = found + len(text)
+        return True
 
     @cached_property
-    def _parsed(self) -> tuple[str, Sequence["_Gap"]]:
-        """The text before the first expression, and all expressions."""
+    def _parsed(self) -> tuple[str, tuple[bool, ...], tuple[str, ...]]:
+        """The text before the first expression, whether each expression is plain, and the text behind each."""
         head, *rest = _EXPRESSION.split(self.uri_template)
-        pairs = zip(rest[::2], rest[1::2], strict=True)
-        return head, [_Gap(each[:1].isalnum() or each[:1] in ("_", "%"), behind) for each, behind in pairs]
+        return head, tuple(each[:1].isalnum() or each[:1] in ("_", "%") for each in rest[::2]), tuple(rest[1::2])
 
 
 @frozen

@@ -1,6 +1,6 @@
 """A hostile stdio peer of the standard library only: its tool does to its host what the argument says.
 
-hostile_server.py [KIBIBYTES [TOOLS [SCHEMA]]]
+hostile_server.py [KIBIBYTES [TOOLS [SCHEMA or what it declares]]]
 """
 
 import json
@@ -16,7 +16,7 @@ SIZE = (int(GIVEN[0]) if GIVEN else 8192) << 10
 """Bytes of what it says at once."""
 TOOLS = int(GIVEN[1]) if len(GIVEN) > 1 else 1
 PROMISED = GIVEN[2] if len(GIVEN) > 2 else ""
-"""The output schema of its second tool."""
+"""The output schema of its second tool, or one of `DECLARED`."""
 VALUES = 240_000
 """Structure below the budget of a message."""
 
@@ -35,6 +35,15 @@ SCHEMAS = {
         "$ref": "#/$defs/d0",
         "unevaluatedProperties": False,
     },
+}
+
+MODELS, TEMPLATES = "20 schemas of 60 kB for a model", "4,400 templates of 64 expressions"
+DECLARED = (MODELS, TEMPLATES)
+"""What it declares for the work of its host."""
+SPRAWLING = {
+    "type": "object",
+    "anyOf": [{"$ref": "#/$defs/A"}] * 1_200,
+    "$defs": {"A": {"properties": {f"p{at}": True for at in range(2_400)}}},
 }
 
 
@@ -189,13 +198,19 @@ def page_of(cursor: str) -> bytes:
 
 def tools() -> bytes:
     first = {"name": "attack", "inputSchema": {"type": "object"}}
-    promised = {"type": "object", **SCHEMAS[PROMISED or LINEAR]}
+    promised = {"type": "object", **SCHEMAS.get(PROMISED, SCHEMAS[LINEAR])}
     pattern = {"name": "pattern", "inputSchema": {"type": "object"}, "outputSchema": promised}
     more = [
         {"name": f"tool_{at}", "description": "d" * 200, "inputSchema": {"type": "object", "properties": {"a": {}}}}
         for at in range(TOOLS - 1)
     ]
-    return json.dumps({"tools": [first, pattern, *more]}).encode()
+    sprawling = [{"name": f"sprawling_{at}", "inputSchema": SPRAWLING} for at in range(20 * (PROMISED == MODELS))]
+    return json.dumps({"tools": [first, pattern, *more, *sprawling]}).encode()
+
+
+def templates() -> bytes:
+    many = [f"x:{'{a}-' * 63}{{b}}{at}" for at in range(4_400 * (PROMISED == TEMPLATES))]
+    return json.dumps({"resourceTemplates": [{"uriTemplate": each, "name": "t"} for each in many]}).encode()
 
 
 def serve() -> None:
@@ -207,7 +222,7 @@ def serve() -> None:
             version = message["params"]["protocolVersion"]
             said = {
                 "protocolVersion": version,
-                "capabilities": {"tools": {"listChanged": True}, "logging": {}},
+                "capabilities": {"tools": {"listChanged": True}, "resources": {}, "logging": {}},
                 "serverInfo": {"name": "hostile", "version": "1"},
             }
             say(ANSWER % (number, json.dumps(said).encode()))
@@ -217,6 +232,10 @@ def serve() -> None:
                 say(ANSWER % (number, page_of(message.get("params", {}).get("cursor", ""))))
                 continue
             say(ANSWER % (number, listing.replace(b"dddd", b"d%03d" % (page % 1000))))  # never the same
+        elif method == "resources/list":
+            say(ANSWER % (number, b'{"resources":[]}'))
+        elif method == "resources/templates/list":
+            say(ANSWER % (number, templates()))
         elif method == "tools/call":
             attack = message["params"]["arguments"]["attack"]
             is_long = attack == LONG_LIST

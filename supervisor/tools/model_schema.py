@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 _Schema = dict[str, Any]
-_Alternatives = dict[str, dict[str, Any]]
-"""The schemas of each property, by their texts."""
 
 _REFUSED_AT_ROOT: Final = ("$ref", "allOf", "anyOf", "oneOf", "enum", "not")
 """Keywords that OpenAI refuses at the root of a schema; Anthropic refuses `allOf`, `anyOf` and `oneOf`."""
@@ -192,14 +190,12 @@ def _without_alternatives(schema: Mapping[str, Any]) -> Steps[Mapping[str, Any]]
     if not any(keyword in schema for keyword in _REFUSED_AT_ROOT):
         return schema
     parts = _Parts(schema)
-    named = yield from parts.properties()
+    properties = yield from parts.properties()
     required = parts.required()
     yield
     dropped = *_REFUSED_AT_ROOT, "required", "unevaluatedProperties"
     kept = {key: value for key, value in schema.items() if key not in dropped}
-    alternatives = {name: list(each.values()) for name, each in named.items()}
-    properties = {name: each[0] if len(each) == 1 else {"anyOf": each} for name, each in alternatives.items()}
-    wanted = {"required": [name for name in named if name in required]} if required else {}
+    wanted = {"required": [name for name in properties if name in required]} if required else {}
     return kept | {"properties": properties} | wanted
 
 
@@ -251,22 +247,28 @@ class _Parts:
         self._required: dict[int, set[str]] = {}
         self._left = _MOST_REQUIRED
 
-    def properties(self) -> Steps[_Alternatives]:
-        """The schemas by property. Those of the root hide those of its parts."""
+    def properties(self) -> Steps[_Schema]:
+        """The schema of each property. Those of the root hide those of its parts."""
         own = _properties(self._root)
-        named: _Alternatives = {name: {"": each} for name, each in own.items()}
+        found, alternatives = {**own}, dict[str, _Schema]()
         waiting = [self._root]
         while waiting:
             part = waiting.pop()
             if id(part) in self._made_of:
                 continue
             for name, each in _properties(part).items():
-                if name not in own:
-                    named.setdefault(name, {}).setdefault(canonical(each), each)
-                    yield
+                if name in own:
+                    continue
+                if found.setdefault(name, each) is not each:
+                    known = alternatives.setdefault(name, {canonical(found[name]): found[name]})
+                    known.setdefault(canonical(each), each)
+                yield
             waiting += [each for parts in self._of(part).values() for each in parts][::-1]
             yield
-        return named
+        for name, known in alternatives.items():
+            if len(known) > 1:
+                found[name] = {"anyOf": [*known.values()]}
+        return found
 
     def _of(self, part: Mapping[str, Any]) -> Mapping[str, list[_Schema]]:
         """The schemas that another is made of, by the keyword. All of them apply for a reference, too."""

@@ -18,6 +18,9 @@ from mcp_nursery.supervisor import (
     StdioTransport,
     open_supervisor,
 )
+from mcp_nursery.supervisor.errors import UnknownResource
+
+from ..attack.figures import Turns
 
 pytestmark = pytest.mark.slow
 
@@ -104,6 +107,22 @@ async def test_a_pattern_that_is_not_linear_is_not_tried():
         result = await attack(supervisor, "a pattern that is not linear", tool="pattern")
         assert len(result.structured["a"]) == 160_000
         assert trio.current_time() - began < 10
+
+
+@pytest.mark.parametrize("declared", ["20 schemas of 60 kB for a model", "4,400 templates of 64 expressions"])
+async def test_what_is_declared_is_worked_off_in_turns(declared):
+    """One of these schemas stopped the loop for 12 s, and templates for 2 s at each read."""
+    server = peer("bad", "hostile_server.py", "1", "1", declared)
+    async with open_supervisor([server], gate=30, state=MemoryStore()) as supervisor:
+        toolset, turns = supervisor.as_toolset(search=True), Turns()
+        turns.before_task_step(trio.lowlevel.current_task())
+        trio.lowlevel.add_instrument(turns)
+        found = await toolset.run("find_tools", {"query": "sprawling", "limit": 20})
+        with pytest.raises(UnknownResource):
+            await supervisor.read_resource(f"x:{'b-' * 80}")
+        trio.lowlevel.remove_instrument(turns)
+    assert not found.is_error
+    assert turns.cpu < 0.3  # of it a whole collection of garbage takes a tenth
 
 
 async def test_definitions_beyond_the_budget_are_that_servers_failure():
