@@ -153,16 +153,17 @@ def _is_too_large(schema: Mapping[str, Any]) -> bool:
 
 
 def _harmless(schema: Mapping[str, Any]) -> Steps[_Schema]:
-    """The schema without texts that forge marks, property after property."""
-    properties = schema.get("properties")
-    if not isinstance(properties, dict):
-        return cast("_Schema", harmless_throughout(schema))
-    rest = cast("_Schema", harmless_throughout({key: each for key, each in schema.items() if key != "properties"}))
+    """The schema without texts that forge marks, one property or definition after the other."""
     shown: _Schema = {}
-    for name, each in cast("_Schema", properties).items():
+    for key, each in schema.items():
+        parts: _Schema = {}
+        for name, part in cast("_Schema", each).items() if isinstance(each, dict) else ():
+            parts |= harmless_throughout({name: part})
+            yield
+        (own,) = harmless_throughout({key: None})
+        shown[own] = parts if isinstance(each, dict) else harmless_throughout(each)
         yield
-        shown |= harmless_throughout({name: each})
-    return rest | {"properties": shown}
+    return shown
 
 
 def _outline(schema: Mapping[str, Any]) -> Mapping[str, Any]:
