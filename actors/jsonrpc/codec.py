@@ -61,7 +61,10 @@ def encode_exactly(value: object) -> bytes:
         TypeError: Something in `value` cannot be written as JSON.
         NoJsonNumber: There is a number in it that JSON does not have.
     """
-    encoded = encode(value)
+    try:  # each call comes through here, so that `encode` is not called
+        encoded = orjson.dumps(value, default=_jsonable, option=_OPTIONS)
+    except TypeError as refused:
+        encoded = _encode_big(value, refused)
     if b"null" in encoded or b'"None"' in encoded:  # the name of a key that is no text
         _check_numbers(value)
     return encoded

@@ -260,6 +260,18 @@ def _fits(shape: Shape, value: object) -> bool:
     return True
 
 
+def is_text_alone(raw: Mapping[str, Any]) -> bool:
+    """True if this is plainly the result of a tool, and a small one of nothing but text, as most are."""
+    content: object = raw.get("content")
+    if type(content) is not list or type(raw.get("isError", False)) is not bool or "_meta" in raw:
+        return False
+    blocks = cast("list[Any]", content)
+    return len(blocks) <= _BLOCKS_AT_ONCE and all(
+        type(each) is dict and len(each) == 2 and each.get("type") == "text" and type(each.get("text")) is str  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]  # noqa: PLR2004
+        for each in blocks
+    )
+
+
 def is_plain_result(raw: Mapping[str, Any]) -> Steps[bool]:
     """True if this is plainly the result of a tool, perhaps with blocks of unknown types."""
     if not _fits(_RESULT, raw) or raw.get("isError", False) is None:

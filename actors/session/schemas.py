@@ -66,10 +66,12 @@ class OutputSchema:
         Raises:
             SchemaViolation: The content does not fit.
         """
-        problem, validator = (yield from self.problem()), self._validator
+        if not self._is_prepared:
+            yield from self.problem()
+        validator = self._validator
         if not small:
             yield
-        if problem not in (None, _TOO_COMPLEX):  # which was logged
+        if self._problem not in (None, _TOO_COMPLEX):  # which was logged
             return False
         if validator is None or not ((small and self._is_tame) or self._is_affordable(content)):
             logger.info(f"{self.said} of the tool %.100r is not checked: its {self.name} is too complex", self._tool)

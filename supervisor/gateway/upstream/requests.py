@@ -55,7 +55,7 @@ from mcp_nursery.actors.messages import CALL_TOOL
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback
-from mcp_nursery.actors.session.plain import is_plain_result
+from mcp_nursery.actors.session.plain import is_plain_result, is_text_alone
 
 from ...calls.input_rounds import MAX_ROUNDS
 from ...spec import spec_digest
@@ -232,17 +232,24 @@ class Upstream:
         if relayed.result.get("resultType") == "input_required":
             return relayed.result
         result = relayed.result
-        if request.method == CALL_TOOL and not await by_turns(is_plain_result(result)):
-            await RESULT_TYPES.ensure_loaded()
-            from mcp_nursery.actors.session.results import readable_result
-
-            result = await by_turns(readable_result(result, extended=True))
+        if request.method == CALL_TOOL and not is_text_alone(result):
+            result = await _readable(result)
         from_modern = is_modern(relayed.protocol_version)
         gets_info = request.modern and not from_modern
         info = server_info_of(self._supervisor.hello(server) or {}) if gets_info else {}
         return bridge_result(
             request.method, result, to_modern=request.modern, from_modern=from_modern, server_info=info
         )
+
+
+async def _readable(result: Json) -> Json:
+    """The result of a tool as far as it can be read."""
+    if await by_turns(is_plain_result(result)):
+        return result
+    await RESULT_TYPES.ensure_loaded()
+    from mcp_nursery.actors.session.results import readable_result
+
+    return await by_turns(readable_result(result, extended=True))
 
 
 async def _ask_in_session(request: ClientRequest, key: str, method: str, params: Mapping[str, Any] | None) -> Json:
