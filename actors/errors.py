@@ -25,6 +25,14 @@ def folded(text: object) -> str:
     return " ".join(str(text).split())
 
 
+def unforeseen(error: BaseException) -> str:
+    """An error that no code expects, for people: a file with its path, and no name of a library's class."""
+    if isinstance(error, OSError) and error.strerror:
+        return one_line(": ".join(filter(None, (error.strerror, error.filename and repr(error.filename)))))
+    kind = type(error).__name__ if type(error).__module__ == "builtins" else ""
+    return one_line(": ".join(filter(None, (kind, str(error)))) or "no reason is known")
+
+
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """The exceptions in a group, however nested; an exception that is no group is its own leaf."""
     if isinstance(error, BaseExceptionGroup):

@@ -10,7 +10,7 @@ import trio
 
 from .callbacks import NO_HOST, Host
 from .enums import Era, ExitKind, ListKind
-from .errors import StartFailed, leaves, one_line
+from .errors import StartFailed, leaves, unforeseen
 from .list_refresh import OTHER_LISTS, ListRefresh
 from .liveness import Liveness
 from .messages import Connected, Ended, Ending, ExitReason, Handshake, Opened, Report
@@ -274,9 +274,9 @@ class ServerActor:
 
 
 def log_crash(crash: Exception, server: str) -> Loss:
-    """The loss of an incarnation that crashed, which is logged."""
-    logger.error("%s: an incarnation crashed; please report it", server, exc_info=crash)
-    return Loss(f"crashed: {one_line(repr(next(leaves(crash))))}")
+    """The loss of an incarnation that ended with an unforeseen error, which is logged."""
+    logger.error("%s: an incarnation ended with an unforeseen error; please report it", server, exc_info=crash)
+    return Loss(f"an unforeseen error: {unforeseen(next(leaves(crash)))}")
 
 
 def _has_tools(handshake: Handshake) -> bool:

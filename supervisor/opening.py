@@ -20,7 +20,7 @@ from mcp_nursery.actors.argument_checks import (
     true_or_false,
 )
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, Roots
-from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, one_line
+from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, unforeseen
 from mcp_nursery.actors.nurseries import open_service_nursery
 from mcp_nursery.actors.roots import roots_or_none
 
@@ -329,7 +329,7 @@ async def _in_nursery(
         if isinstance(crash, KeyboardInterrupt):  # no fault of ours: it came while the block was left
             raise crash
     if crashes:
-        crash = NurseryError(one_line(f"the supervisor crashed, please report it: {crashes[0]!r}"))
+        crash = NurseryError(f"the supervisor has failed, please report it: {unforeseen(crashes[0])}")
         crash.__cause__ = crashes[0]
         if raised is None or all(isinstance(error, trio.Cancelled) for error in leaves(raised)):
             raise crash

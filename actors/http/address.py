@@ -5,14 +5,17 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
+from http import HTTPStatus
 
 import httpx2
 from attrs import field, frozen
 
 from ..errors import StartFailed, leaves, one_line
 from .failures import Evidence, Fault
+from .header_rules import problem_with_header
+from .routes import Unroutable, proxy_of
 
-_NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+_NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
 _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
 """Errors that say nothing about the server: this machine has no room for a connection at the moment."""
@@ -75,7 +78,19 @@ class Address:
 
 def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
     """The evidence in a failed request. The error's own text may hold a URL."""
-    host = address.host
+    if isinstance(error, Unroutable):
+        return Evidence(str(error), Fault.UNUSABLE)
+    if isinstance(error, httpx2.LocalProtocolError):  # h11 refuses to send a header that authorisation has made
+        return Evidence(_fault_of_headers(error.request) or "the request is not valid HTTP", Fault.UNUSABLE)
+    proxy = proxy_of(error.request)
+    if isinstance(error, httpx2.ProxyError):
+        refused = str(error).startswith(f"{HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:d} ")
+        problem = f"{proxy} did not connect to {address.host}: {one_line(error, 80)}"
+        return Evidence(problem, Fault.UNUSABLE if refused else Fault.UNREACHED)
+    return _evidence_of_cause(error, address.host if proxy is None else f"{address.host} through {proxy}")
+
+
+def _evidence_of_cause(error: httpx2.RequestError, host: str) -> Evidence:
     for cause in _causes(error):
         match cause:
             case ssl.SSLCertVerificationError():
@@ -91,14 +106,32 @@ def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
                 return Evidence(*_describe(error, host, words))
             case _:
                 continue
-    return Evidence(*_describe(error, host, type(error).__name__))
+    return Evidence(*_describe(error, host, _words_of(error)))
+
+
+def _fault_of_headers(request: httpx2.Request) -> str | None:
+    encoded = ((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw)
+    problems = (problem_with_header(name, value, encoding="latin-1") for name, value in encoded)
+    return next(filter(None, problems), None)
+
+
+def _words_of(error: httpx2.RequestError) -> str:
+    """The words for an error without a cause of the system's: the library's own may quote a server."""
+    match error:
+        case httpx2.RemoteProtocolError():
+            ended = "isconnected" in str(error) or "closed" in str(error)
+            return "it ended too early" if ended else "the answer is not valid HTTP"
+        case httpx2.DecodingError():
+            return "the answer cannot be decoded"
+        case httpx2.NetworkError():
+            return "it ended"
+        case _:
+            return "no reason is known"
 
 
 def _describe(error: httpx2.RequestError, host: str, words: str, number: int = 0) -> tuple[str, Fault]:
     if number in _NO_ROOM:
         return f"no room for a connection to {host}: {words}", Fault.BROKEN  # of this request: others go on
-    if isinstance(error, httpx2.ProxyError):
-        return f"the proxy did not connect to {host}: {one_line(error, 80)}", Fault.UNREACHED
     if isinstance(error, _NOTHING_SENT):
         return f"cannot connect to {host}: {words}", Fault.UNREACHED
     return f"the connection to {host} broke: {words}", Fault.BROKEN

@@ -1,60 +1,23 @@
 """Requests to one server, with address, headers and authorisation. Redirects are reported; the sender follows them."""
 
 import math
-import ssl
-import threading
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from http.cookiejar import CookieJar
 from typing import Final
-from urllib.request import getproxies
 
 import httpx2
 import trio
 from attrs import frozen
 
 from ..overrides import override
-from ..threads import BRIEF_THREADS
 from ..version import VERSION
 from . import limits
 from .address import Address
 from .auth import ON_REFUSED, Layers
 from .responses import check_head
-
-_LOADING = threading.Lock()
-"""The lock held while the certificate authorities are loaded: once for the process, in a thread, since that takes tens
-of milliseconds in which no other call would make progress."""
-
-
-async def authorities() -> ssl.SSLContext:
-    """The context with the system's authorities, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names."""
-    return await BRIEF_THREADS.run(_authorities)
-
-
-async def context_for(url: httpx2.URL) -> ssl.SSLContext:
-    """The context for requests to this server; without TLS, one that trusts nobody and costs nothing."""
-    return await authorities() if url.scheme == "https" or _has_proxy_with_tls() else _nobody()
-
-
-def _authorities() -> ssl.SSLContext:
-    with _LOADING:  # many first connections begin at once
-        return _load()
-
-
-@cache
-def _load() -> ssl.SSLContext:
-    return httpx2.create_ssl_context()
-
-
-@cache
-def _nobody() -> ssl.SSLContext:
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
-def _has_proxy_with_tls() -> bool:
-    return any(proxy.startswith("https:") for proxy in getproxies().values())
-
+from .routes import Routes
 
 _USER_AGENT = f"mcp-nursery/{VERSION}"
 _POOL_SIZE: Final = 16
@@ -247,9 +210,8 @@ async def open_client(address: Address, headers: Mapping[str, str]) -> AsyncGene
         cookies=CookieJar(),  # the same for all pools: a balancer may find the session by a cookie
         headers={"user-agent": _USER_AGENT},
         timeout=None,
-        verify=await context_for(address.url),
     )
-    client = HttpClient(lambda kept: make(limits=_limits(kept)), address)
+    client = HttpClient(lambda kept: make(transport=Routes(_limits(kept))), address)
     try:
         yield client
     finally:

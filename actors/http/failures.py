@@ -37,6 +37,8 @@ class Fault(StrEnum):
     """No connection: refused, no route, no such name. Nothing was sent."""
     UNTRUSTED = "untrusted"
     """The server's certificate is not trusted. Nothing was sent."""
+    UNUSABLE = "unusable"
+    """This side's own settings allow no request: a variable of the environment, or a header. Nothing was sent."""
     BROKEN = "broken"
     """The connection broke, or was closed too early."""
     MUTE = "mute"
@@ -45,6 +47,10 @@ class Fault(StrEnum):
     """The answer was over the limit."""
     ENDED = "ended"
     """The server closed the stream."""
+
+
+_HOPELESS_FAULTS = (Fault.UNTRUSTED, Fault.UNUSABLE)
+"""Those that another start would meet again."""
 
 
 @frozen
@@ -74,7 +80,7 @@ class Evidence:
     @property
     def unsent(self) -> bool:
         """True if certainly nothing was sent."""
-        return self.fault in (Fault.UNREACHED, Fault.UNTRUSTED)
+        return self.fault in (Fault.UNREACHED, *_HOPELESS_FAULTS)
 
 
 class Reason(StrEnum):
@@ -123,7 +129,7 @@ def classify(phase: Phase, evidence: Evidence) -> Failure:
         evidence: The facts.
     """
     if evidence.unsent:
-        hopeless = evidence.fault is Fault.UNTRUSTED and phase is Phase.OPENING
+        hopeless = evidence.fault in _HOPELESS_FAULTS and phase is Phase.OPENING
         return Failure(Reason.NOT_WORTH_RETRYING, ends=True) if hopeless else _CONNECTION_GONE
     if phase is Phase.STREAM:
         return _ANSWERED

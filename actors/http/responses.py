@@ -15,9 +15,12 @@ from ..errors import folded
 from ..fairness import Pace
 from ..outcomes import Challenge
 from . import limits
+from .environment import Proxy
 from .failures import Evidence, Fault
 
 EVENTS = "text/event-stream"
+_OF_PROXIES = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
+"""Statuses that a proxy answers for a server that it does not reach."""
 
 
 class TooLarge(Exception):
@@ -66,7 +69,7 @@ async def parts_of(response: httpx2.Response, hear: Callable[[], None]) -> Async
             no time limit could end.
     """
     if len(response.headers.get_list("content-encoding", split_commas=True)) > 1:
-        raise httpx2.DecodingError("encoded more than once")
+        raise httpx2.DecodingError("encoded more than once", request=response.request)
     pace = Pace()
     async with aclosing(response.aiter_bytes()) as parts:
         async for part in parts:
@@ -125,9 +128,14 @@ def refusal_evidence(
     *,
     in_session: bool = False,
     challenge: Challenge | None = None,
+    proxy: Proxy | None = None,
 ) -> Evidence:
-    """The evidence in an answer of 400 or more."""
+    """The evidence in an answer of 400 or more, which came through this proxy."""
     problem = f"HTTP {status} {_phrase(status)}".rstrip()
+    if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and proxy is not None:
+        return Evidence(f"{proxy} wants other credentials: {problem}", Fault.UNUSABLE, status)
+    if status in _OF_PROXIES and proxy is not None and error is None:
+        problem = f"{problem}, of the server or of {proxy}"
     code = None
     if error is not None:
         problem, code = f"{problem}: {folded(error['message'])}", error["code"]

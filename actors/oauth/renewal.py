@@ -145,8 +145,8 @@ class Authorisation(httpx2.Auth):
         except GrantRefused as refusal:
             logger.info("there is no other token: %s", refusal)
         except Exception:
-            logger.exception("the renewal of a token crashed, please report it")
-            renewal.problem = "the renewal of a token crashed"
+            logger.exception("the renewal of a token ended with an unforeseen error; please report it")
+            renewal.problem = "the renewal of a token ended with an unforeseen error, which the log has"
         finally:
             self._renewal = None
             renewal.done.set()

@@ -17,8 +17,8 @@ from pydantic import ValidationError
 
 from ..errors import StartFailed
 from ..http.address import Address, evidence_of
-from ..http.client import context_for
 from ..http.responses import TooLarge, check_head, read_body
+from ..http.routes import Routes
 from .settings import OAuth, is_loopback
 from .tokens import Tokens
 
@@ -74,7 +74,7 @@ async def send(request: httpx2.Request) -> httpx2.Response:
 
 
 async def _send(request: httpx2.Request) -> httpx2.Response:
-    async with httpx2.AsyncClient(verify=await context_for(request.url), timeout=None) as client:
+    async with httpx2.AsyncClient(transport=Routes(), timeout=None) as client:
         request.extensions = {**request.extensions, "trace": check_head}
         response = await client.send(request, stream=True, follow_redirects=False)
         moved = response.next_request is not None

@@ -9,21 +9,23 @@ import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from attrs import asdict, define, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_HOST, Host
 from mcp_nursery.actors.errors import ConfigError, StartFailed
+from mcp_nursery.actors.http.environment import EnvironmentUnusable, context_for, proxy_for
+from mcp_nursery.actors.http.header_rules import check_headers, problem_with_header
 from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.process.command import INHERITED, ShownCommand, child_environment, find_program
 from mcp_nursery.actors.secrets import SECRETS, names_only
 from mcp_nursery.actors.threads import SLOW_THREADS
-from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of, secrets_of_value
 from mcp_nursery.supervisor.security.trust import AGREED_FILE, FileRead
 from mcp_nursery.supervisor.spec import ServerSpec
-from mcp_nursery.supervisor.transports import DockerGatewayTransport, DockerTransport, StdioTransport
+from mcp_nursery.supervisor.transports import DockerGatewayTransport, DockerTransport, RemoteTransport, StdioTransport
 
 from .document import as_object
 from .value_sources import CommandFailed, EnvFileError, output_of, read_env_file
@@ -37,6 +39,7 @@ from .variables import (
     expand,
     expand_header,
     has_variables,
+    how_to_pass_on,
     inputs_in,
     is_input,
     unresolved_in_header,
@@ -316,6 +319,12 @@ class Resolver:
         found = expand_header(text, own) if command is None else await self._output(where, command)
         if not found.isprintable():  # a library's error about this value would show it
             raise self._failure(where, "the value is not one line of text", retriable=False)
+        problem = problem_with_header(name, found)
+        if problem is not None:
+            empty = unresolved_in_header(text, own) if command is None else []
+            cause = f", where {' and '.join(empty)} has no value" if empty else ""
+            way_out = next(filter(None, map(how_to_pass_on, empty)), None)
+            raise self._failure(where, f"{problem}{cause}{f': {way_out}' if way_out else ''}", retriable=False)
         self._keep_secrets(secrets_of_value(name, found))
         return found
 
@@ -373,7 +382,8 @@ _UNKNOWN = "unknown"
 
 async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None:
     """The first problem found: a variable without value, an `envFile` that cannot be used, a program or working
-    directory that does not exist; None if there is none.
+    directory that does not exist, a header that cannot be sent, a proxy or certificate authorities of the environment
+    that cannot be used; None if there is none.
 
     Args:
         spec: The server.
@@ -391,7 +401,9 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
             cwd = getattr(transport, "cwd", None)
             shown = ShownCommand(written.command, getattr(written, "cwd", None))
             find_program(transport.command, child_environment(transport.env), cwd and str(cwd), shown)
-    except StartFailed as error:
+        elif isinstance(transport, RemoteTransport):
+            await _check_requests(transport)
+    except (StartFailed, EnvironmentUnusable) as error:
         problem = str(error)
     except ConfigError as error:  # with its variables, the URL is invalid
         problem = error.problem
@@ -399,6 +411,19 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
         return None
     where = f"{spec.source}: server {spec.name!r}: "
     return ConfigError(problem.removeprefix(where), file=spec.source, server=spec.name)
+
+
+async def _check_requests(transport: RemoteTransport) -> None:
+    """Check what requests to a server would need: the headers that are known, and the environment.
+
+    Raises:
+        StartFailed: A header is not valid.
+        EnvironmentUnusable: A variable cannot be used.
+    """
+    if not callable(transport.headers):
+        check_headers(transport.headers)
+    proxy = proxy_for(transport.url)
+    await context_for(urlsplit(transport.url).scheme, proxy)
 
 
 async def _not_run(_command: str, _folder: str) -> str:

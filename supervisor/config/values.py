@@ -11,11 +11,12 @@ from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn
 
 from mcp_nursery.actors.enums import Protocol
+from mcp_nursery.actors.http.header_rules import problem_with_header
 from mcp_nursery.actors.roots import CWD
-from mcp_nursery.actors.transports.http.headers import problem_with_header
 from mcp_nursery.supervisor.decisions.restart_policy import Instances, Lazy, RestartMode, Revive, is_revive
 
 from .document import as_object, is_unicode, json_type
+from .variables import command_of
 
 T = TypeVar("T", bound=AttrsInstance)
 
@@ -135,7 +136,7 @@ def _headers(value: object, _type: object) -> dict[str, str]:
     headers = _object(value, None)
     for name, text in headers.items():
         _text(text, where=f"the value of {name[:80]!r} ")
-        problem = problem_with_header(name, text)
+        problem = problem_with_header(name, text if command_of(text) is None else text.strip())
         if problem is not None:
             raise ValueError(problem)
     return headers

@@ -5,7 +5,7 @@ import psutil
 import pytest
 import trio
 
-from mcp_nursery.actors.http import client as http_client
+from mcp_nursery.actors.http import environment
 from mcp_nursery.actors.transports.stdio import StdioConnector
 
 from ..lab import PROGRAMS
@@ -44,7 +44,7 @@ def gone():
 @pytest.fixture
 def authorities_not_loaded():
     """The certificate authorities are loaded by this test, as it says, and by the next one again."""
-    for each in (http_client._load, http_client._nobody):
+    for each in (environment._load, environment._nobody):
         each.cache_clear()
     yield
-    http_client._load.cache_clear()
+    environment._load.cache_clear()

@@ -401,6 +401,6 @@ async def test_a_crash_is_the_end_of_this_incarnation_and_of_nothing_else(where,
     async with living(ScriptedServer(Life(closes_after=2))) as seen:
         await seen.ended.wait()
     assert seen.reason.kind is ExitKind.LOST
-    assert seen.reason.loss.message == "crashed: LookupError('a bug of ours')"
+    assert seen.reason.loss.message == "an unforeseen error: LookupError: a bug of ours"
     assert [(at, type(report)) for at, report in seen.reports][-1] == (3, Ended)
     assert "please report" in caplog.text

@@ -28,6 +28,7 @@ Real processes and sockets on this machine:
 | `remote` | servers over HTTP and SSE that are killed, started again and told to misbehave |
 | `websockets` | the same behind a WebSocket, and a proxy that is cut |
 | `rigs` | one server of each transport, broken and mended by the same words |
+| `proxies` | proxies over HTTP and SOCKS5, through which a server on loopback is far away |
 | `http_peer`, `websocket_peer` | servers on loopback whose every answer is written by the test |
 | `scripted_http` | a server over HTTP that follows a script, word for word |
 | `hostile_http` | a server that sends raw bodies |

@@ -28,7 +28,7 @@ How an exchange ends.
 - It failed: it collects `Evidence` and decides nothing. The pure function `failures.classify` maps phase and evidence
   to a `Failure`, and the carrier acts on that: it ends the connection, or decides this one call. No other place in the
   transport knows what a 404 means.
-- It crashed, for an unforeseen reason: that is evidence like any other, and is logged.
+- It raised what nobody foresaw: that is evidence like any other, and is logged.
 
 In each of these cases `done` is set, and no slot is left undecided: a call whose exchange is over has its outcome, or
 its connection is lost, which decides all slots at once.
@@ -53,6 +53,7 @@ from ...http.auth import AuthFailed, AuthUnavailable, challenge_of, unavailable
 from ...http.client import HttpClient
 from ...http.failures import REDIRECT_STATUSES, Evidence, Failure, Fault, Phase, Reason, classify, loss_of
 from ...http.responses import EVENTS, TooLarge, media_type, read_body, read_refusal, refusal_evidence
+from ...http.routes import proxy_of
 from ...json_depth import TOO_DEEP, nested_too_deep
 from ...jsonrpc.carrier import Carrier, Frame, Hub, Origin, Outgoing, cancellation
 from ...jsonrpc.endpoint import PeerError
@@ -160,9 +161,9 @@ class Exchange:
             evidence = Evidence(f"authorisation failed: {folded(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
         except AuthUnavailable as error:
             evidence = unavailable(error)
-        except Exception as error:
-            logger.exception("an HTTP exchange crashed; please report it")
-            evidence = Evidence(f"the exchange crashed: {type(error).__name__}", Fault.BROKEN)
+        except Exception:  # whose text may hold a secret
+            logger.exception("an HTTP exchange ended with an unforeseen error; please report it")
+            evidence = Evidence("the exchange ended with an unforeseen error, which the log has", Fault.BROKEN)
         finally:
             self.carrier.ended(self)
             if evidence is not None and not self.scope.cancelled_caught and not self._is_cancelled:
@@ -257,7 +258,13 @@ class Exchange:
             self.carrier.hear()  # a gateway's answer is no sign of the server
         if status >= HTTPStatus.BAD_REQUEST:
             self.error = await read_refusal(response, limit)
-            return refusal_evidence(status, self.error, in_session=self.in_session, challenge=challenge_of(response))
+            return refusal_evidence(
+                status,
+                self.error,
+                in_session=self.in_session,
+                challenge=challenge_of(response),
+                proxy=proxy_of(response.request),
+            )
         if status in REDIRECT_STATUSES:
             return self._redirect_evidence(response)
         return await self._read_answer(response, limit)

@@ -1,7 +1,6 @@
 """The headers a user sets for a server: fixed, or computed at each connect. Their values are shown nowhere."""
 
 import inspect
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
@@ -9,7 +8,8 @@ from typing import TYPE_CHECKING, cast
 from attrs import field, frozen
 
 from ...callbacks import NO_HOST, Host
-from ...errors import NurseryError, StartFailed, one_line
+from ...errors import NurseryError, StartFailed
+from ...http.header_rules import check_headers
 from ...secrets import SECRETS
 
 if TYPE_CHECKING:
@@ -18,20 +18,6 @@ if TYPE_CHECKING:
 
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
 """Fixed headers, or a function that computes them at each connect."""
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
-
-
-def problem_with_header(name: object, value: object) -> str | None:
-    """The fault of a header, in words that do not show its value; None if there is none."""
-    if not (isinstance(name, str) and _HEADER_NAME.fullmatch(name)):
-        return f"{one_line(repr(name), 80)} is not a valid header name"
-    if not isinstance(value, str):
-        return f"the header {name} must be text, not {type(value).__name__}"
-    if not (_VALUE.fullmatch(value) and value.isascii()):
-        return f"the header {name} has a character that headers cannot hold"
-    return None
 
 
 async def resolve(headers: Headers) -> Mapping[str, str]:
@@ -60,10 +46,7 @@ def _checked(found: object) -> Mapping[str, str]:
     if not isinstance(found, Mapping):
         raise StartFailed(f"the headers must be a mapping, not {type(found).__name__}", retriable=False)
     headers = cast("Mapping[str, str]", found)
-    for name, value in headers.items():
-        problem = problem_with_header(name, value)
-        if problem is not None:
-            raise StartFailed(problem, retriable=False)
+    check_headers(headers)
     return dict(headers)
 
 

@@ -17,6 +17,7 @@ from ...http.auth import AuthFailed, AuthUnavailable, challenge_of, unavailable
 from ...http.client import HttpClient, origin_of
 from ...http.failures import Evidence, Fault, Phase, classify, loss_of
 from ...http.responses import EVENTS, TooLarge, media_type, parts_of, refusal_evidence
+from ...http.routes import proxy_of
 from ...jsonrpc.carrier import Frame, Hub, SharedOrigin
 from ...outcomes import Loss, Outcome, Rejected
 from ...overrides import override
@@ -89,7 +90,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         """The evidence that an answer is no stream of events; None if it is one."""
         status, kind = response.status_code, media_type(response)
         if status >= HTTPStatus.BAD_REQUEST:
-            return refusal_evidence(status, challenge=challenge_of(response))
+            return refusal_evidence(status, challenge=challenge_of(response), proxy=proxy_of(response.request))
         if (moved := self.client.redirection(response)) is not None:
             why = "" if moved.target is None else f", which is not followed: more than {limits.MOST_REDIRECTS} in a row"
             return Evidence(f"{moved.problem}{why}", status=status)

@@ -13,17 +13,17 @@ import trio
 from attrs import field, frozen
 
 from ...errors import leaves, one_line
-from ...http.client import authorities
+from ...http.environment import EnvironmentUnusable, Proxy, authorities, proxy_for
+from ...http.header_rules import problem_with_header
 from ...jsonrpc.carrier import FRAME_LIMIT, FrameStream
 from ...secrets import shown_url
 from ...version import VERSION
 from ..base import StreamConnector
 from .handshake import HandshakeRefusal
 from .stream import NoWebSocket, UpgradeRequest, open_stream
+from .tunnel import open_tunnel
 
 _PORTS = {"ws": 80, "wss": 443}
-_HTTP_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FIELD_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _OWN_HEADERS = re.compile(r"host|upgrade|connection|content-length|transfer-encoding|sec-websocket-.*")
 
 
@@ -75,21 +75,44 @@ class WebSocketConnector(StreamConnector):
 
     async def _reach(self, target: _Target) -> trio.abc.Stream:
         try:
-            stream = await trio.open_tcp_stream(target.host, target.port)
-        except OSError as error:
-            raise NoWebSocket(_unreachable(error)) from error
-        if not target.secure:
-            return stream
+            proxy = proxy_for(self.url)
+            stream = await _dial(target.host, target.port) if proxy is None else await self._tunnel(proxy, target)
+            return await _secure(stream, self.ssl_context, target.host) if target.secure else stream
+        except EnvironmentUnusable as error:
+            raise NoWebSocket(HandshakeRefusal(f"cannot be reached: {error}", retriable=False)) from error
+
+    async def _tunnel(self, proxy: Proxy, target: _Target) -> trio.abc.Stream:
+        stream = await _dial(proxy.url.host, proxy.port, f" through {proxy}")
+        if proxy.url.scheme == "https":
+            stream = await _secure(stream, None, proxy.url.host, f" through {proxy}")
         try:
-            context = self.ssl_context or await authorities()
-            secured = trio.SSLStream(stream, context, server_hostname=target.host, https_compatible=True)
-            await secured.do_handshake()
-        except BaseException as error:
+            await open_tunnel(stream, proxy, target.host, target.port)
+        except BaseException:
             await _drop(stream)
-            if isinstance(error, trio.BrokenResourceError):
-                raise NoWebSocket(_insecure(error)) from error
             raise
-        return secured
+        return stream
+
+
+async def _dial(host: str, port: int, through: str = "") -> trio.abc.Stream:
+    try:
+        return await trio.open_tcp_stream(host, port)
+    except OSError as error:
+        raise NoWebSocket(_unreachable(error, through)) from error
+
+
+async def _secure(
+    stream: trio.abc.Stream, context: ssl.SSLContext | None, host: str, through: str = ""
+) -> trio.abc.Stream:
+    try:
+        context = context or await authorities()
+        secured = trio.SSLStream(stream, context, server_hostname=host, https_compatible=True)
+        await secured.do_handshake()
+    except BaseException as error:
+        await _drop(stream)
+        if isinstance(error, trio.BrokenResourceError):
+            raise NoWebSocket(_insecure(error, through)) from error
+        raise
+    return secured
 
 
 async def _drop(stream: trio.abc.Stream) -> None:
@@ -121,36 +144,31 @@ def _check_headers(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """The headers as bytes. A problem names the header and never its value."""
     given = {"User-Agent": f"mcp-nursery/{VERSION}"}
     for name, value in headers.items():
-        problem = _problem_of(name, value)
+        problem = problem_with_header(name, value, encoding="latin-1")
+        if problem is None and _OWN_HEADERS.fullmatch(name.lower()):
+            problem = f"the header {name} is set by the WebSocket handshake"
         if problem is not None:
-            raise NoWebSocket(HandshakeRefusal(f"cannot be requested: header {name!r} {problem}", retriable=False))
+            raise NoWebSocket(HandshakeRefusal(f"cannot be requested: {problem}", retriable=False))
         if name.lower() == "user-agent":
             given.clear()
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in [*given.items(), *headers.items()]]
 
 
-def _problem_of(name: object, value: object) -> str | None:
-    if not isinstance(name, str) or _HTTP_TOKEN.fullmatch(name) is None:
-        return "has a name that HTTP does not allow"
-    if not isinstance(value, str) or _FIELD_VALUE.fullmatch(value) is None:
-        return "must be one line of Latin-1 text"
-    return "is set by the WebSocket handshake" if _OWN_HEADERS.fullmatch(name.lower()) else None
-
-
-def _unreachable(error: OSError) -> HandshakeRefusal:
+def _unreachable(error: OSError, through: str) -> HandshakeRefusal:
+    subject = f"cannot be reached{through}"
     if isinstance(error, socket.gaierror):
-        return HandshakeRefusal(f"cannot be reached: the host is not known: {error.strerror}")
+        return HandshakeRefusal(f"{subject}: the host is not known: {error.strerror}")
     causes = [cause for cause in leaves(error.__cause__ or error) if isinstance(cause, OSError)]
     problems = sorted({os.strerror(cause.errno) if cause.errno else one_line(cause) for cause in causes})
-    return HandshakeRefusal(f"cannot be reached: {', '.join(problems)}")
+    return HandshakeRefusal(f"{subject}: {', '.join(problems)}")
 
 
-def _insecure(error: trio.BrokenResourceError) -> HandshakeRefusal:
+def _insecure(error: trio.BrokenResourceError, through: str) -> HandshakeRefusal:
     cause = error.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return HandshakeRefusal(f"has a certificate that cannot be trusted: {cause.verify_message}", retriable=False)
+        problem = f"has a certificate that cannot be trusted{through}: {cause.verify_message}"
+        return HandshakeRefusal(problem, retriable=False)
+    problem = f"failed the TLS handshake{through}"
     if isinstance(cause, ssl.SSLError):
-        return HandshakeRefusal(
-            f"failed the TLS handshake: {(cause.reason or one_line(cause)).lower().replace('_', ' ')}"
-        )
-    return HandshakeRefusal(f"failed the TLS handshake: {one_line(cause or 'the connection ended')}")
+        return HandshakeRefusal(f"{problem}: {(cause.reason or 'no reason given').lower().replace('_', ' ')}")
+    return HandshakeRefusal(f"{problem}: the connection ended")

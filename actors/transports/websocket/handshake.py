@@ -45,14 +45,19 @@ def is_decidable(head: bytes) -> bool:
     return _BLANK_LINE.search(head) is not None or len(head) > HEAD_LIMIT or not _begins_http(head)
 
 
+def status_in(head: bytes) -> int | None:
+    """The status of an answer; None if it is not HTTP."""
+    line = _STATUS_LINE.match(head)
+    return None if line is None else int(line[1])
+
+
 def refusal_of(head: bytes) -> HandshakeRefusal | None:
     """The reason why the head of an answer opens no WebSocket; None if it does."""
-    line = _STATUS_LINE.match(head)
-    if line is None:
+    status = status_in(head)
+    if status is None:
         return HandshakeRefusal("does not speak HTTP", retriable=False)
     if _BLANK_LINE.search(head) is None:
         return HandshakeRefusal(f"sent more than {HEAD_LIMIT >> 10} KiB without an end of its headers", retriable=False)
-    status = int(line[1])
     if status != HTTPStatus.SWITCHING_PROTOCOLS:
         return _refusal_of_status(status, head)
     chosen = _header(head, "Sec-WebSocket-Protocol")

@@ -16,6 +16,9 @@ import orjson
 import trio
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from mcp_nursery.actors.errors import unforeseen
+from mcp_nursery.actors.http.address import Address, evidence_of
+from mcp_nursery.actors.http.routes import Routes
 from mcp_nursery.actors.oauth.settings import LOOPBACK
 
 from .principal import RETRY_AFTER, Refused
@@ -165,8 +168,12 @@ class Issuer:
         except trio.TooSlowError:
             logger.warning("the keys of %s cannot be had: not within %g s", self._url, FETCH_TIMEOUT)
             return False
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-            logger.warning("the keys of %s cannot be had: %s", self._url, str(error) or type(error).__name__)
+        except httpx2.RequestError as error:
+            problem = evidence_of(error, Address.of(str(error.request.url))).problem
+            logger.warning("the keys of %s cannot be had: %s", self._url, problem)
+            return False
+        except (httpx2.InvalidURL, OSError, ValueError) as error:
+            logger.warning("the keys of %s cannot be had: %s", self._url, unforeseen(error))
             return False
         finally:
             self._tried = trio.current_time()
@@ -177,7 +184,9 @@ class Issuer:
         return holds and (key_id in self._keys or (key_id is None and bool(self._keys)))
 
     async def _fetch(self) -> Mapping[str, Mapping[str, Any]]:
-        async with httpx2.AsyncClient(timeout=FETCH_TIMEOUT, headers={"accept-encoding": "identity"}) as http:
+        async with httpx2.AsyncClient(
+            transport=Routes(), timeout=FETCH_TIMEOUT, headers={"accept-encoding": "identity"}
+        ) as http:
             document = await _fetch_document(http, self._jwks or await self._find_keys_url(http))
         listed: object = document.get("keys")
         if not isinstance(listed, list):

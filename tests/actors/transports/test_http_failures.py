@@ -30,7 +30,9 @@ def seen(told="…", **facts):
         (CALL, seen(fault=Fault.UNREACHED), GONE),
         (STREAM, seen(fault=Fault.UNREACHED), GONE),
         (OPENING, seen(fault=Fault.UNTRUSTED), NEVER_AT_ONCE),
+        (OPENING, seen(fault=Fault.UNUSABLE), NEVER_AT_ONCE),
         (CALL, seen(fault=Fault.UNTRUSTED), GONE),
+        (CALL, seen(fault=Fault.UNUSABLE), GONE),
         # One exchange failed on the way.
         (OPENING, seen(fault=Fault.BROKEN), LATER),
         (OPENING, seen(fault=Fault.MUTE), LATER),

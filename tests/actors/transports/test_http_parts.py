@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.actors.http import client
+from mcp_nursery.actors.http import environment
 from mcp_nursery.actors.http.address import Address
 from mcp_nursery.actors.http.auth import AuthFailed, Layers
 from mcp_nursery.actors.http.client import origin_of
 from mcp_nursery.actors.http.responses import parts_of
 from mcp_nursery.actors.transports.http.events import EventParser, Oversized, ServerSentEvent, events_of
+
+from ...lab import proxies
 
 # addresses
 
@@ -153,21 +155,22 @@ async def test_authorities_are_loaded_once_in_a_thread_and_only_for_tls(monkeypa
         return made(*settings, **more)
 
     made = httpx2.create_ssl_context
-    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+    proxies.only(monkeypatch)
+    for name in environment.AUTHORITY_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(httpx2, "create_ssl_context", load)
-    plain = await client.context_for(httpx2.URL("http://x/"))
+    plain = await environment.context_for("http", None)
     assert not plain.get_ca_certs()
     assert plain.verify_mode is ssl.CERT_REQUIRED
     assert not threads
-    first = await client.context_for(httpx2.URL("https://x/"))
-    assert await client.context_for(httpx2.URL("https://y/")) is first
+    first = await environment.context_for("https", None)
+    assert await environment.context_for("https", None) is first
     assert first.verify_mode is ssl.CERT_REQUIRED
     assert first.check_hostname
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
     monkeypatch.setenv("http_proxy", "https://proxy.example")
-    assert await client.context_for(httpx2.URL("http://x/")) is first
+    assert await environment.context_for("http", environment.proxy_for("http://x/")) is first
 
 
 # events
@@ -283,6 +286,8 @@ async def test_a_body_in_tiny_parts_is_taken_in_turns():
 )
 async def test_a_body_that_is_encoded_more_than_once_is_not_decoded(headers):
     """What unfolds between one layer and the next may be without end, and come to nothing."""
-    response = httpx2.Response(200, headers=headers, stream=Body(gzip.compress(gzip.compress(b"{}"))))
+    request = httpx2.Request("GET", "http://x")
+    body = Body(gzip.compress(gzip.compress(b"{}")))
+    response = httpx2.Response(200, headers=headers, stream=body, request=request)
     with pytest.raises(httpx2.RequestError, match="encoded more than once"):
         await anext(parts_of(response, lambda: None))

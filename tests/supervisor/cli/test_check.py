@@ -4,6 +4,7 @@ import os
 import pytest
 
 from ...lab.command_line import LAB
+from ...lab.proxies import only
 
 SHAPE = ["name", "transport", "source", "trusted", "error"]
 
@@ -65,6 +66,34 @@ def test_what_cannot_work_here_and_now(cli, config, monkeypatch, entry, problem)
     ran = cli("check", "--config", (file := config(s=entry)))
     assert ran.code == (0 if problem is None else 2)
     assert ran.err == ("" if problem is None else f"mcp-nursery: {file}: server 's': {problem}\n")
+
+
+def test_a_variable_of_the_environment_that_requests_would_use(cli, config, monkeypatch, tmp_path):
+    """K2, K5: a fault of the servers that are reached with it, and of no other."""
+    only(monkeypatch, HTTP_PROXY="socks4://me:5ecret@proxy:1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "absent.pem"))
+    urls = {
+        "far": "http://far.test",
+        "near": "http://localhost:1",
+        "secure": "wss://far.test",
+        "old": "http://10.0.0.1",
+    }
+    ran = cli("check", "--config", config(lab=LAB, **{name: {"url": url} for name, url in urls.items()}), "--json")
+    assert ran.code == 2
+    errors = {server["name"]: server["error"] for server in ran.json["servers"]}
+    assert {name for name, error in errors.items() if error is None} == {"lab", "near"}
+    assert "server 'far': HTTP_PROXY=socks4://proxy:1 cannot be used: " in errors["far"]
+    assert f"SSL_CERT_FILE={tmp_path}/absent.pem cannot be used: it does not exist; " in errors["secure"]
+    assert "5ecret" not in ran.out
+
+
+def test_a_header_that_would_be_sent_with_a_blank_at_its_end(cli, config):
+    """K5: an unset variable leaves it."""
+    entry = {"url": "https://far.test", "headers": {"Authorization": "Bearer ${UNSET}"}}
+    ran = cli("check", "--config", config(s=entry), "--json")
+    assert ran.code == 2
+    (server,) = ran.json["servers"]
+    assert "the header Authorization begins or ends with a blank, where ${UNSET} has no value" in server["error"]
 
 
 def test_a_file_of_variables_is_read_only_if_it_may_be(cli, tmp_path, monkeypatch):

@@ -189,10 +189,10 @@ async def test_headers_see_their_servers_block_alone(monkeypatch):
     """K5: the process's secret is in no header unless the block names it; elsewhere it may be."""
     monkeypatch.setenv("PLANTED", SECRET)
     monkeypatch.setenv("A", "path")
-    headers = {"a": "Bearer ${PLANTED}${env:PLANTED}", "b": "${NAMED}", "c": "${LITERAL}", "d": "!echo $PLANTED"}
+    headers = {"a": "Bearer${PLANTED}${env:PLANTED}", "b": "${NAMED}", "c": "${LITERAL}", "d": "!echo $PLANTED"}
     transport = header_transport(headers, NAMED="${PLANTED}", LITERAL="x")
     found = await Resolver(transport).transport()
-    assert found.headers == {"a": "Bearer ", "b": SECRET, "c": "x", "d": SECRET}
+    assert found.headers == {"a": "Bearer", "b": SECRET, "c": "x", "d": SECRET}
     assert found.url == "https://x/path"
     assert SECRET not in repr(transport)
 
@@ -218,6 +218,29 @@ async def test_a_working_directory_that_is_gone(tmp_path, monkeypatch):
     gone.rmdir()
     found = await Resolver(header_transport({"a": "${V}"}, V="x")).transport()
     assert found.headers == {"a": "x"}
+
+
+UNSET = "where ${UNSET} has no value: "
+UNSET += '"env": {"UNSET": "${env:UNSET}"} passes it on to ${UNSET}'
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        ("Bearer ${UNSET}", f", {UNSET}"),
+        ("${env:UNSET} x", f", {UNSET}".replace("where ${", "where ${env:")),
+        ("${A:-} ${B}", ', where ${B} has no value: "env": {"B": "${env:B}"} passes it on to ${B}'),
+        ("${BLANK}", ""),
+        ("!printf 'x '", ""),
+    ],
+)
+async def test_a_header_that_a_variable_leaves_with_a_blank_at_an_end(text, end):
+    """K5, L12: refused with its name and that of the variable, and not tried again."""
+    with pytest.raises(StartFailed) as caught:
+        await Resolver(header_transport({"x": text}, BLANK=" x")).transport()
+    problem = f"field 'headers.x' is unusable: the header x begins or ends with a blank{end}"
+    assert str(caught.value) == f"f.json: server 's': {problem}"
+    assert not caught.value.retriable
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\r\nX-Evil: 1", "a\0b", "a\x1b"])

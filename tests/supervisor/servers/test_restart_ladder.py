@@ -330,11 +330,11 @@ async def test_a_transport_that_raises_is_an_end_of_its_server_alone(autojump_cl
     specs = [ServerSpec("lab", Whimsical(server, [crash, None, crash])), spec(good, "good")]
     async with open_supervisor(specs) as supervisor:
         one = status(supervisor)
-        assert (one.state, one.error, one.retry_in) == (S.WAITING, "crashed: OSError('no such device')", 2)
+        assert (one.state, one.error, one.retry_in) == (S.WAITING, "an unforeseen error: OSError: no such device", 2)
         await trio.sleep(1000)
         assert (server.starts, good.starts) == ([2, 23], [0])
         assert (status(supervisor).state, status(supervisor).incarnation) == (S.CONNECTED, 4)
-    assert caplog.text.count("lab: an incarnation crashed; please report it") == 2
+    assert caplog.text.count("lab: an incarnation ended with an unforeseen error; please report it") == 2
 
 
 async def test_the_explicit_stop_is_not_retried(autojump_clock):

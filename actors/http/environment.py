@@ -1,0 +1,236 @@
+"""The environment as input: proxies and certificate authorities. No other module reads these variables.
+
+A variable is checked when a request would use it, and for that request alone: a proxy that cannot be used breaks no
+server that is reached without one. Loopback is reached without one, unless `NO_PROXY` holds `<-loopback>`, which is how
+browsers spell it.
+"""
+
+import os
+import re
+import ssl
+import threading
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache, lru_cache
+from ipaddress import ip_address, ip_network
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from attrs import field, frozen
+
+from ..errors import one_line
+from ..threads import BRIEF_THREADS
+
+if TYPE_CHECKING:
+    import httpx2
+
+PROXY_VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+"""The variables about proxies, each in lower or upper case; lower case takes precedence."""
+AUTHORITY_VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+"""The variables about certificate authorities; the first that is set counts."""
+ASKED_FOR_LOOPBACK: Final = "<-loopback>"
+"""The entry of `NO_PROXY` with which loopback is reached through proxies, too."""
+
+_SCHEMES: Final = ("http", "https", "socks5", "socks5h")
+_AS_HTTP: Final = {"ws": "http", "wss": "https"}
+"""The scheme whose variable counts for WebSockets."""
+_PORTS: Final = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
+_ENDS_WITH_PORT: Final = re.compile(r"[^:]:\d+$")
+_HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
+"""The name by which OpenSSL finds an authority in a folder."""
+_LOADING: Final = threading.Lock()
+"""The lock held while the authorities are loaded: many first connections begin at once."""
+
+
+class EnvironmentUnusable(Exception):
+    """A variable of the environment that a request would use cannot be used. One line: which, its value without
+    secrets, and the way out."""
+
+    def __init__(self, variable: str, shown: str, problem: str, advice: str) -> None:
+        super().__init__(f"{variable}={one_line(shown, 200)} cannot be used: {problem}; {advice}")
+
+
+@frozen
+class Proxy:
+    """A proxy that the environment names."""
+
+    variable: str
+    """The variable that names it."""
+    shown: str
+    """Its URL without user and password."""
+    url: "httpx2.URL" = field(repr=False)
+
+    @property
+    def is_socks(self) -> bool:
+        """True if it speaks SOCKS, and not HTTP."""
+        return self.url.scheme.startswith("socks")
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+        return self.url.port or _PORTS[self.url.scheme]
+
+    def __str__(self) -> str:
+        return f"the proxy {self.shown} ({self.variable})"
+
+
+def proxy_for(url: str) -> Proxy | None:
+    """The proxy for requests to this URL, of HTTP or of a WebSocket; None if they go straight to the server.
+
+    Raises:
+        EnvironmentUnusable: It cannot be used.
+    """
+    parts = urlsplit(url)
+    scheme, host = _AS_HTTP.get(parts.scheme, parts.scheme), (parts.hostname or "").rstrip(".")
+    named = getproxies()
+    found = next((name for name in (scheme, "all") if named.get(name)), None)
+    if found is None:
+        return None
+    excepted = [entry.strip().lower() for entry in named.get("no", "").split(",")]
+    if is_loopback_host(host) and ASKED_FOR_LOOPBACK not in excepted:
+        return None
+    if any(_is_excepted(entry, scheme, host, parts.port or _PORTS.get(scheme)) for entry in excepted):
+        return None
+    return _parse(_variable_of(f"{found}_proxy", named[found]), named[found], host)
+
+
+def is_loopback_host(host: str) -> bool:
+    """True if a host is this machine, by its address or by its name."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _is_excepted(entry: str, scheme: str, host: str, port: int | None) -> bool:
+    """True if an entry of `NO_PROXY` covers a server: a network, a domain, perhaps with a port, or `*`. An entry that
+    cannot be read covers nothing, as with other programs."""
+    for_scheme, _, entry = entry.rpartition("://")
+    if for_scheme not in ("", "all", scheme):
+        return False
+    with suppress(ValueError):
+        return ip_address(host) in ip_network(entry.strip("[]"), strict=False)
+    name, _, for_port = entry.rpartition(":") if _ENDS_WITH_PORT.search(entry) else (entry, "", port)
+    name = name.strip("[]")
+    if not name or int(for_port or 0) != (port or 0):
+        return False
+    domain = name.removeprefix("*").removeprefix(".")
+    return name in ("*", host) or host.endswith(f".{domain}")
+
+
+def _variable_of(lower: str, value: str) -> str:
+    """The name of the variable with this value, as it is set; macOS has settings of the system besides."""
+    names = (name for name in sorted(os.environ, reverse=True) if name.lower() == lower and os.environ[name] == value)
+    return next(names, "the system's settings")
+
+
+def _parse(variable: str, value: str, host: str) -> Proxy:
+    import httpx2
+
+    whole = value.strip() if "://" in value else f"http://{value.strip()}"
+    scheme, _, rest = whole.partition("://")
+    shown = f"{scheme}://{rest.rpartition('@')[2].partition('/')[0]}"
+    advice = f"correct or unset it, or name {host} in NO_PROXY"
+    problem = None
+    try:
+        url, _ = httpx2.URL(whole), urlsplit(whole)  # which refuses brackets that httpx2 takes
+    except (httpx2.InvalidURL, ValueError):
+        raise EnvironmentUnusable(variable, shown, "it is not a URL", advice) from None
+    if url.scheme not in _SCHEMES:
+        problem = f"proxies are {', '.join(f'{each}://' for each in _SCHEMES)}"
+    elif not url.host or url.port == 0:
+        problem = "it names no host" if not url.host else "it names no port"
+    elif url.scheme.startswith("socks") and not _has_socks():
+        problem, advice = "SOCKS needs an extra", f"pip install 'mcp-nursery[socks]', or name {host} in NO_PROXY"
+    if problem is not None:
+        raise EnvironmentUnusable(variable, shown, problem, advice)
+    return Proxy(variable, shown, url)
+
+
+def _has_socks() -> bool:
+    try:
+        import socksio  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+# -- certificate authorities ------------------------------------------------------------------------------------------
+
+
+async def authorities() -> ssl.SSLContext:
+    """The context with the system's authorities, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names. Loaded in
+    a thread, since that takes tens of milliseconds in which no call would make progress.
+
+    Raises:
+        EnvironmentUnusable: The variable names none.
+    """
+    return await BRIEF_THREADS.run(_authorities)
+
+
+async def context_for(scheme: str, proxy: Proxy | None) -> ssl.SSLContext:
+    """The context for requests to a server; without TLS, one that trusts nobody and costs nothing.
+
+    Raises:
+        EnvironmentUnusable: The environment names authorities that cannot be used.
+    """
+    with_tls = scheme in ("https", "wss") or (proxy is not None and proxy.url.scheme == "https")
+    return await authorities() if with_tls else _nobody()
+
+
+@cache
+def _nobody() -> ssl.SSLContext:
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _authorities() -> ssl.SSLContext:
+    named = next(((name, value) for name in AUTHORITY_VARIABLES if (value := os.environ.get(name))), (None, ""))
+    with _LOADING:
+        return _load(*named)
+
+
+@lru_cache(maxsize=1)
+def _load(variable: Literal["SSL_CERT_FILE", "SSL_CERT_DIR"] | None, value: str) -> ssl.SSLContext:
+    """The context. A later value is loaded anew."""
+    import httpx2
+
+    if variable is None:
+        return httpx2.create_ssl_context(trust_env=False)
+    try:
+        if variable == "SSL_CERT_FILE":
+            return ssl.create_default_context(cafile=value)
+        _check_folders(value.split(os.pathsep))
+        return ssl.create_default_context(capath=value)
+    except ssl.SSLError:
+        problem = "it is no file of certificates in PEM format"
+    except FileNotFoundError:
+        problem = "it does not exist"
+    except OSError as error:
+        problem = os.strerror(error.errno or 0)
+    except ValueError:  # a path with a NUL in it
+        problem = "it is not a path"
+    except _NoAuthority:
+        problem = "no certificate in it is named by its hash, as `openssl rehash` does"
+    raise EnvironmentUnusable(variable, value, problem, "correct it, or unset it for the system's authorities")
+
+
+class _NoAuthority(Exception):
+    """No folder has an authority that OpenSSL would find."""
+
+
+def _check_folders(folders: Iterable[str]) -> None:
+    """Check that authorities will be found. OpenSSL itself says nothing about a folder that it cannot use.
+
+    Raises:
+        OSError: None of the folders can be read.
+        _NoAuthority: No folder has one.
+    """
+    fault: Exception = _NoAuthority()
+    for folder in folders:
+        try:
+            if any(_HASHED.fullmatch(name) for name in os.listdir(folder)):
+                return
+        except OSError as error:
+            fault = error
+    raise fault
