@@ -43,6 +43,17 @@ _LOADING: Final = threading.Lock()
 """The lock held while the authorities are loaded: many first connections begin at once."""
 
 
+_NO_PORT: Final = re.compile(r":(?!\d+$)[^\]:]*$")
+"""A text in the place of a port that is no port: a password, perhaps."""
+
+
+def shown_variables() -> dict[str, str]:
+    """The variables above that are set, by their names as they are set, without users and passwords."""
+    names = sorted(name for name in os.environ if os.environ[name] and name.lower() in PROXY_VARIABLES)
+    proxies = {name: os.environ[name] if name.lower() == "no_proxy" else _shown(os.environ[name]) for name in names}
+    return proxies | {name: value for name in AUTHORITY_VARIABLES if (value := os.environ.get(name))}
+
+
 class EnvironmentUnusable(Exception):
     """A variable of the environment that a request would use cannot be used. One line: which, its value without
     secrets, and the way out."""
@@ -58,7 +69,7 @@ class Proxy:
     variable: str
     """The variable that names it."""
     shown: str
-    """Its URL without user and password."""
+    """The URL without user and password."""
     url: "httpx2.URL" = field(repr=False)
 
     @property
@@ -68,7 +79,7 @@ class Proxy:
 
     @property
     def port(self) -> int:
-        """Its port."""
+        """The port that it listens on."""
         return self.url.port or _PORTS[self.url.scheme]
 
     def __str__(self) -> str:
@@ -128,9 +139,7 @@ def _variable_of(lower: str, value: str) -> str:
 def _parse(variable: str, value: str, host: str) -> Proxy:
     import httpx2
 
-    whole = value.strip() if "://" in value else f"http://{value.strip()}"
-    scheme, _, rest = whole.partition("://")
-    shown = f"{scheme}://{rest.rpartition('@')[2].partition('/')[0]}"
+    whole, shown = _whole(value), _shown(value)
     advice = f"correct or unset it, or name {host} in NO_PROXY"
     problem = None
     try:
@@ -146,6 +155,16 @@ def _parse(variable: str, value: str, host: str) -> Proxy:
     if problem is not None:
         raise EnvironmentUnusable(variable, shown, problem, advice)
     return Proxy(variable, shown, url)
+
+
+def _whole(value: str) -> str:
+    return value.strip() if "://" in value else f"http://{value.strip()}"
+
+
+def _shown(value: str) -> str:
+    """The value for a proxy without user, password and path."""
+    scheme, _, rest = _whole(value).partition("://")
+    return f"{scheme}://{_NO_PORT.sub(':…', rest.rpartition('@')[2].partition('/')[0])}"
 
 
 def _has_socks() -> bool:

@@ -38,7 +38,7 @@ class Fault(StrEnum):
     UNTRUSTED = "untrusted"
     """The server's certificate is not trusted. Nothing was sent."""
     UNUSABLE = "unusable"
-    """This side's own settings allow no request: a variable of the environment, or a header. Nothing was sent."""
+    """A setting of this side allows no request: a variable of the environment, or a header. Nothing was sent."""
     BROKEN = "broken"
     """The connection broke, or was closed too early."""
     MUTE = "mute"
@@ -50,7 +50,7 @@ class Fault(StrEnum):
 
 
 _HOPELESS_FAULTS = (Fault.UNTRUSTED, Fault.UNUSABLE)
-"""Those that another start would meet again."""
+"""Reasons that another start would meet again."""
 
 
 @frozen

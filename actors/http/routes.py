@@ -3,16 +3,13 @@
 import logging
 import ssl
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import httpx2
 from attrs import frozen
 
 from ..overrides import override
 from .environment import EnvironmentUnusable, Proxy, context_for, proxy_for
-
-if TYPE_CHECKING:
-    import httpcore2
 
 # At DEBUG it writes the user and password for a proxy.
 logging.getLogger("httpcore2.socks").setLevel(logging.INFO)
@@ -78,7 +75,7 @@ async def _send_by_socks(transport: httpx2.AsyncHTTPTransport, request: httpx2.R
     from socksio.exceptions import SOCKSError
 
     inner = request.extensions.get("trace")
-    streams: list[httpcore2.AsyncNetworkStream] = []
+    streams: list[Any] = []
 
     async def trace(event: str, info: Mapping[str, Any]) -> None:
         if event == "socks.setup_socks5_connection.started":

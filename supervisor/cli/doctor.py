@@ -22,6 +22,7 @@ from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.http.environment import shown_variables
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.process.command import INHERITED, host_environment
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
@@ -52,6 +53,25 @@ from .statuses import worked
 Document: TypeAlias = dict[str, Any]
 
 _LIMITS: Final = {"open files": resource.RLIMIT_NOFILE, "processes": resource.RLIMIT_NPROC}
+_OTHER_VARIABLES: Final = (
+    "MCP_TIMEOUT",
+    "MCP_TOOL_TIMEOUT",
+    "MCP_NURSERY_STATE",
+    "MCP_NURSERY_TLS_KEY_PASSWORD",
+    "MCP_NURSERY_INCARNATION",
+    "XDG_CONFIG_HOME",
+    "XDG_STATE_HOME",
+    "LISTEN_PID",
+    "LISTEN_FDS",
+    "PGHOST",
+    "PGHOSTADDR",
+    "PGSSLMODE",
+    "SUDO_UID",
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "BROWSER",
+)
+"""Variables that are read besides those about requests and those that servers inherit. Their values are not shown."""
 _NOT_SHOWN: Final = "(not shown)"
 _HOST: Final = re.compile(r"[a-z0-9.:-]+")
 _PLACES: Final = re.compile(r"(?:OLD)?PWD|VIRTUAL_ENV|XDG_\w+")
@@ -84,6 +104,10 @@ def doctor(options: Options, *, start: bool, timeout: float) -> int:
         "paths": [_path(what, path) for what, path in _paths(options)],
         "files": [_file(*each) for each in files],
         "servers": entries,
+        "variables": {
+            **shown_variables(),
+            **{name: _NOT_SHOWN for name in _OTHER_VARIABLES if os.environ.get(name)},
+        },
         "inherited": [name for name in INHERITED if name in os.environ],
         "hosts": _running(),
         "ports": _ports(),

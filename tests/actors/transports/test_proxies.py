@@ -197,7 +197,7 @@ UNUSABLE = [
         "proxies are http://, https://, socks5://, socks5h://",
     ),
     ("http://", "http://", "it names no host"),
-    ("http://proxy:port", "http://proxy:port", "it is not a URL"),
+    ("http://me:5ecret", "http://me:…", "it is not a URL"),
     ("http://me:5ecret@[", "http://[", "it is not a URL"),
     ("http://proxy:0", "http://proxy:0", "it names no port"),
 ]

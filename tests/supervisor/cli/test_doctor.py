@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from ...lab.command_line import BROKEN, LAB, MISSING
+from ...lab.proxies import only
 
 SECRETS = [f"{place}-Zq7vK2mXw9Lp4Rt8" for place in ("env", "arg", "option", "header", "user", "path", "query", "file")]
 
@@ -21,6 +22,22 @@ def test_a_healthy_server(cli, lab):
     assert {"mcp-nursery", "commit", "python", "platform", "mcp", "trio"} <= set(ran.json["versions"])
     assert ran.json["ports"]["127.0.0.1"] is True
     assert set(ran.json["limits"]) == {"open files", "processes"}
+
+
+@pytest.mark.parametrize("options", [["--json"], []])
+def test_variables_that_are_read_are_shown_without_secrets(cli, config, monkeypatch, options):
+    only(monkeypatch, HTTPS_PROXY="http://me:Zq7vK2mXw9Lp4Rt8@proxy.test:3128", no_proxy="example.test,10.0.0.0/8")
+    monkeypatch.setenv("MCP_NURSERY_TLS_KEY_PASSWORD", "Zq7vK2mXw9Lp4Rt8")
+    monkeypatch.setenv("SSL_CERT_FILE", "/absent/ca.pem")
+    ran = cli("doctor", "--no-start", "--config", config(broken=BROKEN), *options)
+    assert "Zq7vK2mXw9Lp4Rt8" not in ran.out
+    assert "http://proxy.test:3128" in ran.out
+    if options:
+        shown = ran.json["variables"]
+        assert shown["HTTPS_PROXY"] == "http://proxy.test:3128"
+        assert shown["no_proxy"] == "example.test,10.0.0.0/8"
+        assert shown["SSL_CERT_FILE"] == "/absent/ca.pem"
+        assert shown["MCP_NURSERY_TLS_KEY_PASSWORD"] == "[REDACTED:secret]"
 
 
 def test_without_a_start(cli, config):
