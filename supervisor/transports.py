@@ -210,6 +210,8 @@ def problem_with_url(url: str, *schemes: str) -> str | None:
     try:
         parts = urlsplit(url)
         usable = bool(parts.hostname) and parts.port != 0 and url.isprintable() and " " not in url
+        if parts.hostname and parts.hostname.isascii():
+            parts.hostname.encode("idna")  # as it is looked up: labels may be empty or too long
     except ValueError:
         usable = False
         parts = None

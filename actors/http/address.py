@@ -50,7 +50,8 @@ class Address:
         """
         try:
             whole = httpx2.URL(url)
-        except httpx2.InvalidURL:
+            whole.raw_host.decode("ascii").encode("idna")  # as it is looked up: labels may be empty or too long
+        except (httpx2.InvalidURL, UnicodeError):
             raise StartFailed("the url is not valid", retriable=False) from None  # the text would show it
         if auth is None and (whole.username or whole.password):
             auth = httpx2.BasicAuth(whole.username, whole.password)

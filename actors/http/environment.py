@@ -144,6 +144,7 @@ def _parse(variable: str, value: str, host: str) -> Proxy:
     problem = None
     try:
         url, _ = httpx2.URL(whole), urlsplit(whole)  # which refuses brackets that httpx2 takes
+        url.raw_host.decode("ascii").encode("idna")  # as it is looked up: labels may be empty or too long
     except (httpx2.InvalidURL, ValueError):
         raise EnvironmentUnusable(variable, shown, "it is not a URL", advice) from None
     if url.scheme not in _SCHEMES:

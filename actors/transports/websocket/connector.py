@@ -76,21 +76,23 @@ class WebSocketConnector(StreamConnector):
     async def _reach(self, target: _Target) -> trio.abc.Stream:
         try:
             proxy = proxy_for(self.url)
-            stream = await _dial(target.host, target.port) if proxy is None else await self._tunnel(proxy, target)
-            return await _secure(stream, self.ssl_context, target.host) if target.secure else stream
+            through = "" if proxy is None else f" through {proxy}"
+            stream = await (_dial(target.host, target.port) if proxy is None else _tunnel(proxy, target, through))
+            return await _secure(stream, self.ssl_context, target.host, through) if target.secure else stream
         except EnvironmentUnusable as error:
             raise NoWebSocket(HandshakeRefusal(f"cannot be reached: {error}", retriable=False)) from error
 
-    async def _tunnel(self, proxy: Proxy, target: _Target) -> trio.abc.Stream:
-        stream = await _dial(proxy.url.host, proxy.port, f" through {proxy}")
-        if proxy.url.scheme == "https":
-            stream = await _secure(stream, None, proxy.url.host, f" through {proxy}")
-        try:
-            await open_tunnel(stream, proxy, target.host, target.port)
-        except BaseException:
-            await _drop(stream)
-            raise
-        return stream
+
+async def _tunnel(proxy: Proxy, target: _Target, through: str) -> trio.abc.Stream:
+    stream = await _dial(proxy.url.host, proxy.port, through)
+    if proxy.url.scheme == "https":
+        stream = await _secure(stream, None, proxy.url.host, through)
+    try:
+        await open_tunnel(stream, proxy, target.host, target.port)
+    except BaseException:
+        await _drop(stream)
+        raise
+    return stream
 
 
 async def _dial(host: str, port: int, through: str = "") -> trio.abc.Stream:
