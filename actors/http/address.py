@@ -122,6 +122,8 @@ def _words_of(error: httpx2.RequestError) -> str:
         case httpx2.RemoteProtocolError():
             ended = "isconnected" in str(error) or "closed" in str(error)
             return "it ended too early" if ended else "the answer is not valid HTTP"
+        case httpx2.TimeoutException():
+            return "it took too long"
         case httpx2.DecodingError():
             return "the answer cannot be decoded"
         case httpx2.NetworkError():

@@ -15,7 +15,6 @@ from attrs import asdict, define, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_HOST, Host
 from mcp_nursery.actors.errors import ConfigError, StartFailed
-from mcp_nursery.actors.http.environment import EnvironmentUnusable, context_for, proxy_for
 from mcp_nursery.actors.http.header_rules import check_headers, problem_with_header
 from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.oauth.settings import OAuth
@@ -403,7 +402,7 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
             find_program(transport.command, child_environment(transport.env), cwd and str(cwd), shown)
         elif isinstance(transport, RemoteTransport):
             await _check_requests(transport)
-    except (StartFailed, EnvironmentUnusable) as error:
+    except StartFailed as error:
         problem = str(error)
     except ConfigError as error:  # with its variables, the URL is invalid
         problem = error.problem
@@ -417,13 +416,16 @@ async def _check_requests(transport: RemoteTransport) -> None:
     """Check what requests to a server would need: the headers that are known, and the environment.
 
     Raises:
-        StartFailed: A header is not valid.
-        EnvironmentUnusable: A variable cannot be used.
+        StartFailed: A header is not valid, or a variable cannot be used.
     """
+    from mcp_nursery.actors.http.environment import EnvironmentUnusable, context_for, proxy_for
+
     if not callable(transport.headers):
         check_headers(transport.headers)
-    proxy = proxy_for(transport.url)
-    await context_for(urlsplit(transport.url).scheme, proxy)
+    try:
+        await context_for(urlsplit(transport.url).scheme, proxy_for(transport.url))
+    except EnvironmentUnusable as error:
+        raise StartFailed(str(error), retriable=False) from None
 
 
 async def _not_run(_command: str, _folder: str) -> str:

@@ -21,6 +21,7 @@ from mcp_nursery.supervisor.gateway.auth.bearer_tokens import add_token
 
 from ..lab.gateways import served_over_http
 from ..lab.processes import LAB, eventually
+from ..lab.proxies import lab_proxy, only
 from ..lab.token_issuer import TokenIssuer, part, pem_of
 from .test_gateway_access import BOTH, INITIALIZE, client_with
 
@@ -76,6 +77,19 @@ async def test_a_client_finds_the_issuer_and_comes_in_with_its_token(issuing, tm
             lacking = await http.post(url, headers=BOTH | less, json=INITIALIZE)
             assert lacking.status_code == 403
             assert 'error="insufficient_scope", scope="mcp"' in lacking.headers["www-authenticate"]
+
+
+async def test_keys_behind_a_proxy(monkeypatch, caplog):
+    """K2, K5: the environment counts here, too, and what a proxy says names it."""
+    async with lab_proxy(answer=b"HTTP/1.1 502 Bad Gateway\r\n\r\n") as proxy:
+        only(monkeypatch, https_proxy=proxy.url)
+        resource = OAuthResource("https://issuer.test", URL)
+        with TokenIssuer() as issuing:
+            assert (await refusal(resource, issuing.token(MCP), "/mcp")).status == 503
+    problem = f"the proxy {proxy.url} (https_proxy) did not connect to issuer.test: 502 Bad Gateway"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the keys of https://issuer.test cannot be had: {problem}"
+    ]
 
 
 @pytest.mark.parametrize(("kid", "algorithm"), [("rsa", "RS256"), ("rsa", "PS512"), ("ec", "ES256"), ("ed", "EdDSA")])
