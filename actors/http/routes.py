@@ -65,7 +65,7 @@ class Routes(httpx2.AsyncBaseTransport):
 
     @override
     async def aclose(self) -> None:
-        for way in self._ways.values():
+        for way in [*self._ways.values()]:
             await way.transport.aclose()
 
 

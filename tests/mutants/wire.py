@@ -22,6 +22,32 @@ WIRE = (
         },
     ),
     *mutants_of(
+        "actors/http/environment.py",
+        "actors/transports/test_proxies.py",
+        {
+            "if is_loopback_host(host) and ASKED_FOR_LOOPBACK not in excepted:": "if False:",
+            "return ip_address(host).is_loopback": "return host == '127.0.0.1'",
+            'if for_scheme not in ("", "all", scheme):': "if False:",
+            'return ip_address(host) in ip_network(entry.strip("[]"), strict=False)': "return False",
+            "if not name or int(for_port or 0) != (port or 0):": "if not name:",
+            'elif url.scheme.startswith("socks") and not _has_socks():': "elif False:",
+            "_check_folders(value.split(os.pathsep))": "pass",
+        },
+    ),
+    *mutants_of(
+        "actors/http/header_rules.py",
+        "supervisor/test_words_of_faults.py property/test_headers.py",
+        {'if value != value.strip(" \\t"):': "if False:"},
+    ),
+    *mutants_of(
+        "actors/http/routes.py",
+        "actors/transports/test_proxies.py",
+        {
+            "await streams[-1].aclose()": "pass",
+            'logging.getLogger("httpcore2.socks").setLevel(logging.INFO)': "pass",
+        },
+    ),
+    *mutants_of(
         "supervisor/gateway/clients.py",
         "supervisor/gateway/test_clients.py supervisor/gateway/http/test_sessions.py",
         {
