@@ -91,6 +91,7 @@ async def answering(http, url, process):
                 await trio.sleep(0.02)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("program", "options"),
     [("haproxy", ["--lame-duck", "2"]), ("nginx", ["--lame-duck", "2", "--reuse-port"])],
@@ -121,6 +122,7 @@ async def test_replicas_are_replaced_behind_a_balancer_and_no_client_notices(tmp
     assert (process.returncode, other.returncode) == (0, 0)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("program", ["haproxy", "nginx"])
 async def test_replicas_that_stand_still_are_slow_and_not_gone(tmp_path, program):
     if shutil.which(program) is None:

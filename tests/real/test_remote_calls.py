@@ -13,10 +13,16 @@ from mcp_nursery.supervisor.errors import Delivery
 from mcp_nursery.supervisor.status import ServerState
 
 from ..lab.processes import eventually, outcome_of, status_of, supervised
-from ..lab.remote import IN_SESSION
+from ..lab.remote import IN_SESSION, KINDS
 from ..lab.timely import Late, in_time, timely
 
 pytestmark = pytest.mark.slow
+
+
+def remotes_but(*kinds):
+    """Each kind of remote server but these in turn."""
+    return pytest.mark.parametrize("remote", [kind for kind in KINDS if kind not in kinds], indirect=True)
+
 
 VERSIONS = {"modern": "2026-07-28", "handshake": "2025-11-25", "json": "2025-11-25", "sse": "2025-11-25"}
 CALL = {"method": "tools/call"}
@@ -94,10 +100,9 @@ async def test_a_fan_out_asks_again_too(modern):
         assert [error.code for error in errors] == [503]
 
 
+@remotes_but("sse")  # answers come on the stream: its end is a loss, tested elsewhere
 async def test_an_answer_that_breaks_off_is_unknown_and_sent_again_only_if_it_may_be(remote):
     """Q15, R2: the server acts, and its answer never arrives."""
-    if remote.kind == "sse":
-        pytest.skip("answers come on the stream: its end is a loss, tested elsewhere")
     broken = {**CALL, "act": True, "status": 200, "type": "application/json", "body": "{", "cut": 100}
     async with supervised(remote.spec()) as supervisor:
         remote.faults(broken)
@@ -183,10 +188,9 @@ async def test_a_server_that_holds_back_a_cancel_holds_up_nobody(remote):
             await supervisor.call_tool("look", server="lab")
 
 
+@remotes_but("json")  # has no room for progress
 async def test_progress_keeps_a_call_alive_and_the_hard_cap_ends_it(remote):
     """Q18, R4."""
-    if remote.kind == "json":
-        pytest.skip("has no room for progress")
     async with supervised(remote.spec()) as supervisor:
         steps = {"count": 12, "pause": 0.25}
         result = await supervisor.call_tool("steps", steps, server="lab", idle_timeout=2.5)
@@ -196,11 +200,10 @@ async def test_progress_keeps_a_call_alive_and_the_hard_cap_ends_it(remote):
             await supervisor.call_tool("steps", steps, server="lab", idle_timeout=2.5, timeout=1)
 
 
+@remotes_but("modern", "handshake")  # an answer that comes as a stream begins at once
 @timely
 async def test_a_mute_post_ends_alone_unless_its_caller_has_set_a_limit(remote, monkeypatch):
     """P6: a POST has its own limit, the stream none; a call's own limit goes before it. R2: no resend after it."""
-    if remote.kind in ("modern", "handshake"):
-        pytest.skip("an answer that comes as a stream begins at once")
     remote.reset()
     monkeypatch.setattr(limits, "POST_LIMIT", 0.5)
     async with supervised(remote.spec()) as supervisor:

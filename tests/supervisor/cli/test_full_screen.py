@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import termios
@@ -14,8 +13,6 @@ import pytest
 
 from ...lab.command_line import BROKEN, COMMAND, LAB, process, until
 from .test_attached import running
-
-tmux_only = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux")
 
 
 class Tmux:
@@ -58,7 +55,7 @@ def tmux(tmp_path):
 
 
 @pytest.mark.slow
-@tmux_only
+@pytest.mark.night  # needs tmux
 @pytest.mark.parametrize("width", [60, 200])
 def test_a_person_at_run(tmux, config, width):
     """Every key, and in the end a shell as it was."""
@@ -89,7 +86,7 @@ def test_a_person_at_run(tmux, config, width):
 
 
 @pytest.mark.slow
-@tmux_only
+@pytest.mark.night  # needs tmux
 def test_the_broken_one_of_two_hundred(tmux, config):
     """It was configured last and stands first, and the first line counts; by name it is far below."""
     terminal = tmux(100)
@@ -104,7 +101,7 @@ def test_the_broken_one_of_two_hundred(tmux, config):
 
 
 @pytest.mark.slow
-@tmux_only
+@pytest.mark.night  # needs tmux
 def test_a_person_stops_it_for_a_while(tmux, config):
     """Ctrl-Z gives the shell its terminal, `fg` brings the screen back."""
     terminal = tmux(80)
@@ -120,7 +117,7 @@ def test_a_person_stops_it_for_a_while(tmux, config):
 
 
 @pytest.mark.slow
-@tmux_only
+@pytest.mark.night  # needs tmux
 def test_a_person_at_top(tmux, config):
     """The same screen of a host elsewhere; its end is told. Without colours if that is wished."""
     with running(config(lab=LAB)) as ran:
