@@ -262,10 +262,9 @@ def _fits(shape: Shape, value: object) -> bool:
 
 def is_text_alone(raw: Mapping[str, Any]) -> bool:
     """True if this is plainly the result of a tool, and a small one of nothing but text, as most are."""
-    content: object = raw.get("content")
-    if type(content) is not list or type(raw.get("isError", False)) is not bool or "_meta" in raw:
+    blocks: Any = raw.get("content")
+    if type(blocks) is not list or type(raw.get("isError", False)) is not bool or "_meta" in raw:
         return False
-    blocks = cast("list[Any]", content)
     return len(blocks) <= _BLOCKS_AT_ONCE and all(
         type(each) is dict and len(each) == 2 and each.get("type") == "text" and type(each.get("text")) is str  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]  # noqa: PLR2004
         for each in blocks
