@@ -47,6 +47,10 @@ class Era(StrEnum):
     """By `server/discover`: protocol 2026-07-28."""
 
 
+Remembered = Era | str
+"""The memory of the way in which a server opens a connection: its era, or the version that `initialize` has to name,
+because the server refuses the latest."""
+
 Protocol = Literal[
     "auto", "handshake", "handshake-first", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
 ]

@@ -299,7 +299,11 @@ class ConnectionLost(CallError):
         delivery: Delivery,
         exit_code: int | None = None,
         stderr_tail: str = "",
+        retry_in: float | None = None,
     ) -> None:
+        self.retry_in = retry_in
+        """Seconds for which the server, or the issuer of its tokens, wants to be asked nothing; None if neither said
+        so."""
         self.exit_code = exit_code
         """The process's exit code, negative for a signal; None if unknown or no process."""
         self.stderr_tail = stderr_tail
@@ -350,6 +354,7 @@ class ServerError(CallError):
         delivery: Delivery = Delivery.ANSWERED,
         way_out: str = "",
         raw: RawError | None = None,
+        retry_in: float | None = None,
     ) -> None:
         self.code = code
         """The JSON-RPC error code, or the HTTP status (400 to 599) of an answer without one."""
@@ -357,6 +362,9 @@ class ServerError(CallError):
         """The server's words without secrets; where it asked the host for input and was refused, the callback's."""
         self.data = data
         """The error's `data`."""
+        self.retry_in = retry_in
+        """Seconds for which the server wants to be asked nothing (`Retry-After`), at most an hour; None if it did not
+        say."""
         self.raw = raw
         """Both as they came, including secrets that the server quotes: for the client on whose behalf it was asked
         (`Supervisor.request`), and for nobody else. None for a host's own call, and for an error not sent by the
@@ -376,9 +384,13 @@ class InvalidResult(CallError):
 class StartFailed(NurseryError):
     """An incarnation could not be opened. Ends the attempt; hosts see it as the server's `error`."""
 
-    def __init__(self, problem: str, *, retriable: bool, needs_auth: bool = False) -> None:
+    def __init__(
+        self, problem: str, *, retriable: bool, needs_auth: bool = False, retry_in: float | None = None
+    ) -> None:
         self.retriable = retriable
         """True if another try may succeed."""
+        self.retry_in = retry_in
+        """Seconds for which the server wants to be asked nothing; None if it did not say."""
         self.needs_auth = needs_auth
         """True if authorisation is missing; then `retriable` does not matter."""
         super().__init__(one_line(problem))

@@ -145,13 +145,14 @@ class ListRefresh:
     def look(self, kinds: Collection[ListKind]) -> None:
         """Fetch these lists now, which may have changed silently. An unchanged list stays as it is."""
         self._changed = False
-        self._want(kinds, due=-math.inf)
+        self._want(kinds, due=-math.inf if self._connection is None else self._connection.rests_until(kinds))
 
     async def _list_all(self, connection: "Connection") -> None:
         try:
             while self._wanted:
                 changed = self._changed
-                await self._wait_until(min(self._due, self._settled() if changed else math.inf))
+                settled = max(self._settled(), connection.rests_until(self._wanted)) if changed else math.inf
+                await self._wait_until(min(self._due, settled))
                 anew = self._anew
                 kinds = self._begin(connection)
                 refreshed = await self._list(connection, kinds, anew=anew)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from attrs import define, field, frozen
 
-from .enums import Era, ExitKind
+from .enums import Era, ExitKind, Remembered
 from .outcomes import Loss
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ExitReason:
     loss: Loss
     at: float
     """The time at which the end was noticed, on Trio's clock; the transport is closed some time later."""
-    era: Era | None = None
+    era: Remembered | None = None
     """The era found, also when the attempt failed afterwards."""
     era_answered: bool = False
     """True if the answer to the probe proves that era, as in `Handshake`."""
@@ -51,8 +51,15 @@ class Handshake:
     era_answered: bool = True
     """True if the server's answer to the probe proves its era: False if the server was silent for long, or was not
     probed."""
+    offered: str | None = None
+    """The version that `initialize` had to name because the server refuses the latest; None if it takes that."""
     hello: dict[str, Any] | None = field(default=None, repr=False)
     """The whole description, as it came."""
+
+    @property
+    def remembered(self) -> Remembered:
+        """The memory with which the next conversation begins."""
+        return self.offered or self.era
 
 
 @frozen

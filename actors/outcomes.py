@@ -45,6 +45,8 @@ class Loss:
     """True if trying again cannot help."""
     challenge: Challenge | None = None
     """The server's challenge, with `needs_auth`."""
+    retry_in: float | None = None
+    """Seconds for which the server wants to be asked nothing; None if it did not say."""
 
 
 @frozen
@@ -68,6 +70,8 @@ class Rejected:
     """Bytes of the message that brought it, at most; 0 if it came over no wire of ours."""
     status: int | None = field(default=None, kw_only=True)
     """The HTTP status that came instead of an answer; None if the error is the server's answer."""
+    retry_in: float | None = field(default=None, kw_only=True)
+    """Seconds for which the server wants to be asked nothing; None if it did not say."""
 
 
 @frozen
@@ -80,6 +84,8 @@ class Dropped:
     """The HTTP status that came instead of an answer."""
     again: bool = True
     """True if the call may be sent again where its tool may run twice: not after a time limit."""
+    retry_in: float | None = None
+    """Seconds for which the server wants to be asked nothing; None if it did not say."""
 
 
 @frozen

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 
 from .callbacks import NO_HOST, Host
-from .enums import Era, ExitKind, ListKind
+from .enums import ExitKind, ListKind, Remembered
 from .errors import StartFailed, leaves, unforeseen
 from .list_refresh import OTHER_LISTS, ListRefresh
 from .liveness import Liveness
@@ -53,7 +53,7 @@ class ServerActor:
         connector: How to reach the server.
         incarnation: Its number, from 1.
         connect_timeout: Seconds from the start to `connected`; `inf` for no limit.
-        era: The era that an earlier incarnation found, if any.
+        era: What an earlier incarnation found of its era, if anything.
         mailbox_size: Calls that may wait.
         max_in_flight: Calls that may be with the server at once.
         permit: Awaited first, in time that does not count towards `connect_timeout`. None: none is needed.
@@ -73,7 +73,7 @@ class ServerActor:
         *,
         incarnation: int,
         connect_timeout: float,
-        era: Era | None,
+        era: Remembered | None,
         mailbox_size: int,
         max_in_flight: int,
         permit: Permit | None = None,
@@ -103,6 +103,8 @@ class ServerActor:
         self._life = trio.CancelScope()
         """The whole life; until `connected` its deadline is the connect timeout."""
         self._stopping = False
+        self._connection: Connection | None = None
+        """The connection, once its transport is open."""
         self._service: Service | None = None
         """The service of callers; None until the server is connected."""
         self._roots_changed = False
@@ -190,10 +192,11 @@ class ServerActor:
                     await self._use(connection, place)
             except StartFailed as failure:
                 kind = ExitKind.CONNECT_FAILED if failure.retriable else ExitKind.UNUSABLE
-                self._end(kind, Loss(str(failure), needs_auth=failure.needs_auth))
+                self._end(kind, Loss(str(failure), needs_auth=failure.needs_auth, retry_in=failure.retry_in))
 
     async def _use(self, connection: "Connection", place: StartPermit) -> None:
         """Do the handshake, then serve calls. The exit reason is reported before the connection is closed."""
+        self._connection = connection
         self._report(Opened(self.incarnation, connection.pid))
         try:
             with self._trace:
@@ -202,7 +205,7 @@ class ServerActor:
             if self._reason is None:
                 self._end(ExitKind.STOPPED, STOPPED)
         except HandshakeFailed as failure:
-            self._era = self._era or failure.era
+            self._era = failure.era or self._era
             if not self._life.cancel_called:  # else it failed because it is being ended
                 kind = ExitKind.PROBE_REFUSED if failure.probe_refused else ExitKind.CONNECT_FAILED
                 self._end(kind, failure.loss)
@@ -229,8 +232,14 @@ class ServerActor:
         if self._stopping:
             self._end(ExitKind.STOPPED, STOPPED)
         else:
-            loss = Loss(f"not connected within {self._connect_timeout:g} s", stderr_tail=said)
+            loss = Loss(self._overdue(), stderr_tail=said)
             self._end(ExitKind.CONNECT_FAILED, loss, at=self._life.deadline)
+
+    def _overdue(self) -> str:
+        """The error of a connect that took too long: names the missing answer, and the setting that gives more time."""
+        missing = "connection" if self._connection is None else self._connection.awaited
+        problem = f"not connected within {self._connect_timeout:g} s{f': no {missing}' if missing else ''}"
+        return f"{problem} (connect_timeout, or connectSeconds in a file, gives it more)"
 
     async def _introduce(self, connection: "Connection", place: StartPermit) -> Service:
         """Do the handshake and fetch the lists, up to `connected`; return the service of callers. The keeper gets the
@@ -240,7 +249,7 @@ class ServerActor:
             HandshakeFailed: It did not become connected.
         """
         handshake = await connection.handshake(self._era)
-        self._era, self._era_answered = handshake.era, handshake.era_answered
+        self._era, self._era_answered = handshake.remembered, handshake.era_answered
         place.leave()
         if _has_tools(handshake):
             await connection.list_tools()

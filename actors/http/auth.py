@@ -69,10 +69,15 @@ class AuthFailed(Exception):
 class AuthUnavailable(Exception):
     """A request was refused for lack of a token, and no token can be got just now. The text is for people."""
 
+    def __init__(self, problem: str, retry_in: float | None = None) -> None:
+        self.retry_in = retry_in
+        """Seconds for which the issuer wants to be asked nothing; None if it did not say."""
+        super().__init__(problem)
+
 
 def unavailable(error: AuthUnavailable) -> Evidence:
     """The evidence: the request was refused, which may pass."""
-    return Evidence(str(error), Fault.UNREACHED, status=401)
+    return Evidence(str(error), Fault.UNREACHED, status=401, retry_in=error.retry_in)
 
 
 class Layers(httpx2.Auth):

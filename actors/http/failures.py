@@ -71,6 +71,8 @@ class Evidence:
     """The server's challenge about missing authorisation."""
     moved: bool = False
     """True if the server redirects within its origin: later frames go there."""
+    retry_in: float | None = None
+    """Seconds for which the server wants to be asked nothing; None if it did not say."""
 
     @property
     def wants_scope(self) -> bool:
@@ -115,6 +117,7 @@ _CONNECTION_GONE = Failure(Reason.RETRIABLE, ends=True, again=True)
 _EXPIRED = Failure(Reason.SESSION_EXPIRED, ends=True, again=True)
 _NEEDS_AUTH = Failure(Reason.NEEDS_AUTH, ends=True)
 _HOPELESS = Failure(Reason.NOT_WORTH_RETRYING)
+_POSTPONED = Failure(Reason.RETRIABLE, ends=True)
 _RETRIABLE = Failure(Reason.RETRIABLE)
 _DROPPED = Failure(Reason.UNKNOWN_OUTCOME, again=True)
 _TIMED_OUT = Failure(Reason.UNKNOWN_OUTCOME)
@@ -137,16 +140,19 @@ def classify(phase: Phase, evidence: Evidence) -> Failure:
         return _NEEDS_AUTH
     if _is_expiry(evidence):
         return _EXPIRED
+    if phase is Phase.OPENING and (evidence.status == HTTPStatus.TOO_MANY_REQUESTS or evidence.retry_in is not None):
+        return _POSTPONED  # another question about the era would be one request too many
     return _classify_opening(evidence) if phase is Phase.OPENING else _classify_call(evidence)
 
 
-def loss_of(failure: Failure, problem: str, challenge: Challenge | None = None) -> Loss:
-    """The loss of a connection that ended with this failure."""
+def loss_of(failure: Failure, evidence: Evidence, problem: str = "") -> Loss:
+    """The loss of a connection that ended with this failure; `problem`, if given, says more than the evidence does."""
     return Loss(
-        problem,
+        problem or evidence.problem,
         needs_auth=failure.reason is Reason.NEEDS_AUTH,
         unusable=failure.reason is Reason.NOT_WORTH_RETRYING,
-        challenge=challenge if failure.reason is Reason.NEEDS_AUTH else None,
+        challenge=evidence.challenge if failure.reason is Reason.NEEDS_AUTH else None,
+        retry_in=evidence.retry_in,
     )
 
 

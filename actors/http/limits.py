@@ -15,6 +15,12 @@ servers open it only with their first message."""
 REFUSAL_LIMIT = 64 << 10
 """Bytes read of an error page."""
 
+REFUSAL_TIMEOUT = 5.0
+"""Seconds for the body of a refusal: its status counts whatever becomes of the body."""
+
+MOST_WORDS = 300
+"""Characters that are shown of the words in a refusal."""
+
 CONNECTION_IDLE_LIMIT = 4.0
 """Seconds until an idle connection is closed. Servers of Python and Node.js close it after 5 s: a request sent at that
 moment is lost, and nobody knows whether it was read."""

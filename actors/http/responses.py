@@ -2,25 +2,32 @@
 
 import math
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import orjson
 import trio
 from attrs import evolve
 
-from ..errors import folded
+from ..errors import folded, one_line
 from ..fairness import Pace
-from ..outcomes import Challenge
+from ..secrets import SECRETS
 from . import limits
+from .auth import challenge_of
 from .environment import Proxy
 from .failures import Evidence, Fault
+from .retry_after import in_words, rest_of
 
 EVENTS = "text/event-stream"
 _OF_PROXIES = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 """Statuses that a proxy answers for a server that it does not reach."""
+
+_WORDS = ("message", "error_description", "detail", "reason", "title", "error")
+"""Members of JSON that explain a refusal, the best first."""
+_LOOKED_AT = 10_000
+"""Characters of a refusal in which secrets are looked for: far more than are shown, so that none of these is cut."""
 
 
 class TooLarge(Exception):
@@ -105,12 +112,12 @@ async def read_body(response: httpx2.Response, limit: trio.CancelScope, at_most:
     return b"".join(parts)
 
 
-async def read_refusal(response: httpx2.Response, limit: trio.CancelScope) -> dict[str, Any] | None:
-    """The JSON-RPC error in an answer that is a refusal; None if there is none."""
-    try:
-        return error_in(await read_body(response, limit, limits.REFUSAL_LIMIT))
-    except TooLarge:
-        return None
+async def read_refusal(response: httpx2.Response) -> bytes:
+    """The body of an answer that is a refusal; nothing if it is too large, breaks off, or takes too long: the end of a
+    text may cut a secret in two."""
+    with trio.move_on_after(limits.REFUSAL_TIMEOUT), suppress(TooLarge, httpx2.RequestError):
+        return await read_body(response, trio.CancelScope(), limits.REFUSAL_LIMIT)
+    return b""
 
 
 def error_in(body: bytes) -> dict[str, Any] | None:
@@ -123,27 +130,51 @@ def error_in(body: bytes) -> dict[str, Any] | None:
 
 
 def refusal_evidence(
-    status: int,
-    error: dict[str, Any] | None = None,
-    *,
-    in_session: bool = False,
-    challenge: Challenge | None = None,
-    proxy: Proxy | None = None,
+    response: httpx2.Response, body: bytes, *, in_session: bool = False, proxy: Proxy | None = None
 ) -> Evidence:
-    """The evidence in an answer of 400 or more, which came through this proxy."""
+    """The evidence in an answer of 400 or more, which came through this proxy, with what its body says."""
+    status, error, challenge = response.status_code, error_in(body), challenge_of(response)
     problem = f"HTTP {status} {_phrase(status)}".rstrip()
     if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED and proxy is not None:
         return Evidence(f"{proxy} wants other credentials: {problem}", Fault.UNUSABLE, status)
     if status in _OF_PROXIES and proxy is not None and error is None:
         problem = f"{problem}, of the server or of {proxy}"
-    code = None
-    if error is not None:
-        problem, code = f"{problem}: {folded(error['message'])}", error["code"]
-    evidence = Evidence(problem, status=status, code=code, in_session=in_session, challenge=challenge)
-    if not evidence.wants_scope:
-        return evidence
-    scope = challenge and challenge.scope
-    return evolve(evidence, problem=f"{problem}: insufficient_scope{f', it wants {scope}' if scope else ''}")
+    evidence = Evidence(
+        problem,
+        status=status,
+        code=None if error is None else error["code"],
+        in_session=in_session,
+        challenge=challenge,
+        retry_in=rest_after(response),
+    )
+    scope = None if challenge is None else challenge.scope
+    lacking = f"insufficient_scope{f', it wants {scope}' if scope else ''}" if evidence.wants_scope else ""
+    problem = f"{evidence.problem}{in_words(evidence.retry_in)}"
+    return evolve(evidence, problem=": ".join(filter(None, (problem, lacking, words_in(body)))))
+
+
+def rest_after(response: httpx2.Response) -> float | None:
+    """Seconds for which a refusal asks to be asked nothing: see `rest_of`."""
+    return rest_of(response.status_code, response.headers.get("retry-after"), response.headers.get("date"))
+
+
+def words_in(body: bytes) -> str:
+    """The words for a person in the body of a refusal, JSON or text: one line without secrets, and no page of HTML.
+    Treat them as data."""
+    text = body.decode(errors="replace").strip()
+    try:
+        said: object = orjson.loads(body)
+    except ValueError:
+        said = text
+    if isinstance(said, dict):
+        members = cast("dict[str, object]", said)
+        inner = members.get("error")
+        members = cast("dict[str, object]", inner) if isinstance(inner, dict) else members
+        found = (value for name in _WORDS if isinstance(value := members.get(name), str) and value.strip())
+        said = next(found, text if members else "")
+    if not isinstance(said, str) or said.startswith("<") or "\ufffd" in said:
+        return ""
+    return one_line(SECRETS.get().hide(folded(said[:_LOOKED_AT])), limits.MOST_WORDS)
 
 
 def _phrase(status: int) -> str:

@@ -160,6 +160,11 @@ class Carrier(Protocol):
         """The process behind it, if any."""
         return None
 
+    @property
+    def awaited(self) -> str:
+        """The thing that must come before any answer can, such as a connection; empty if nothing is missing."""
+        return ""
+
     def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
         """Take frames, and write what can be written, at once or in the next pass of the loop. Never waits. Returns
         bounded ones without room."""

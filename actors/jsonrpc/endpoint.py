@@ -29,7 +29,8 @@ while what was queued may still be written. An answer for a slot that is gone is
 
 import logging
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
@@ -88,6 +89,11 @@ class PeerError(JsonRpcError):
         self.refusal = refusal
 
 
+def rest_in(error: BaseException | None) -> float:
+    """Seconds for which the peer wants to be asked nothing, as it said with this error; 0 if it did not."""
+    return (error.refusal.retry_in or 0.0) if isinstance(error, PeerError) else 0.0
+
+
 class RequestTimedOut(JsonRpcError):
     """The session's error: the request's own timeout elapsed, its write included."""
 
@@ -133,6 +139,10 @@ class Endpoint:
         self.logs: bool = True
         """True if requests ask the peer for its log, as the session has them do."""
         self._server = server
+        self._waits_for: list[str] = []
+        """The session's requests and notifications whose outcome is waited for."""
+        self._missed: str = ""
+        """The object of the last wait, if that was given up."""
         self.noise: int = 0
         """Frames that were not JSON-RPC."""
         self.refused: int = 0
@@ -235,6 +245,13 @@ class Endpoint:
         self.lost.set()
         self._table.clear(self.loss)
 
+    @property
+    def awaited(self) -> str:
+        """The object of the session's waits, or of the last if that was given up, as words that follow `no`; empty if
+        there is none."""
+        answers = f"answer to {' or '.join(self._waits_for)}" if self._waits_for else ""
+        return self._missed or self._carrier.awaited or answers
+
     # -- the session's requests and notifications -----------------------------------------------------------------
 
     async def send_raw_request(
@@ -263,7 +280,20 @@ class Endpoint:
         """Send a notification of the session; dropped once the connection is lost."""
         if not self.lost.is_set():
             outgoing = Outgoing(codec.notification(method, params), method=method, headers=_headers_of(opts or {}))
-            await self._carrier.notify(outgoing)
+            with self._waiting_for(method):
+                await self._carrier.notify(outgoing)
+
+    @contextmanager
+    def _waiting_for(self, method: str) -> Iterator[None]:
+        self._waits_for.append(method)
+        self._missed = ""
+        try:
+            yield
+        except trio.Cancelled:
+            self._missed = self.awaited
+            raise
+        finally:
+            self._waits_for.remove(method)
 
     def _prepared(
         self, method: str, params: Mapping[str, Any] | None, request_id: RequestId, slot: ReplySlot
@@ -293,7 +323,7 @@ class Endpoint:
         timeout = opts.get("timeout", math.inf)
         outcome: Outcome | None = None
         try:
-            with trio.move_on_after(timeout):
+            with trio.move_on_after(timeout), self._waiting_for(method):
                 outcome = await slot.wait(opts.get("on_progress"))
         finally:
             if outcome is None:
@@ -323,7 +353,7 @@ class Endpoint:
             case Malformed():
                 raise PeerError(Rejected(INTERNAL_ERROR, outcome.problem))
             case Dropped():
-                raise PeerError(Rejected(CONNECTION_CLOSED, outcome.problem))
+                raise PeerError(Rejected(CONNECTION_CLOSED, outcome.problem, retry_in=outcome.retry_in))
             case _:
                 raise self._closed()
 

@@ -33,7 +33,8 @@ from .token_endpoint import GrantRefused, Passing, check_answer, end_of, send, t
 from .tokens import Tokens
 
 _FORM_TYPE = "application/x-www-form-urlencoded"
-_UNWELL = (429, *range(500, 600))
+_TOO_MANY = 429
+_UNWELL = (_TOO_MANY, *range(500, 600))
 _ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError, ValueError)
 _CLIENT_AUTHENTICATION: Final = "client_secret_basic"
 """The default way to send a secret: every issuer has to accept it (RFC 6749, 2.3.1)."""
@@ -184,8 +185,9 @@ async def _answer(outgoing: httpx2.Request, kept: _ProviderTokens) -> httpx2.Res
     if response.next_request is not None:
         return response
     if outgoing.method != "POST":
-        unwell = response.status_code in _UNWELL
-        kept.unwell = Passing(f"{outgoing.url.host} answered HTTP {response.status_code}") if unwell else None
+        kept.unwell = Passing.of(response) if response.status_code in _UNWELL else None
+        if kept.unwell is not None and (response.status_code == _TOO_MANY or kept.unwell.retry_in is not None):
+            raise kept.unwell
         return response
     if not form:
         return _registration(response)

@@ -57,6 +57,8 @@ class _Renewal:
     """The scope that ends it. The connection's own end does not: an issuer's answer must be kept."""
     problem: str | None = None
     """The reason why it is unknown whether there is another token."""
+    retry_in: float | None = None
+    """Seconds for which the issuer wants to be asked nothing; None if it did not say."""
 
 
 class Authorisation(httpx2.Auth):
@@ -133,14 +135,16 @@ class Authorisation(httpx2.Auth):
         if renewal is not None:
             await renewal.done.wait()
             if renewal.problem is not None:
-                raise AuthUnavailable(renewal.problem)
+                raise AuthUnavailable(renewal.problem, renewal.retry_in)
         return None if self._access == used else self._access
 
     async def _renew(self, renewal: _Renewal) -> None:
         try:
             with renewal.scope:
                 await self._renew_alone(renewal)
-        except (Passing, TokensUnreadable) as error:
+        except Passing as error:
+            renewal.problem, renewal.retry_in = str(error), error.retry_in
+        except TokensUnreadable as error:
             renewal.problem = str(error)
         except GrantRefused as refusal:
             logger.info("there is no other token: %s", refusal)
@@ -229,11 +233,17 @@ async def authorise(
 
 
 async def _patiently(attempt: Callable[[], Awaitable[Tokens]]) -> Tokens:
-    """Try again for some seconds while the issuer cannot be reached."""
+    """Try again for some seconds while the issuer cannot be reached.
+
+    Raises:
+        Passing: It is not possible now; at once if the issuer wants a longer rest than the requests should wait.
+    """
     for pause in _RENEWAL_PAUSES:
         try:
             return await attempt()
         except Passing as error:
+            if (error.retry_in or 0.0) > pause:
+                raise
             logger.info("a token is not renewed yet: %s", error)
         await trio.sleep(pause)
     return await attempt()

@@ -17,7 +17,8 @@ from pydantic import ValidationError
 
 from ..errors import StartFailed
 from ..http.address import Address, evidence_of
-from ..http.responses import TooLarge, check_head, read_body
+from ..http.responses import TooLarge, check_head, read_body, rest_after
+from ..http.retry_after import in_words
 from ..http.routes import Routes
 from .settings import OAuth, is_loopback
 from .tokens import Tokens
@@ -39,6 +40,17 @@ _FOR_BODIES = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 class Passing(Exception):
     """The issuer cannot be reached, or has failed. That says nothing about any token."""
+
+    def __init__(self, problem: str, retry_in: float | None = None) -> None:
+        self.retry_in = retry_in
+        """Seconds for which the issuer wants to be asked nothing; None if it did not say."""
+        super().__init__(problem)
+
+    @classmethod
+    def of(cls, response: httpx2.Response) -> "Passing":
+        """The failure of which an answer tells by its status."""
+        rest = rest_after(response)
+        return cls(f"{response.request.url.host} answered HTTP {response.status_code}{in_words(rest)}", rest)
 
 
 class GrantRefused(Exception):
@@ -95,7 +107,7 @@ def check_answer(response: httpx2.Response) -> None:
     """
     where, status = f"{response.request.url.host}", response.status_code
     if status >= _FAILED or status in _BUSY:
-        raise Passing(f"{where} answered HTTP {status}")
+        raise Passing.of(response)
     said = _document(response)
     code = said.get("error")
     if status not in _SUCCESS or isinstance(code, str):

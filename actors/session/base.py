@@ -9,7 +9,7 @@ from ..protocol import JsonRpcError
 if TYPE_CHECKING:
     from mcp_types import InputRequiredResult
 
-    from ..enums import Era
+    from ..enums import Remembered
     from ..outcomes import Loss
 
 
@@ -42,11 +42,11 @@ class HandshakeFailed(Exception):
     """The connection was opened, and the handshake failed."""
 
     def __init__(
-        self, loss: "Loss", *, era: "Era | None" = None, probe_refused: bool = False, lost: bool = False
+        self, loss: "Loss", *, era: "Remembered | None" = None, probe_refused: bool = False, lost: bool = False
     ) -> None:
         self.loss = loss
         self.era = era
-        """The era, if it was found."""
+        """The era, if it was found, or the version of which the server says that it speaks it."""
         self.probe_refused = probe_refused
         """True if the server read the era probe and ended: open again with `initialize`."""
         self.lost = lost

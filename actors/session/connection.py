@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from attrs import evolve
 
 from ..callbacks import NO_HOST, Host
-from ..enums import Era, ListKind, Protocol
+from ..enums import ListKind, Protocol, Remembered
 from ..errors import folded
 from ..jsonrpc.carrier import Carrier
 from ..jsonrpc.endpoint import Endpoint
@@ -17,7 +17,7 @@ from ..protocol import HANDSHAKE_PROTOCOL_VERSIONS
 from ..reply import Codec, ReplySlot
 from .base import BAD_ANSWER, HandshakeFailed, NotValid
 from .changes import Changes, Updated
-from .handshake import WrongProtocol, check_protocol, negotiate
+from .handshake import WrongProtocol, check_protocol, negotiate, versions_named
 from .lists import Fetched, Lists
 from .requests import PreparedRequest, PreparedTools, RelayedRequest, round_params
 from .session import ServerSession, open_session
@@ -74,7 +74,7 @@ class Connection:
         self._session = session
         self._changes = changes
         self._lists = lists
-        self._era: Era | None = None
+        self._era: Remembered | None = None
         self._tools = PreparedTools((), protocol_version="", stamp={})
         self._others: dict[str, PreparedRequest] = {}
         """The codecs of requests other than tool calls, by method."""
@@ -90,6 +90,11 @@ class Connection:
         return self._stderr_tail()
 
     @property
+    def awaited(self) -> str:
+        """The object of its waits, as words that follow `no`; empty if there is none: see `Endpoint.awaited`."""
+        return self._endpoint.awaited
+
+    @property
     def in_flight(self) -> int:
         """Requests of callers that wait for an answer."""
         return self._endpoint.in_flight
@@ -99,8 +104,8 @@ class Connection:
         """The time of the server's last message, on Trio's clock: any message counts, not only answers."""
         return self._endpoint.heard_at
 
-    async def handshake(self, era: Era | None) -> Handshake:
-        """Open the conversation; `era`: that found by an earlier incarnation.
+    async def handshake(self, era: Remembered | None) -> Handshake:
+        """Open the conversation; `era`: what an earlier incarnation found.
 
         Raises:
             HandshakeFailed: The server refused, disconnected, or exited on the probe.
@@ -108,14 +113,14 @@ class Connection:
         protocol = self._protocol
         try:
             check_protocol(protocol, self._carrier.only_era)
-            known = self._carrier.only_era or era
+            known = era if era in HANDSHAKE_PROTOCOL_VERSIONS else self._carrier.only_era or era
             handshake = await negotiate(self._session, known, self._carrier.taken, protocol=protocol)
         except WrongProtocol as error:
             raise HandshakeFailed(Loss(str(error), unusable=True)) from error
         except BAD_ANSWER as error:
             what = "the handshake" if protocol == "auto" else f"the handshake (protocol {protocol})"
             raise self._failed(what, error, probing=era is None and protocol == "auto") from error
-        self._era = handshake.era
+        self._era = handshake.remembered
         self._endpoint.logs = self._wants_logs or "logging" in (handshake.capabilities or {})
         return evolve(handshake, hello=self._endpoint.hello)
 
@@ -157,6 +162,11 @@ class Connection:
         """The lists among these that may have changed without a notification, and the times at which fetches of each
         began, on Trio's clock."""
         return self._lists.old(kinds)
+
+    def rests_until(self, kinds: Collection[ListKind]) -> float:
+        """The time from which the server may be asked for all of these lists, on Trio's clock; `-inf`: it never asked
+        for time."""
+        return self._lists.rests_until(kinds)
 
     @property
     def definitions(self) -> Definitions:
@@ -261,9 +271,17 @@ class Connection:
         await self._endpoint.lost.wait()
         return self._endpoint.loss
 
+    def _version_named(self, error: Exception) -> str | None:
+        """The version to begin with the next time, if a request of the handshake era was refused for its version."""
+        if self._session.is_modern or self._protocol in HANDSHAKE_PROTOCOL_VERSIONS:
+            return None
+        return next(iter(versions_named(error, HANDSHAKE_PROTOCOL_VERSIONS, self._session.protocol_version)), None)
+
     def _failed(self, what: str, error: Exception, *, probing: bool = False) -> HandshakeFailed:
         if not self._endpoint.lost.is_set():
             loss = self._carrier.explain(error, f"{what} failed: {_described(error)}")
+            if version := self._version_named(error):
+                return HandshakeFailed(evolve(loss, unusable=False), era=version)
             return HandshakeFailed(loss, era=self._era)
         loss = self._endpoint.loss
         refused = probing and self._carrier.dies_of_a_probe and not loss.unheard

@@ -5,17 +5,20 @@ So `initialize` is sent only if the server has read the probe and not answered i
 """
 
 import math
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 import trio
 
-from ..enums import ANY_PROTOCOL, Era, Protocol
+from ..enums import ANY_PROTOCOL, Era, Protocol, Remembered
+from ..errors import folded
 from ..jsonrpc.endpoint import ConnectionClosed
 from ..messages import Handshake
 from ..protocol import (
     HANDSHAKE_PROTOCOL_VERSIONS,
+    LATEST_HANDSHAKE_VERSION,
     METHOD_NOT_FOUND,
     MODERN_PROTOCOL_VERSIONS,
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -26,6 +29,9 @@ from .session import INITIALIZE, ServerSession
 
 T = TypeVar("T")
 Hello = dict[str, Any]
+
+KNOWN_VERSIONS = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
+_VERSION = re.compile(r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
 
 PROBE_TIMEOUT = 1.0
 """Seconds a server that has read the probe may stay silent before `initialize` is sent as well."""
@@ -41,7 +47,7 @@ async def _at_once() -> None:
 
 async def negotiate(
     session: ServerSession,
-    remembered: Era | None,
+    remembered: Remembered | None,
     taken: Callable[[], Awaitable[None]] = _at_once,
     *,
     protocol: Protocol = "auto",
@@ -50,7 +56,7 @@ async def negotiate(
 
     Args:
         session: Talks to the server.
-        remembered: The era found by an earlier conversation.
+        remembered: What an earlier conversation found.
         taken: Returns once the server has read what it was sent, or if that is unknown. A server may take long to
             start, and only one that has read a question can leave it unanswered.
         protocol: The protocol wanted. For `auto` alone the remembered era counts; for a version, one question is asked.
@@ -64,8 +70,8 @@ async def negotiate(
     answered = False
     if protocol not in ANY_PROTOCOL:
         await _ask_for(session, protocol)
-    elif remembered is Era.HANDSHAKE or protocol == "handshake-first":
-        await _handshake(session)
+    elif remembered not in (None, Era.MODERN) or protocol == "handshake-first":
+        await _handshake(session, remembered if remembered in HANDSHAKE_PROTOCOL_VERSIONS else None)
     else:
         answered = await _probe(session, taken)
     return facts(session, era_answered=answered)
@@ -82,6 +88,7 @@ def facts(session: ServerSession, *, era_answered: bool) -> Handshake:
         capabilities=session.server_capabilities,
         instructions=session.instructions,
         era_answered=era_answered or session.is_modern,
+        offered=None if session.is_modern else session.offered,
     )
 
 
@@ -102,28 +109,45 @@ def check_protocol(protocol: Protocol, only: Era | None) -> None:
 
 async def _ask_for(session: ServerSession, protocol: Protocol) -> None:
     """Do the handshake with the one request that can give the wanted version."""
-    if protocol in MODERN_PROTOCOL_VERSIONS:
-        await _discover(session, trio.Event())
-    else:
-        await session.initialize()
+    try:
+        if protocol in MODERN_PROTOCOL_VERSIONS:
+            await _discover(session, trio.Event())
+        else:
+            await (_initialize(session) if protocol == "handshake" else session.initialize())
+    except JsonRpcError as refused:
+        if others := versions_named(refused, KNOWN_VERSIONS, protocol):
+            problem = f"it speaks {' and '.join(others)}, and its setting protocol is {protocol!r}: {folded(refused)}"
+            raise WrongProtocol(problem) from refused
+        raise
     if protocol not in ("handshake", session.protocol_version):
         raise WrongProtocol(f"its protocol is set to {protocol!r}, and it answers {session.protocol_version!r}")
 
 
-async def _handshake(session: ServerSession) -> None:
+async def _handshake(session: ServerSession, offer: str | None = None) -> None:
     try:
-        await session.initialize()
+        await _initialize(session, offer)
     except JsonRpcError as refused:
-        if not _knows_no_handshake(refused):
+        if not (_knows_no_handshake(refused) or versions_named(refused, MODERN_PROTOCOL_VERSIONS)):
             raise
         await _discover_once(session)
+
+
+async def _initialize(session: ServerSession, offer: str | None = None) -> Hello:
+    """Send `initialize`; if the server refuses the version and names others, once more with the best of them."""
+    try:
+        return await session.initialize(offer)
+    except JsonRpcError as refused:
+        others = versions_named(refused, HANDSHAKE_PROTOCOL_VERSIONS, offer or LATEST_HANDSHAKE_VERSION)
+        if not others:
+            raise
+    return await session.initialize(others[0])
 
 
 async def _probe(session: ServerSession, taken: Callable[[], Awaitable[None]]) -> bool:
     """Send `server/discover`; if the server reads it and stays silent, send `initialize` too, whose answer then
     decides. Returns whether the answer to the probe proves the era."""
     answered = trio.Event()
-    probe, offer = _Attempt(partial(_discover, session, answered)), _Attempt(session.initialize)
+    probe, offer = _Attempt(partial(_discover, session, answered)), _Attempt(partial(_initialize, session))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(probe.make)
         await _answered_or_mute(probe, answered, taken)
@@ -236,6 +260,18 @@ def _is_modern_only(refusal: Exception) -> bool:
     """True if the refusal names versions, but none that a handshake could reach."""
     named = _versions_named(refusal)
     return named is not None and not any(version in HANDSHAKE_PROTOCOL_VERSIONS for version in named)
+
+
+def versions_named(refusal: Exception, known: Sequence[str], refused: str | None = None) -> Sequence[str]:
+    """The known versions that a refusal names in place of the one that it refuses, the best first. Servers name them in
+    its data, or only in its message, as SDKs do over HTTP."""
+    if not isinstance(refusal, JsonRpcError) or isinstance(refusal, ConnectionClosed):
+        return ()
+    data: object = refusal.data
+    listed = cast("Hello", data).get("supported") if isinstance(data, dict) else None
+    if not isinstance(listed, list):
+        listed = _VERSION.findall(refusal.message) if "version" in refusal.message.lower() else []
+    return [each for each in reversed(known) if each in listed and each != refused]
 
 
 def _versions_named(refusal: Exception) -> Sequence[str] | None:

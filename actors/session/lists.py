@@ -15,7 +15,7 @@ from ..enums import ListKind
 from ..errors import folded, one_line
 from ..fairness import by_turns
 from ..json_depth import TOO_DEEP, nested_too_deep
-from ..jsonrpc.endpoint import NO_PAGE, Endpoint, Page
+from ..jsonrpc.endpoint import NO_PAGE, Endpoint, Page, rest_in
 from ..limits import Limits, size_text
 from ..messages import NOTHING_DECLARED, Definitions
 from ..pieces import Steps
@@ -122,6 +122,8 @@ class Lists:
         """The times at which the latest fetches began."""
         self._known_from: dict[ListKind, float] = {}
         """The same, for the latest that succeeded."""
+        self._rests_until: dict[ListKind, float] = {}
+        """The times until which the server wants to be asked for none of these."""
         self._digests: dict[ListKind, bytes] = {}
         """Digests of the entries of each."""
 
@@ -131,10 +133,16 @@ class Lists:
         return [kind for kind, until in self._fresh_until.items() if until <= now]
 
     def old(self, kinds: Collection[ListKind]) -> Mapping[ListKind, Fetched]:
-        """The lists among these that may be old without a notification, and when each was fetched."""
+        """The lists among these that may be old without a notification and may be asked for, and when each was
+        fetched."""
         now = trio.current_time()
-        old = [kind for kind in kinds if self._old_from.get(kind, math.inf) <= now]
+        old = [kind for kind in kinds if max(self._old_from.get(kind, math.inf), self.rests_until([kind])) <= now]
         return {kind: Fetched(self._begun[kind], self._known_from[kind]) for kind in old}
+
+    def rests_until(self, kinds: Collection[ListKind]) -> float:
+        """The time from which the server may be asked for all of these, on Trio's clock; `-inf`: it never asked for
+        time."""
+        return max((self._rests_until.get(kind, -math.inf) for kind in kinds), default=-math.inf)
 
     async def fetch(self, kind: ListKind, *, anew: bool = True) -> None:
         """Fetch every page of one list. If that fails, the list stays as it was. Unless `anew`, an unchanged list stays
@@ -149,9 +157,10 @@ class Lists:
         self._fresh_until[kind] = math.inf
         try:
             sieve, fresh_for = await self._every_page(kind)
-        except BaseException:
-            self._taken[kind] = before
-            self._fresh_until[kind] = trio.current_time() + FRESH_FOR
+        except BaseException as error:
+            self._taken[kind], rest = before, rest_in(error)
+            self._rests_until[kind] = trio.current_time() + rest
+            self._fresh_until[kind] = trio.current_time() + max(FRESH_FOR, rest)
             raise
         self._known_from[kind] = begun
         self._note_age(kind, fresh_for)

@@ -4,6 +4,7 @@ This module has three parts: the session itself; the dispatcher by which it uses
 errors; and the streams of changes that a server of 2026-07-28 holds open, each opened again after a loss.
 """
 
+import math
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -33,10 +34,11 @@ from pydantic import ValidationError
 
 from ..callbacks import Host
 from ..enums import ListKind
-from ..jsonrpc.endpoint import Endpoint
+from ..jsonrpc.endpoint import Endpoint, rest_in
 from ..jsonrpc.incoming import Inbound, Intercept, NotificationParams
 from ..jsonrpc.incoming import OnNotify as OnTold
 from ..jsonrpc.incoming import OnRequest as OnInbound
+from ..pauses import Pauses
 from ..protocol import JsonRpcError, RequestId
 from .base import ACKNOWLEDGED_WITHIN, CHANGED, Kinds, ListChanges
 from .host_requests import open_callbacks
@@ -44,8 +46,7 @@ from .host_requests import open_callbacks
 __all__ = ["Stream", "listen_to_lists", "listen_to_resources", "taking"]
 
 _LISTEN_PAUSES = (0.0, 1.0, 2.0, 5.0, 15.0, 30.0)
-"""Delays in seconds before listening again; the last repeats. A stream that lasted as long as the last delay resets
-them."""
+"""Seconds before listening again; the last repeats."""
 
 _LISTS_OF_EVENT: Final[Mapping[type, Kinds]] = {
     ToolsListChanged: CHANGED["notifications/tools/list_changed"],
@@ -92,15 +93,16 @@ async def listen_to_resources(session: ClientSession, news: ListChanges, uris: C
 
 
 async def _listen(open_stream: Callable[[], Any], news: ListChanges, begun: Begun) -> None:
-    failures, acknowledged = 0, False
+    pauses, acknowledged = Pauses(_LISTEN_PAUSES), False
     while True:
-        began = trio.current_time()
+        begun_at, heard, rest = math.inf, False, 0.0
         try:
             async with AsyncExitStack() as stack:
                 stream = await _acknowledged(stack, open_stream)
                 begun(stream, again=acknowledged)
-                acknowledged = True
+                begun_at, acknowledged = trio.current_time(), True
                 async for event in stream:
+                    heard = True
                     if isinstance(event, ResourceUpdated):
                         news.resource_updated(event.uri)
                     else:
@@ -108,14 +110,12 @@ async def _listen(open_stream: Callable[[], Any], news: ListChanges, begun: Begu
         except MCPError as refusal:
             if refusal.code == METHOD_NOT_FOUND:
                 return
+            rest = rest_in(refusal.__cause__)
         except (SubscriptionLost, TimeoutError, ValidationError):
             pass  # as after the server's own end of it
         except RuntimeError:
             return  # the session has ended, which others notice
-        if trio.current_time() - began >= _LISTEN_PAUSES[-1]:
-            failures = 0
-        await trio.sleep(_LISTEN_PAUSES[min(failures, len(_LISTEN_PAUSES) - 1)])
-        failures += 1
+        await trio.sleep(pauses.after(trio.current_time() - begun_at, heard=heard, least=rest))
 
 
 async def _acknowledged(stack: AsyncExitStack, open_stream: Callable[[], Any]) -> Stream:

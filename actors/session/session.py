@@ -84,6 +84,8 @@ class ServerSession:
         """The answer that was adopted, as far as the protocol knows it."""
         self.protocol_version: str | None = None
         """The version of the conversation; None before the handshake."""
+        self.offered: str | None = None
+        """The version that `initialize` named because the server had refused the latest; None if it named that."""
         self.server_info: dict[str, Any] | None = None
         """The server's own name and version; None if it gives none."""
         self._sdk: SdkSession | None = None
@@ -114,16 +116,20 @@ class ServerSession:
 
     # -- opening the conversation ---------------------------------------------------------------------------------
 
-    async def initialize(self) -> dict[str, Any]:
+    async def initialize(self, version: str | None = None) -> dict[str, Any]:
         """Do the handshake: adopt the answer to `initialize`, and confirm it.
+
+        Args:
+            version: The version to name; None: the latest.
 
         Raises:
             JsonRpcError: Refused, or no answer.
             NotValid: It is not valid.
             RuntimeError: No protocol version in common.
         """
+        self.offered = version
         params = {
-            "protocolVersion": LATEST_HANDSHAKE_VERSION,
+            "protocolVersion": version or LATEST_HANDSHAKE_VERSION,
             "capabilities": self._capabilities,
             "clientInfo": client_info(),
         }

@@ -107,7 +107,7 @@ def lost(outcome: Loss | Dropped, call: ActiveCall[Any, Any]) -> CallError:
         return _connection_lost(outcome, call)
     if outcome.status is None:
         return _connection_lost(Loss(outcome.problem), call)
-    refusal = Rejected(outcome.status, outcome.problem, status=outcome.status)
+    refusal = Rejected(outcome.status, outcome.problem, status=outcome.status, retry_in=outcome.retry_in)
     return at_once(_refused(refusal, call, delivery=call.delivery))
 
 
@@ -142,6 +142,7 @@ def _refused(
         delivery=delivery,
         way_out=_way_out(refusal.message, call),
         raw=RawError(refusal.message, refusal.data) if is_relayed else None,
+        retry_in=refusal.retry_in,
     )
 
 
@@ -239,4 +240,5 @@ def _connection_lost(loss: Loss, call: ActiveCall[Any, Any]) -> ConnectionLost:
         delivery=call.delivery,
         exit_code=loss.exit_code,
         stderr_tail=redactor.text(loss.stderr_tail),
+        retry_in=loss.retry_in,
     )

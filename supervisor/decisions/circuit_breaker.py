@@ -104,8 +104,9 @@ class Circuit:
         """The circuit once this call, which it admits, is being sent."""
         return self if self.probe_at is None else evolve(self, probe=call, probes_since=now)
 
-    def settled(self, call: object, *, answers: bool | None, now: float) -> "Circuit":
-        """The circuit after the outcome of a call, which shows whether the server answers; None: it shows nothing."""
+    def settled(self, call: object, *, answers: bool | None, now: float, rest: float | None = None) -> "Circuit":
+        """The circuit after the outcome of a call, which shows whether the server answers; None: it shows nothing.
+        `rest`: seconds for which the server wants to be asked nothing, if it said so."""
         if answers:
             return Circuit(self.breaker)
         probed = self.probe is call
@@ -115,7 +116,7 @@ class Circuit:
             return self
         failures = self.failures + 1
         opens = failures >= self.breaker.failures
-        return Circuit(self.breaker, failures, now + self.breaker.open_for if opens else None)
+        return Circuit(self.breaker, failures, now + max(self.breaker.open_for, rest or 0.0) if opens else None)
 
 
 def judge(outcome: Outcome | None, *, sent: bool, waited: float = math.inf, heard: bool = False) -> bool | None:

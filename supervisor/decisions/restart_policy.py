@@ -104,7 +104,7 @@ class Restart:
 
     at: float
     attempt: int
-    """The number of this start since the ladder began, from 2."""
+    """The number of this start since the ladder began; from 2, unless the server asked for time at the first."""
 
 
 @frozen
@@ -129,6 +129,8 @@ class RestartTracker:
     failures: int = 0
     """Failures since the ladder began: one counter for a failed connect and for a later loss."""
     connected_at: float | None = None
+    not_before: float = -math.inf
+    """The time before which the server wants to be asked nothing, on Trio's clock."""
 
     @property
     def attempt(self) -> int:
@@ -139,21 +141,29 @@ class RestartTracker:
         """The tracker of a server that is `connected` since `now`."""
         return evolve(self, connected_at=now)
 
-    def on_exit(self, at: float, *, clean: bool = False, retriable: bool = True) -> "tuple[RestartTracker, Decision]":
+    def on_exit(
+        self, at: float, *, clean: bool = False, retriable: bool = True, rest: float | None = None
+    ) -> "tuple[RestartTracker, Decision]":
         """The tracker after the end of an incarnation, and the decision.
 
         Args:
             at: Trio's clock when the end was noticed.
             clean: Exit code 0 with nothing pending.
             retriable: False for an end that trying again cannot mend.
+            rest: Seconds for which the server wants to be asked nothing. Such an attempt was none: its place on the
+                ladder is the next one's.
         """
-        failures = self._failures_before(at)
+        failures, delays = self._failures_before(at), self.policy.delays
+        ended = evolve(self, failures=failures, connected_at=None, not_before=-math.inf if rest is None else at + rest)
         if clean and self.mode != "permanent":
-            return evolve(self, failures=failures, connected_at=None), Finished()
-        if not retriable or self.mode == "temporary" or failures >= len(self.policy.delays):
-            return evolve(self, failures=failures, connected_at=None), GiveUp()
-        tracker = evolve(self, failures=failures + 1, connected_at=None)
-        return tracker, Restart(at=at + self.policy.delays[failures], attempt=tracker.attempt)
+            return ended, Finished()
+        if not retriable or self.mode == "temporary" or (rest is None and failures >= len(delays)):
+            return ended, GiveUp()
+        if rest is not None:
+            delay = delays[min(failures, len(delays) - 1)] if delays else 0.0
+            return ended, Restart(at=at + max(delay, rest), attempt=ended.attempt)
+        tracker = evolve(ended, failures=failures + 1)
+        return tracker, Restart(at=at + delays[failures], attempt=tracker.attempt)
 
     def on_idle(self, at: float) -> "RestartTracker":
         """The tracker after a stop for idleness at `at`: no failure, and by itself no proof that the server works.

@@ -252,11 +252,12 @@ class StateMachine:
         return self._resumed(now, self._tracker, woken=True) if self.snapshot.state is ServerState.IDLE else None
 
     def hastened(self, now: float) -> "StateMachine | None":
-        """The event: a call wants the attempt that is due to begin now; None if none is due. On the ladder it counts as
-        if it had been on time."""
-        if self.snapshot.state is not ServerState.WAITING or self.due <= now:
+        """The event: a call wants the attempt that is due to begin now, or as soon as the server wants to be asked;
+        None if no attempt is due, or it cannot begin sooner. On the ladder it counts as if it had been on time."""
+        due = max(now, self._tracker.not_before)
+        if self.snapshot.state is not ServerState.WAITING or self.due <= due:
             return None
-        return self._to(evolve(self.snapshot, due_at=now), due=now)
+        return self._to(evolve(self.snapshot, due_at=due), due=due)
 
     def authorised(self, now: float) -> "StateMachine | None":
         """The event: somebody may have authorised it; None if it does not wait for that."""
@@ -340,7 +341,10 @@ class StateMachine:
         if reason.kind is ExitKind.PROBE_REFUSED:
             return evolve(self, due=reason.at)
         clean = reason.loss.exit_code == 0 and not reason.loss.pending
-        tracker, decision = self._tracker.on_exit(reason.at, clean=clean, retriable=reason.kind not in _NOT_RETRIED)
+        retriable = reason.kind not in _NOT_RETRIED
+        tracker, decision = self._tracker.on_exit(
+            reason.at, clean=clean, retriable=retriable, rest=reason.loss.retry_in
+        )
         ended = _disconnect(self.snapshot, reason, redact)
         match decision:
             case Restart():

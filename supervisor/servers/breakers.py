@@ -13,7 +13,7 @@ from typing import Final
 import trio
 from attrs import define, field
 
-from mcp_nursery.actors.outcomes import Answered
+from mcp_nursery.actors.outcomes import Answered, Dropped, Rejected
 from mcp_nursery.actors.reply import ReplySlot
 
 from ..decisions.circuit_breaker import BreakerStatus, Circuit, judge
@@ -77,7 +77,8 @@ class CircuitBreakers:
         now, sent = trio.current_time(), slot.sent or circuit.probe is call  # a probe that it does not read has failed
         waited = math.inf if slot.waits_since is None else now - slot.waits_since
         answers = judge(slot.outcome, sent=sent, waited=waited, heard=slot.heard)
-        self._set(server, circuit.settled(call, answers=answers, now=now))
+        rest = slot.outcome.retry_in if isinstance(slot.outcome, (Dropped, Rejected)) else None
+        self._set(server, circuit.settled(call, answers=answers, now=now, rest=rest))
 
     # -- lists ----------------------------------------------------------------------------------------------------
 

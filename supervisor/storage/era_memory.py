@@ -6,7 +6,7 @@ from contextlib import suppress
 import trio
 from attrs import define, field
 
-from mcp_nursery.actors.enums import Era
+from mcp_nursery.actors.enums import Remembered
 
 from .store import DOUBT, StoreUnreadable
 from .worker import StoreWorker
@@ -27,12 +27,12 @@ class EraMemory:
     _spec: str | None
     """The digest of how it is reached; None if that does not last: then nothing is recorded."""
     _recalled: bool = field(default=False, init=False)
-    _era: Era | None = field(default=None, init=False)
+    _era: Remembered | None = field(default=None, init=False)
     _until: float = field(default=math.inf, init=False)
     """The time at which the memory expires, on Trio's clock; `inf` for an era that the server has answered itself."""
 
     @property
-    def era(self) -> Era | None:
+    def era(self) -> Remembered | None:
         """The era that is known now."""
         return self._era if trio.current_time() < self._until else None
 
@@ -47,7 +47,7 @@ class EraMemory:
                     self._believe(note.era, note.seconds)
         self._recalled = True
 
-    def learn(self, era: Era | None, *, answered: bool) -> None:
+    def learn(self, era: Remembered | None, *, answered: bool) -> None:
         """Record the era that an incarnation has found. Before `recall` none was of this spec: nothing is recorded.
 
         Args:
@@ -56,11 +56,11 @@ class EraMemory:
         """
         if not self._recalled or era is None:
             return
-        if era is self.era and (self._until == math.inf or not answered):
+        if era == self.era and (self._until == math.inf or not answered):
             return
         self._believe(era, math.inf if answered else DOUBT)
         if (spec := self._spec) is not None:
             self._worker.submit(lambda store: store.remember_era(self._server, spec, era, answered=answered))
 
-    def _believe(self, era: Era, seconds: float) -> None:
+    def _believe(self, era: Remembered, seconds: float) -> None:
         self._era, self._until = era, trio.current_time() + seconds

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from mcp_nursery.actors.enums import Era
+from mcp_nursery.actors.enums import Remembered
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
@@ -121,8 +121,8 @@ class PostgresStore(Store):
         return None if row is None else era_in(*row)
 
     @override
-    def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
-        row = (server, spec, era.value, time.time(), answered)
+    def remember_era(self, server: str, spec: str, era: Remembered, *, answered: bool) -> None:
+        row = (server, spec, str(era), time.time(), answered)
         self._try(lambda db: db.execute(_REMEMBER_ERA, row), None)
 
     @override

@@ -12,7 +12,7 @@ from attrs import define
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
-from mcp_nursery.actors.protocol import LEVELS
+from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS, LEVELS
 
 from ..session_notes import SessionNote
 from ..tools.pins import DefinitionChange, UnusablePins, check_pinned
@@ -27,11 +27,12 @@ _ERA_MEMORY: Final = 30 * 24 * 3600.0
 
 def era_in(era: Any, answered: Any, at: Any) -> EraNote | None:
     """The era in a row; None if no version of ours can have written it."""
-    if era not in set(Era) or answered not in (0, 1) or not isinstance(at, float):
+    if era not in {*Era, *HANDSHAKE_PROTOCOL_VERSIONS} or answered not in (0, 1) or not isinstance(at, float):
         return None
     age = time.time() - at
     seconds = math.inf if answered else min(DOUBT - age, DOUBT)  # a clock that was wrong is believed no longer
-    return EraNote(Era(era), seconds) if age < _ERA_MEMORY and seconds > 0 else None
+    known = Era(era) if era in set(Era) else era
+    return EraNote(known, seconds) if age < _ERA_MEMORY and seconds > 0 else None
 
 
 def pinned_change(

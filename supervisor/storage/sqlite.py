@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from mcp_nursery.actors.enums import Era
+from mcp_nursery.actors.enums import Remembered
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 
@@ -124,8 +124,8 @@ class SqliteStore(Store):
         row: Any = self._try(lambda db: db.execute(query, (server, spec)).fetchone(), None)
         return None if row is None else era_in(*row)
 
-    def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
-        row = (server, spec, era.value, time.time(), answered)
+    def remember_era(self, server: str, spec: str, era: Remembered, *, answered: bool) -> None:
+        row = (server, spec, str(era), time.time(), answered)
         query = "INSERT OR REPLACE INTO eras (server, spec, era, at, answered) VALUES (?, ?, ?, ?, ?)"
         self._try(lambda db: db.execute(query, row), None)
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from attrs import define, evolve, field, frozen
 
-from mcp_nursery.actors.enums import Era
+from mcp_nursery.actors.enums import Remembered
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
@@ -32,7 +32,7 @@ MOST_NOTES = 65_536
 class EraNote:
     """The era that is remembered of a server."""
 
-    era: Era
+    era: Remembered
     seconds: float = math.inf
     """Seconds for which it is to be believed; `inf` if the server has answered it itself."""
 
@@ -73,7 +73,7 @@ class Store(Protocol):
         """The era that was found of a server with this digest of its spec; None if there is none or it has expired."""
         ...
 
-    def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
+    def remember_era(self, server: str, spec: str, era: Remembered, *, answered: bool) -> None:
         """Remember an era that was found now; `answered`: by an answer of the server's, not by its silence."""
         ...
 
@@ -214,7 +214,7 @@ class MemoryStore(Store):
     def era(self, server: str, spec: str) -> EraNote | None:
         return self._eras.get((server, spec))  # its supervisor, which it does not outlive, knows what time it is
 
-    def remember_era(self, server: str, spec: str, era: Era, *, answered: bool) -> None:
+    def remember_era(self, server: str, spec: str, era: Remembered, *, answered: bool) -> None:
         self._eras[server, spec] = EraNote(era, math.inf if answered else DOUBT)
 
     def definitions(self, server: str, spec: str, *, most: int) -> bytes:

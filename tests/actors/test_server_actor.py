@@ -18,8 +18,10 @@ from mcp_nursery.actors.session.connection import Connection
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..lab.actors import TOLD, Scripted, Slow, ignore, living, sleeps
-from ..lab.sessions import Reply, answers, greeting, listing
+from ..lab.sessions import MUTE, Reply, answers, discovery, greeting, listing, refuses
 from ..lab.wire_peer import notice, result
+
+SETTING = "(connect_timeout, or connectSeconds in a file, gives it more)"
 
 
 async def test_roots_that_change_while_it_connects_are_announced_once_it_is_connected(autojump_clock):
@@ -128,7 +130,8 @@ async def test_a_server_that_is_mute_is_given_up_at_the_deadline_though_it_close
     async with living(ScriptedServer(Life(mute=True, closes_after=5)), connect_timeout=7) as seen:
         await seen.ended.wait()
     assert seen.story == [(0, Opened), (7, Ending), (12, Ended)]
-    assert seen.reason == ExitReason(ExitKind.CONNECT_FAILED, Loss("not connected within 7 s"), at=7)
+    late = Loss(f"not connected within 7 s: no answer to server/discover or initialize {SETTING}")
+    assert seen.reason == ExitReason(ExitKind.CONNECT_FAILED, late, at=7)
 
 
 def test_a_list_that_comes_in_a_turn_that_outlasts_the_time_comes_too_late(caplog):
@@ -146,7 +149,7 @@ def test_a_list_that_comes_in_a_turn_that_outlasts_the_time_comes_too_late(caplo
         async with living(server, host=host, connect_timeout=7) as seen:
             await seen.ended.wait()
         assert seen.story == [(0, Opened), (10, Ending), (10, Ended)]
-        late = Loss("not connected within 7 s")
+        late = Loss(f"not connected within 7 s {SETTING}")
         assert seen.reason == ExitReason(ExitKind.CONNECT_FAILED, late, at=7, era=Era.HANDSHAKE)
 
     for _ in range(20):
@@ -159,8 +162,28 @@ async def test_a_transport_that_does_not_open_is_given_up_at_the_deadline(autoju
     async with living(Slow(opens_after=math.inf, closes_after=2), connect_timeout=7) as seen:
         await seen.ended.wait()
     assert [kind for _, kind in seen.story] == [Ending, Ended]
+    assert seen.reason.loss.message == f"not connected within 7 s: no connection {SETTING}"
     assert seen.reason.at == 7
     assert seen.story[-1] == (9, Ended)
+
+
+@pytest.mark.parametrize(
+    ("script", "missing"),
+    [
+        ({"server_discover": MUTE}, "answer to server/discover or initialize"),
+        ({"server_discover": MUTE, "initialize": refuses(-32000)}, "answer to server/discover"),
+        ({"server_discover": refuses(-32601)}, "answer to initialize"),
+        ({"server_discover": answers(discovery()), "tools_list": MUTE}, "answer to tools/list"),
+        ({"server_discover": MUTE, "initialize": answers(greeting()), "tools_list": MUTE}, "answer to tools/list"),
+        ({"server_discover": answers(discovery()), "tools_list": listing("a", cursor="b")}, "answer to tools/list"),
+    ],
+)
+async def test_what_did_not_come_in_time_is_named(script, missing, autojump_clock):
+    if "tools_list" in script and script["tools_list"] is not MUTE:
+        script = {**script, "tools_list": [script["tools_list"], MUTE]}
+    async with living(Scripted(**{"initialize": MUTE, **script}), connect_timeout=7) as seen:
+        await seen.ended.wait()
+    assert seen.reason.loss.message == f"not connected within 7 s: no {missing} {SETTING}"
 
 
 async def test_the_time_to_open_counts_against_the_deadline(autojump_clock):

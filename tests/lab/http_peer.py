@@ -77,7 +77,7 @@ class Asked:
         self.stream = stream
         self.head = head
         self.method, self.path = head.split(b" ")[:2]
-        self.message = json.loads(body) if body else {}
+        self.message = json.loads(body) if body.startswith(b"{") else {}
 
     def header(self, name: bytes) -> bytes | None:
         for line in self.head.split(b"\r\n")[1:]:

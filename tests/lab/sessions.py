@@ -124,11 +124,13 @@ async def session(**script: Any) -> AsyncGenerator[tuple[Lab, Any], None]:
 
 
 @asynccontextmanager
-async def connection(host: Any = NO_HOST, **script: Any) -> AsyncGenerator[tuple[Lab, Any], None]:
+async def connection(
+    host: Any = NO_HOST, carrier: Any = StreamCarrier, **script: Any
+) -> AsyncGenerator[tuple[Lab, Any], None]:
     """A whole connection, and the server under it."""
 
     async with trio.open_nursery() as nursery:
         lab = Lab(nursery, **script)
-        async with open_connection(StreamCarrier(lab), host) as opened:
+        async with open_connection(carrier(lab), host) as opened:
             yield lab, opened
         nursery.cancel_scope.cancel()

@@ -9,8 +9,9 @@ SERVERS = (
         {
             "return len(self.delays) + 1": "return len(self.delays)",
             'if clean and self.mode != "permanent":': 'if clean and self.mode == "temporary":',
-            'if not retriable or self.mode == "temporary" or failures >= len(self.policy.delays):': "if not retriable or failures >= len(self.policy.delays):",
-            "return tracker, Restart(at=at + self.policy.delays[failures], attempt=tracker.attempt)": "return tracker, Restart(at=at + self.policy.delays[-1], attempt=tracker.attempt)",
+            'if not retriable or self.mode == "temporary" or (rest is None and failures >= len(delays)):': "if not retriable or (rest is None and failures >= len(delays)):",
+            "return tracker, Restart(at=at + delays[failures], attempt=tracker.attempt)": "return tracker, Restart(at=at + delays[-1], attempt=tracker.attempt)",
+            "return ended, Restart(at=at + max(delay, rest), attempt=ended.attempt)": "return ended, Restart(at=at + rest, attempt=ended.attempt)",
             "stable = self.connected_at is not None and end - self.connected_at >= self.policy.stable_after": "stable = self.connected_at is not None and end - self.connected_at > self.policy.stable_after",
             "return 0 if stable else self.failures": "return self.failures",
             "return evolve(self, failures=self._failures_before(at), connected_at=None)": "return evolve(self, failures=0, connected_at=None)",
@@ -25,7 +26,7 @@ SERVERS = (
         {
             "fresh = self._tracker.reset()": "fresh = self._tracker",
             "return self._resumed(now, self._tracker.reset(), woken=woken)": "return self._resumed(now, self._tracker, woken=woken)",
-            "if self.snapshot.state is not ServerState.WAITING or self.due <= now:": "if self.snapshot.state is not ServerState.WAITING:",
+            "if self.snapshot.state is not ServerState.WAITING or self.due <= due:": "if self.snapshot.state is not ServerState.WAITING:",
             "return evolve(self, due=reason.at)": "return evolve(self, due=reason.at + 1)",
             "clean = reason.loss.exit_code == 0 and not reason.loss.pending": "clean = reason.loss.exit_code == 0",
             "due = reason.at + ASKED_AGAIN": "pass",

@@ -37,22 +37,23 @@ its connection is lost, which decides all slots at once.
 import contextlib
 import logging
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 import httpx2
 import trio
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from ...enums import Era
 from ...errors import folded
 from ...http import limits
 from ...http.address import evidence_of
-from ...http.auth import AuthFailed, AuthUnavailable, challenge_of, unavailable
+from ...http.auth import AuthFailed, AuthUnavailable, unavailable
 from ...http.client import HttpClient
 from ...http.failures import REDIRECT_STATUSES, Evidence, Failure, Fault, Phase, Reason, classify, loss_of
-from ...http.responses import EVENTS, TooLarge, media_type, read_body, read_refusal, refusal_evidence
+from ...http.responses import EVENTS, TooLarge, error_in, media_type, read_body, read_refusal, refusal_evidence
 from ...http.routes import proxy_of
 from ...json_depth import TOO_DEEP, nested_too_deep
 from ...jsonrpc.carrier import Carrier, Frame, Hub, Origin, Outgoing, cancellation
@@ -120,6 +121,8 @@ class Exchange:
         """True if the frame has left, or begun to, and the server has not refused it since."""
         self._was_refused = False
         """True if the server has refused its authorisation."""
+        self.has_ended: bool = False
+        """True if it went its whole way, and was not given up."""
 
     @property
     def slot(self) -> ReplySlot | None:
@@ -142,6 +145,14 @@ class Exchange:
         return self.carrier.always_in_session or SESSION in self.headers
 
     @property
+    def missing(self) -> str:
+        """The thing that it lacks to be sent; empty if it was sent."""
+        if self._left:
+            return ""
+        host = self.carrier.client.address.host
+        return f"token that {host} accepts" if self._was_refused else f"connection to {host}"
+
+    @property
     def is_over(self) -> bool:
         """True if nobody waits for its answer any more."""
         return self.slot is not None and self.slot.decided
@@ -157,6 +168,7 @@ class Exchange:
         try:
             with self.scope:
                 evidence = await self._converse()
+                self.has_ended = True
         except AuthFailed as error:
             evidence = Evidence(f"authorisation failed: {folded(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
         except AuthUnavailable as error:
@@ -257,14 +269,10 @@ class Exchange:
         if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             self.carrier.hear()  # a gateway's answer is no sign of the server
         if status >= HTTPStatus.BAD_REQUEST:
-            self.error = await read_refusal(response, limit)
-            return refusal_evidence(
-                status,
-                self.error,
-                in_session=self.in_session,
-                challenge=challenge_of(response),
-                proxy=proxy_of(response.request),
-            )
+            body = await read_refusal(response)
+            self.error = error_in(body)
+            proxy = proxy_of(response.request)
+            return refusal_evidence(response, body, in_session=self.in_session, proxy=proxy)
         if status in REDIRECT_STATUSES:
             return self._redirect_evidence(response)
         return await self._read_answer(response, limit)
@@ -344,6 +352,8 @@ class HttpCarrier(Carrier):
         """Exchanges that were begun before there was a nursery."""
         self._exchanges: dict[ReplySlot, Exchange] = {}
         """Exchanges that somebody waits for."""
+        self._latest: deque[Exchange] = deque(maxlen=2)
+        """The latest of these while the conversation was opened, also once they are given up."""
         self.responses: Final = trio.Semaphore(MOST_RESPONSES)
         """The places of responses that are being sent."""
         self.cancellations: Final = trio.Semaphore(MOST_CANCELLATIONS)
@@ -356,6 +366,12 @@ class HttpCarrier(Carrier):
         """Set once the server has begun to answer a request."""
 
     # -- out ------------------------------------------------------------------------------------------------------
+
+    @property
+    @override
+    def awaited(self) -> str:
+        missing = {each.missing for each in self._latest if not each.has_ended}
+        return "" if "" in missing or not missing else " or ".join(sorted(missing))
 
     @override
     def send(self, batch: Sequence[Frame]) -> Sequence[Frame]:
@@ -393,6 +409,8 @@ class HttpCarrier(Carrier):
             return
         if exchange.slot is not None:
             self._exchanges[exchange.slot] = exchange
+            if self.phase is Phase.OPENING:
+                self._latest.append(exchange)
         if self._nursery is None:
             self._early.append(exchange)
         else:
@@ -475,6 +493,7 @@ class HttpCarrier(Carrier):
     @override
     def opened(self) -> None:
         self.phase = Phase.CALL
+        self._latest.clear()
 
     @override
     def explain(self, error: Exception, problem: str) -> Loss:
@@ -482,7 +501,8 @@ class HttpCarrier(Carrier):
         if isinstance(error, PeerError):
             refusal = error.refusal
             evidence = refusal.evidence if isinstance(refusal, Failed) else Evidence(problem, code=refusal.code)
-        return loss_of(classify(self.phase, evidence), problem, evidence.challenge)
+            evidence = evolve(evidence, retry_in=refusal.retry_in)
+        return loss_of(classify(self.phase, evidence), evidence, problem)
 
     def fail(self, exchange: Exchange, evidence: Evidence) -> None:
         """Handle a failed exchange: end the connection if the evidence means that, else decide the request."""
@@ -491,7 +511,7 @@ class HttpCarrier(Carrier):
             return
         failure = classify(exchange.phase or self.phase, evidence)
         if failure.ends:
-            hub.lose(loss_of(failure, evidence.problem, evidence.challenge))
+            hub.lose(loss_of(failure, evidence))
         elif slot is not None:
             if evidence.fault is Fault.MUTE and exchange.is_call and not exchange.is_modern:
                 self._begin_cancellation(cancellation(slot, evidence.problem))
@@ -504,7 +524,7 @@ class HttpCarrier(Carrier):
         shown = Evidence(folded(refusal.message), code=refusal.code, in_session=in_session)
         failure = classify(self.phase, shown)
         if failure.ends and self._hub is not None:
-            self._hub.lose(loss_of(failure, shown.problem))
+            self._hub.lose(loss_of(failure, shown))
         if failure.reason is Reason.UNKNOWN_OUTCOME:
             return Dropped(shown.problem, again=failure.again)
         return Failed(refusal.code, refusal.message, refusal.data, refusal.size, evidence=shown)
@@ -530,12 +550,13 @@ def _outcome(exchange: Exchange, evidence: Evidence, failure: Failure) -> Outcom
     error = exchange.error
     if failure.reason is Reason.UNKNOWN_OUTCOME:
         status = evidence.status if evidence.status is not None and evidence.status >= HTTPStatus.BAD_REQUEST else None
-        return Dropped(evidence.problem, status=status, again=failure.again)
+        again = failure.again and evidence.retry_in is None
+        return Dropped(evidence.problem, status=status, again=again, retry_in=evidence.retry_in)
     if evidence.fault is Fault.OVERSIZED:
         return Malformed(evidence.problem)
     if error is not None:
         data = error.get("data")
         shown = TOO_DEEP if nested_too_deep(data) else data
-        return Failed(error["code"], str(error["message"]), shown, evidence=evidence)
+        return Failed(error["code"], str(error["message"]), shown, retry_in=evidence.retry_in, evidence=evidence)
     code = evidence.status or (INTERNAL_ERROR if exchange.is_call else CONNECTION_CLOSED)
-    return Failed(code, evidence.problem, status=evidence.status, evidence=evidence)
+    return Failed(code, evidence.problem, status=evidence.status, retry_in=evidence.retry_in, evidence=evidence)

@@ -13,10 +13,10 @@ from ...enums import Era
 from ...errors import folded
 from ...http import limits
 from ...http.address import evidence_of
-from ...http.auth import AuthFailed, AuthUnavailable, challenge_of, unavailable
+from ...http.auth import AuthFailed, AuthUnavailable, unavailable
 from ...http.client import HttpClient, origin_of
 from ...http.failures import Evidence, Fault, Phase, classify, loss_of
-from ...http.responses import EVENTS, TooLarge, media_type, parts_of, refusal_evidence
+from ...http.responses import EVENTS, TooLarge, media_type, parts_of, read_refusal, refusal_evidence
 from ...http.routes import proxy_of
 from ...jsonrpc.carrier import Frame, Hub, SharedOrigin
 from ...outcomes import Loss, Outcome, Rejected
@@ -48,6 +48,15 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         super().__init__(client, frame_limit=frame_limit)
         self.ready: Final = trio.Event()
         """Set once the server has named the endpoint."""
+        self._is_open = False
+        """True if the server has answered with a stream."""
+
+    @property
+    @override
+    def awaited(self) -> str:
+        if self.ready.is_set():
+            return super().awaited
+        return f"{'endpoint on the' if self._is_open else ''} stream of {self.client.address.host}".strip()
 
     def _exchange(self, outgoing: Frame) -> Exchange:
         return _Post(self, outgoing)
@@ -56,14 +65,14 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         evidence = await self._listen(hub)
         if self.ready.is_set():
             return Loss(evidence.problem)
-        return loss_of(classify(Phase.OPENING, evidence), evidence.problem, evidence.challenge)
+        return loss_of(classify(Phase.OPENING, evidence), evidence)
 
     async def _listen(self, hub: Hub) -> Evidence:
         """Read the stream; returns how it ended."""
         try:
             response = await self._open()
             try:
-                return self._refusal(response) or await self._read_answer(response, hub)
+                return await self._refusal(response) or await self._read_answer(response, hub)
             finally:
                 await response.aclose()
         except TooLarge as error:
@@ -86,11 +95,11 @@ class SseCarrier(HttpCarrier, SharedOrigin):
             url = moved.target
         return await self.client.send("GET", url, headers, lasting=True)
 
-    def _refusal(self, response: httpx2.Response) -> Evidence | None:
+    async def _refusal(self, response: httpx2.Response) -> Evidence | None:
         """The evidence that an answer is no stream of events; None if it is one."""
         status, kind = response.status_code, media_type(response)
         if status >= HTTPStatus.BAD_REQUEST:
-            return refusal_evidence(status, challenge=challenge_of(response), proxy=proxy_of(response.request))
+            return refusal_evidence(response, await read_refusal(response), proxy=proxy_of(response.request))
         if (moved := self.client.redirection(response)) is not None:
             why = "" if moved.target is None else f", which is not followed: more than {limits.MOST_REDIRECTS} in a row"
             return Evidence(f"{moved.problem}{why}", status=status)
@@ -101,6 +110,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
 
     async def _read_answer(self, response: httpx2.Response, hub: Hub) -> Evidence:
         self.hear()
+        self._is_open = True
         parts = parts_of(response, self.hear)
         async with contextlib.aclosing(parts), contextlib.aclosing(events_of(parts, self.frame_limit)) as events:
             async for event in events:

@@ -26,7 +26,8 @@ from ...jsonrpc.carrier import Frame, Origin, Outgoing
 from ...jsonrpc.pending import outcome_of
 from ...outcomes import Answered, Outcome, Rejected
 from ...overrides import override
-from ...protocol import MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS, PARSE_ERROR
+from ...pauses import Pauses
+from ...protocol import MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
 from ...reply import ReplySlot
 from .events import Oversized, ServerSentEvent, events_of
 from .exchange import SESSION, Exchange, HttpCarrier, ResponseExchange
@@ -40,8 +41,11 @@ _RESUME_PAUSE: Final = 1.0
 """Seconds before a resumption, unless the server gives others."""
 _SOONEST: Final = 0.1
 """Seconds before a resumption at least, whatever the server gives."""
-_LONGEST_PAUSE: Final = 30.0
-"""Seconds until the stream for the server's own messages is opened again, after many failures."""
+_STREAM_PAUSES: Final = (0.0, 1.0, 3.0, 7.0, 15.0, 30.0)
+"""Seconds until the stream for the server's own messages is opened again, at least; the last repeats."""
+_POLL_PAUSES: Final = (0.0, 1.0, 2.0, 5.0)
+"""Seconds before a resumption, at least; the last repeats. A server may close a stream again and again to be polled,
+and its answer waits as long as a pause."""
 _STREAM_PASSING_STATUSES: Final = (408, 409, 425, 429)
 """Statuses of the 400s with which a stream is refused for now: 409 if the server has not seen the last one's end."""
 _LINGER: Final = 0.1
@@ -63,19 +67,29 @@ class RequestExchange(Exchange, Origin):
         self._last_id = ""
         self._retry = _RESUME_PAUSE
         self._events = 0
+        self._messages = 0
+        self._opened_at = math.inf
         self._is_garbled = False
 
     async def _converse(self) -> Evidence | None:
         """Send the frame, and resume a stream that ended without the answer."""
         evidence = await self._send_and_receive()
-        tries = 0
+        tries, pauses = 0, Pauses(_POLL_PAUSES)
         while evidence is not None and self._can_be_resumed(evidence) and tries < _RESUMPTIONS:
             self._resuming = True
-            await trio.sleep(self._retry)
+            await self._pause(pauses, evidence)
             events = self._events
             evidence = await self._send_and_receive()
             tries = 0 if self._events > events else tries + 1
         return evidence
+
+    async def _pause(self, pauses: Pauses, evidence: Evidence) -> None:
+        """Wait before the stream is asked for again."""
+        lasted, least = trio.current_time() - self._opened_at, max(self._retry, evidence.retry_in or 0.0)
+        pause = pauses.after(lasted, heard=self._messages > 0, least=least)
+        self._messages, self._opened_at = 0, math.inf
+        logger.debug("a stream is asked for again in %g s: %s", pause, evidence.problem)
+        await trio.sleep(pause)
 
     def _can_be_resumed(self, evidence: Evidence) -> bool:
         return bool(self._last_id) and evidence.fault in (Fault.BROKEN, Fault.ENDED)
@@ -123,14 +137,13 @@ class RequestExchange(Exchange, Origin):
         if self.is_over:
             return None
         if self._is_garbled:
-            problem = "an answer that is not valid JSON-RPC"
-            self.error = {"code": PARSE_ERROR, "message": problem}
-            return Evidence(problem, code=PARSE_ERROR)
+            return Evidence("an answer that is not valid JSON-RPC", Fault.BROKEN)
         return Evidence(f"{self.carrier.client.address.host} answered, but not this request", Fault.BROKEN)
 
     async def _listen(self, response: httpx2.Response, limit: trio.CancelScope) -> Evidence | None:
         """Take events until the answer is among them."""
         limit.deadline = math.inf
+        self._opened_at = trio.current_time()
         parts = parts_of(response, self.carrier.hear)
         try:
             async with contextlib.aclosing(parts), contextlib.aclosing(events_of(parts, self._limit)) as events:
@@ -150,6 +163,7 @@ class RequestExchange(Exchange, Origin):
         if event.retry is not None:
             self._retry = max(_SOONEST, min(event.retry, limits.POST_LIMIT))
         if event.data and event.name == "message":
+            self._messages += 1
             await self.carrier.take_in(event.data, self)
 
     @property
@@ -236,16 +250,14 @@ class Listening(RequestExchange):
 
     async def _converse(self) -> Evidence | None:
         self._resuming = True
-        tries = 0
+        pauses = Pauses(_STREAM_PAUSES)
         while True:
-            events = self._events
             evidence = await self._send_and_receive()
             if self._was_open and evidence is not None and evidence.status == HTTPStatus.NOT_FOUND:
                 self.phase = None  # it was offered in this session: the session is what is not found
             if evidence is None or evidence.unsent or _is_refused(evidence.status):
                 return evidence  # it is not offered, or its server is gone
-            tries = 0 if evidence.fault is Fault.ENDED or self._events > events else tries + 1
-            await trio.sleep(max(self._retry, min(2.0**tries - 1, _LONGEST_PAUSE)))
+            await self._pause(pauses, evidence)
 
     def _silence_evidence(self) -> Evidence:
         host = self.carrier.client.address.host
@@ -376,7 +388,7 @@ class StreamableCarrier(HttpCarrier):
         if classify(Phase.CALL, evidence).ends:
             return evidence
         problem = f"{self.client.address.host} closed the stream, and resuming it failed: {evidence.problem}"
-        return Evidence(problem, Fault.ENDED)
+        return Evidence(problem, Fault.ENDED, retry_in=evidence.retry_in)
 
     async def end_session(self) -> None:
         """End the session, as a courtesy."""

@@ -8,12 +8,16 @@ message until the last, however many there are.
 import math
 import os
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
+import h11
 import trio
+from attrs import evolve
 
 from ...errors import one_line
+from ...http import limits
+from ...http.responses import words_in
 from .handshake import HandshakeRefusal, is_decidable, refusal_of
 
 _FRAMES_AT_ONCE: Final = 64
@@ -194,10 +198,29 @@ class Line:
         self._answered = True
         self.refusal = refusal_of(head)
         if self.refusal:
+            if self.refusal.status is not None and (words := words_in(await self._body(head))):
+                self.refusal = evolve(self.refusal, problem=f"{self.refusal.problem}: {words}")
             return b""
         end = head.index(_END) + len(_END)
         self._pace.add(head[end:])
         return head[:end]
+
+    async def _body(self, begun: bytes) -> bytes:
+        """The body of an answer that opens no WebSocket; nothing if it is too large, breaks off, or takes too long."""
+        http, body = h11.Connection(h11.CLIENT), b""
+        http.send(h11.Request(method="GET", target="/", headers=[("Host", "")]))  # the question that it answers
+        http.send(h11.EndOfMessage())
+        with trio.move_on_after(limits.REFUSAL_TIMEOUT), suppress(h11.RemoteProtocolError, trio.BrokenResourceError):
+            http.receive_data(begun)
+            while len(body) <= limits.REFUSAL_LIMIT:
+                event = http.next_event()
+                if isinstance(event, h11.EndOfMessage):
+                    return body
+                if isinstance(event, h11.Data):
+                    body += event.data
+                elif event is h11.NEED_DATA:
+                    http.receive_data(await self._stream.receive_some(READ_MOST))
+        return b""
 
     def _end(self, ending: str) -> bytes:
         self.ending = self.ending or ending

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from attrs import frozen
 
 from ...errors import StartFailed
+from ...http.retry_after import in_words, rest_of
 from ...secrets import shown_url
 
 SUBPROTOCOL = "mcp"
@@ -33,11 +34,14 @@ class HandshakeRefusal:
     """True if another try may succeed."""
     status: int | None = None
     """The HTTP status, where there was one."""
+    retry_in: float | None = None
+    """Seconds for which the server wants to be asked nothing; None if it did not say."""
 
     def failure(self, url: str) -> StartFailed:
         """The error for the host; `url` is as `shown_url` gives it."""
         needs_auth = self.status == HTTPStatus.UNAUTHORIZED
-        return StartFailed(f"url {url!r} {self.problem}", retriable=self.retriable, needs_auth=needs_auth)
+        problem = f"url {url!r} {self.problem}"
+        return StartFailed(problem, retriable=self.retriable, needs_auth=needs_auth, retry_in=self.retry_in)
 
 
 def is_decidable(head: bytes) -> bool:
@@ -73,10 +77,10 @@ def _refusal_of_status(status: int, head: bytes) -> HandshakeRefusal:
     if status in range(300, 400) and place is not None:
         problem = f"redirects ({status}) to {_show_place(place)!r}, which is not followed: configure that url"
         return HandshakeRefusal(problem, retriable=False, status=status)
-    retriable = status in _HANDSHAKE_PASSING_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR
-    return HandshakeRefusal(
-        f"answered {_name_status(status)} and opened no WebSocket", retriable=retriable, status=status
-    )
+    rest = rest_of(status, _header(head, "Retry-After"), _header(head, "Date"))
+    passes = status in _HANDSHAKE_PASSING_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    problem = f"answered {_name_status(status)} and opened no WebSocket{in_words(rest)}"
+    return HandshakeRefusal(problem, retriable=passes or rest is not None, status=status, retry_in=rest)
 
 
 def _name_status(status: int) -> str:

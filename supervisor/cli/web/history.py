@@ -92,7 +92,8 @@ class ServerHistory:
             record = IncarnationRecord(status.incarnation, status.attempt, now)
         elif status.error is not None and status.incarnation:
             due = None if status.retry_in is None else now + status.retry_in
-            attempt = status.attempt - (status.state is ServerState.WAITING)  # without the attempt that is due
+            due_too = status.state is ServerState.WAITING and status.attempt > 1
+            attempt = status.attempt - due_too  # without the attempt that is due
             record = IncarnationRecord(
                 status.incarnation, attempt, now, ended=now, why=status.error, then=str(status.state), next_at=due
             )

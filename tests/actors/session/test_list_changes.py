@@ -4,11 +4,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from attrs import evolve
 from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.actors.enums import ListKind
+from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
 from mcp_nursery.actors.messages import Connected, Refreshed
+from mcp_nursery.actors.outcomes import Rejected
 
 from ...lab.actors import Scripted, living
 from ...lab.sessions import CACHING, MUTE, Reply, answers, connection, discovery, greeting, listing, refuses
@@ -170,6 +173,65 @@ async def test_nobody_is_pestered(autojump_clock, answer):
         await trio.sleep(100)
         begun = listens(lab)[0]
         assert [round(at - begun) for at in listens(lab)] == [0, 0, 1, 3, 8, 23, 53, 83]
+
+
+async def test_one_that_is_never_acknowledged_is_asked_ever_more_seldom(autojump_clock):
+    async with watched(**MODERN, subscriptions_listen=MUTE) as (lab, _, _):
+        await trio.sleep(150)
+        begun = listens(lab)[0]
+        assert [round(at - begun) for at in listens(lab)] == [0, 10, 21, 33, 48, 73, 113]
+
+
+async def test_only_a_stream_that_lasted_or_told_of_a_change_is_opened_again_soon(autojump_clock):
+    """One that is acknowledged and ends at once is as good as none."""
+    async with watched(**MODERN, subscriptions_listen=LISTENS) as (lab, told, _):
+        begun = listens(lab)[0]
+        ends = [(0, 0), (0, 1), (1, 3), (3, 3), (3, 4), (4, 6), (12, 12), (12, 13)]
+        for end, opened_again in ends:
+            await trio.sleep_until(begun + end)
+            request_id = lab.heard_of("subscriptions/listen")[-1]["id"]
+            if (end, opened_again) == (3, 3):
+                lab.say(stamped(CHANGED, request_id))
+                await wait_all_tasks_blocked()
+            lab.say(result(request_id, CACHING))
+            await trio.sleep_until(begun + opened_again)
+            await wait_all_tasks_blocked()
+        assert [at - begun for at in listens(lab)] == [0, *(at for _, at in ends)]
+        assert told
+
+
+class Rests(StreamCarrier):
+    """A carrier whose server asks for a minute with each of its refusals."""
+
+    def judge(self, outcome, slot):
+        return evolve(outcome, retry_in=60) if isinstance(outcome, Rejected) else outcome
+
+
+async def test_a_server_that_asks_for_time_is_not_asked_for_a_stream_meanwhile(autojump_clock):
+    async with watched(carrier=Rests, **MODERN, subscriptions_listen=refuses(-32603)) as (lab, _, _):
+        await trio.sleep(150)
+        begun = listens(lab)[0]
+        assert [round(at - begun) for at in listens(lab)] == [0, 60, 120]
+
+
+async def test_a_server_that_asks_for_time_is_not_asked_for_a_list_meanwhile(autojump_clock):
+    """What it says of changes stays in mind. A person who wants the list is not held up."""
+    lists = [listing("echo"), refuses(-32603), refuses(-32603), listing("echo", "late")]
+    server = Scripted(
+        **{**OLD, "tools_list": lists, "initialize": answers(greeting(capabilities=OFFERED))}, carrier=Rests
+    )
+    async with living(server) as seen:
+        for moment in (10, 20, 30):
+            await trio.sleep_until(moment)
+            server.lab.say(notice(CHANGED))
+        await trio.sleep_until(40)
+        seen.actor.refresh("a person")
+        await trio.sleep_until(50)
+        server.lab.say(notice(CHANGED))
+        await trio.sleep_until(150)
+        asked = [at for at, method in server.lab.times if method == "tools/list"]
+        assert asked == [0, 10.1, 40, 100]
+        assert [tool.name for tool in seen.reports[-1][1].definitions.tools] == ["echo", "late"]
 
 
 @pytest.mark.parametrize("then", [("echo",), ("echo", "late")], ids=["same", "changed"])

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Malformed, Rejected
+from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Malformed
 
 from ...lab.http_peer import (
     STREAM,
@@ -86,34 +86,72 @@ async def test_an_answer_that_cannot_be_read_decides_no_call_but_that_of_its_own
             assert isinstance(await other.slot.wait(), Answered)
 
 
+UNENDED = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"
+
+
+def _whole(asked):
+    return json.dumps(text(asked.message, "done")).encode()
+
+
+GARBLED = "an answer that is not valid JSON-RPC"
+BROKEN_BODIES = {
+    "cut, without a length": (lambda asked: UNENDED + _whole(asked)[:-1], GARBLED),
+    "cut before its first byte, without a length": (lambda asked: UNENDED, GARBLED),
+    "cut, with a length": (lambda asked: response(200, _whole(asked))[:-1], "broke"),
+    "cut, in chunks": (lambda asked: STREAM.replace(b"text/event-stream", b"application/json") + b"9\r\n{", "broke"),
+    "empty": (lambda asked: response(200), GARBLED),
+    "empty, of no kind": (lambda asked: response(204, b"", b""), "HTTP 204 with no content type instead of an answer"),
+    "accepted": (lambda asked: response(202), GARBLED),
+    "accepted, of no kind": (lambda asked: response(202, b"", b""), "HTTP 202 with no content type instead"),
+    "HTML as JSON": (lambda asked: response(200, b"<html>Sign in</html>"), GARBLED),
+    "HTML": (lambda asked: response(200, b"<p>", b"text/html"), "HTTP 200 with text/html instead of an answer"),
+    "two answers in one": (lambda asked: response(200, _whole(asked) * 2), GARBLED),
+    "JSON with more behind it": (lambda asked: response(200, _whole(asked) + b"}"), GARBLED),
+    "no stream": (lambda asked: STREAM + chunk(b": nothing\n\n") + chunk(b""), "closed the stream"),
+    "another event": (lambda asked: STREAM + event(b"{}", b"other") + chunk(b""), "closed the stream"),
+    "HTML in an event": (lambda asked: STREAM + event(b"<html>") + chunk(b""), "closed the stream"),
+    "cut, in an event": (lambda asked: STREAM + event(_whole(asked)[:-1]) + chunk(b""), "closed the stream"),
+    "an event that is cut": (lambda asked: STREAM + event(_whole(asked))[:-9], "broke"),
+    "no HTTP": (lambda asked: b"SSH-2.0\r\n\r\n", "broke"),
+}
+
+
 @bodies
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        (response(202), "HTTP 202 with application/json instead|answered, but not this request|not valid JSON-RPC"),
-        (response(204), ""),
-        (response(200, b"<p>", b"text/html"), "HTTP 200 with text/html instead of an answer"),
-        (STREAM + chunk(b": nothing\n\n") + chunk(b""), "closed the stream"),
-        (STREAM + event(b"{}", b"other") + chunk(b""), "closed the stream"),
-        (b"SSH-2.0\r\n\r\n", "broke"),
-        (response(200, b"{}" * 9)[:-3], "broke"),
-    ],
-)
-async def test_answers_that_are_none_decide_the_call(wire, said, told):
+@pytest.mark.parametrize(("said", "told"), BROKEN_BODIES.values(), ids=BROKEN_BODIES)
+async def test_only_a_response_with_its_id_answers_a_call(wire, said, told):
+    """Its server has acted, and nobody knows with what outcome."""
     async with connected(**wire) as (peer, connection):
 
         async def answer(asked):
             asked.execute()
-            await asked.send(said)
+            await asked.send(said(asked))
             await asked.stream.aclose()
 
         peer.on_call = answer
         outcome = await outcome_of(connection, sent := call())
-        assert isinstance(outcome, (Dropped, Rejected))
-        assert peer.ledger == ["once"]
-        assert sent.slot.delivery is not Delivery.NOT_SENT
+        assert isinstance(outcome, Dropped)
+        assert told in outcome.problem
+        assert (peer.ledger, sent.slot.delivery) == (["once"], Delivery.UNKNOWN)
         peer.on_call = peer.answer
         assert isinstance(await outcome_of(connection, call()), Answered)
+
+
+@pytest.mark.parametrize("cut", [1, 9, None], ids=["in the data", "in the event", "another event"])
+async def test_only_a_response_with_its_id_answers_a_call_over_sse(cut):
+    """The stream ends with it, and the connection with the stream."""
+    async with connected(sse=True) as (peer, connection):
+
+        async def answer(asked):
+            asked.execute()
+            whole = _whole(asked)
+            said = {1: event(whole[:-1]), 9: event(whole)[:-9], None: event(whole, b"other")}[cut]
+            await asked.send(response(202))
+            await peer.stream.send_all(said)
+            await peer.stream.aclose()
+
+        peer.on_call = answer
+        assert isinstance(await outcome_of(connection, sent := call()), Loss)
+        assert (peer.ledger, sent.slot.delivery) == (["once"], Delivery.UNKNOWN)
 
 
 @bodies
@@ -293,10 +331,26 @@ async def test_a_long_error_page_is_an_error_all_the_same():
         assert (outcome.code, outcome.message) == (500, "HTTP 500 Internal Server Error")
 
 
+_ODD_ERROR = b'{"error": {"code": "x", "message": 1}}'
+
+
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"null", b'{"error": 1}', b'{"error": {"code": "x", "message": 1}}', b"\xff"]
+    ("body", "words"),
+    [
+        *((body, "") for body in (b"", b"[]", b"null", b"{}", b"\xff", b"<html>No</html>")),
+        *((body, f": {body.decode()}") for body in (b'{"error": 1}', _ODD_ERROR)),
+        (b"Your trial ended\n on  Monday", ": Your trial ended on Monday"),
+        (b'"Your trial ended"', ": Your trial ended"),
+        (b'{"error": "trial", "error_description": "Your trial ended"}', ": Your trial ended"),
+        (b'{"error": "trial"}', ": trial"),
+        (b'{"error": {"message": "Your trial ended", "code": "trial"}}', ": Your trial ended"),
+        (b'{"detail": "Your trial ended"}', ": Your trial ended"),
+        (b'{"because": "trial"}', ': {"because": "trial"}'),
+        (b"so " * 200, ": " + "so " * 99 + "so…"),
+    ],
 )
-async def test_a_refusal_that_is_no_error_of_the_protocol(body):
+async def test_a_refusal_that_is_no_error_of_the_protocol(body, words):
+    """What its body says to a person is part of the error."""
     async with connected() as (peer, connection):
 
         async def refuse(asked):
@@ -304,4 +358,4 @@ async def test_a_refusal_that_is_no_error_of_the_protocol(body):
 
         peer.on_call = refuse
         outcome = await outcome_of(connection, call())
-        assert (outcome.code, outcome.message, outcome.data) == (499, "HTTP 499", None)
+        assert (outcome.code, outcome.message, outcome.data) == (499, f"HTTP 499{words}", None)

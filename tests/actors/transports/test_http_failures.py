@@ -14,6 +14,7 @@ DROPPED = Failure(Reason.UNKNOWN_OUTCOME, again=True)
 TIMED_OUT = Failure(Reason.UNKNOWN_OUTCOME)
 ANSWERED = Failure(Reason.ANSWERED)
 LATER = Failure(Reason.RETRIABLE)
+POSTPONED = Failure(Reason.RETRIABLE, ends=True)
 NEVER = Failure(Reason.NOT_WORTH_RETRYING)
 NEVER_AT_ONCE = Failure(Reason.NOT_WORTH_RETRYING, ends=True)
 
@@ -56,7 +57,10 @@ def seen(told="…", **facts):
         (OPENING, seen(status=400), NEVER),
         (OPENING, seen(status=400, code=-32600), LATER),
         (OPENING, seen(status=404), LATER),
-        (OPENING, seen(status=429), LATER),
+        (OPENING, seen(status=429), POSTPONED),
+        (OPENING, seen(status=429, code=-32603), POSTPONED),
+        (OPENING, seen(status=503, retry_in=60), POSTPONED),
+        (OPENING, seen(status=403, retry_in=60), POSTPONED),
         (OPENING, seen(status=500), LATER),
         (OPENING, seen(code=-32603), LATER),
         (CALL, seen(status=429), ANSWERED),
@@ -96,6 +100,7 @@ def test_servers_need_not_offer_a_stream(fact):
 
 def test_the_loss_says_what_follows():
     """L12."""
-    assert loss_of(GONE, "told") == loss_of(EXPIRED, "told") == Loss("told")
-    assert loss_of(NEEDS_AUTH, "told") == Loss("told", needs_auth=True)
-    assert loss_of(NEVER, "told") == Loss("told", unusable=True)
+    assert loss_of(GONE, seen("told")) == loss_of(EXPIRED, seen("told")) == Loss("told")
+    assert loss_of(NEEDS_AUTH, seen("told")) == Loss("told", needs_auth=True)
+    assert loss_of(NEVER, seen("told")) == Loss("told", unusable=True)
+    assert loss_of(POSTPONED, seen(retry_in=60), "told") == Loss("told", retry_in=60)

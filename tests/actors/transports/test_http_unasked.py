@@ -154,6 +154,26 @@ async def test_a_stream_that_is_refused_for_now_is_asked_for_again(status, monke
             await opened.wait()
 
 
+@pytest.mark.parametrize("retry", [b"", b"retry: 100\n"], ids=["no word", "retry"])
+@pytest.mark.parametrize("says", [False, True], ids=["mute", "talks"])
+async def test_a_stream_that_ends_at_once_is_asked_for_after_growing_pauses(retry, says, monkeypatch, caplog):
+    """L6: whatever its events say about time; only one that brings a message begins the pauses anew."""
+    monkeypatch.setattr(streamable, "_STREAM_PAUSES", (0.0, 0.02, 0.05, 0.07))
+    monkeypatch.setattr(streamable, "_RESUME_PAUSE", 0.01)
+    monkeypatch.setattr(streamable, "_SOONEST", 0.01)
+    caplog.set_level("DEBUG", logger=streamable.__name__)
+    word = event({"jsonrpc": "2.0", "method": "notifications/message", "params": {}}) if says else b""
+
+    async def end(asked):
+        await asked.send(STREAM + chunk(b"id: 1\n" + retry.replace(b"100", b"10") + b"data:\n\n") + word + chunk(b""))
+
+    async with greeted(end) as (_, _, settled):
+        await settled.wait()
+        await until(lambda: caplog.text.count("asked for again") >= 5)
+    paused = [record.args[0] for record in caplog.records if "asked for again" in record.msg][:5]
+    assert paused == ([0.01] * 5 if says else [0.01, 0.02, 0.05, 0.07, 0.07])
+
+
 async def _accept(_message):
     from mcp_types import ElicitResult
 

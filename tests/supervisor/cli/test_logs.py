@@ -79,4 +79,4 @@ def test_a_timeout_quotes_what_was_said_meanwhile(cli, config, command):
     more = ["--server", "lab", "--yes"] if command == "call" else []
     ran = cli(command, "lab", *more, "--config", config(lab=SLOW))
     assert ran.code == 3
-    assert "not connected within 0.5 s: Downloading 45 %" in ran.err
+    assert "gives it more): Downloading 45 %" in ran.err

@@ -41,6 +41,33 @@ def test_starts_of_a_server_that_always_fails(policy: RestartPolicy, starts: lis
     assert policy.max_attempts == len(starts)
 
 
+def test_an_attempt_that_the_server_postpones_is_none():
+    """Its place on the ladder is the next one's, and the longer of both waits counts."""
+    tracker, decision = RestartTracker(RestartPolicy()).on_exit(0, rest=60)
+    assert decision == Restart(at=60, attempt=1)
+    tracker, decision = tracker.on_exit(100, rest=1)
+    assert decision == Restart(at=102, attempt=1)
+    for at, next_start in ((200, 202), (300, 305), (400, 415)):
+        tracker, decision = tracker.on_exit(at)
+        assert isinstance(decision, Restart)
+        assert decision.at == next_start
+    tracker, decision = tracker.on_exit(500, rest=1)
+    assert decision == Restart(at=515, attempt=4)
+    assert tracker.on_exit(600)[1] == GiveUp()
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "retriable", "decision"),
+    [
+        (RestartPolicy(delays=()), "permanent", True, Restart(at=60, attempt=1)),
+        (RestartPolicy(), "temporary", True, GiveUp()),
+        (RestartPolicy(), "permanent", False, GiveUp()),
+    ],
+)
+def test_what_is_never_started_again_is_not_postponed(policy, mode, retriable, decision):
+    assert RestartTracker(policy, mode).on_exit(0, retriable=retriable, rest=60)[1] == decision
+
+
 def test_a_delay_counts_from_the_failure_not_from_the_start():
     assert starts_of_an_always_failing_server(RestartPolicy(), attempt_takes=30) == [0, 32, 67, 112]
 

@@ -56,6 +56,8 @@ def test_eras(any_store):
     any_store.remember_era("t", "d", Era.MODERN, answered=True)
     found = (any_store.era("s", "d"), any_store.era("t", "d"), any_store.era("s", "e"))
     assert found == (EraNote(Era.HANDSHAKE), EraNote(Era.MODERN), None)
+    any_store.remember_era("s", "d", "2025-06-18", answered=True)
+    assert any_store.era("s", "d") == EraNote("2025-06-18")
 
 
 def test_an_era_that_silence_says_is_believed_for_a_day(any_store, monkeypatch):
