@@ -219,7 +219,7 @@ class Line:
                 if isinstance(event, h11.Data):
                     body += event.data
                 elif event is h11.NEED_DATA:
-                    http.receive_data(await self._stream.receive_some(READ_MOST))
+                    http.receive_data(bytes(await self._stream.receive_some(READ_MOST)))
         return b""
 
     def _end(self, ending: str) -> bytes:
