@@ -381,6 +381,14 @@ class InvalidResult(CallError):
         super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=Delivery.ANSWERED)
 
 
+def delivery_of(error: NurseryError) -> Delivery:
+    """Whether the server may have acted on the call that failed with this error."""
+    if isinstance(error, CallError):
+        return error.delivery
+    # A call may have been on its way when the block was left; all other errors come before a server is asked.
+    return Delivery.UNKNOWN if isinstance(error, SupervisorClosed) else Delivery.NOT_SENT
+
+
 class StartFailed(NurseryError):
     """An incarnation could not be opened. Ends the attempt; hosts see it as the server's `error`."""
 

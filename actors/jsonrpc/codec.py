@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import orjson
 from attrs import frozen
 
+from ..enums import Delivery
 from ..json_depth import may_be_nested_too_deep, nested_too_deep
 from ..json_parsing import parse_json, refuse_constant
 
@@ -144,6 +145,11 @@ def error(request_id: int | str | None, code: int, message: str, data: Any = Non
     if data is not None:
         described["data"] = data
     return encode({"jsonrpc": "2.0", "id": request_id, "error": described})
+
+
+def refusal(request_id: int | str | None, code: int, message: str, **data: Any) -> bytes:
+    """The error response to a request that nothing was done about."""
+    return error(request_id, code, message, {"delivery": Delivery.NOT_SENT.value} | data)
 
 
 def message(frame: bytes) -> dict[str, Any]:

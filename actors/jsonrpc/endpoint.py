@@ -487,7 +487,7 @@ class Endpoint:
         if not isinstance(method, str):
             return
         if request_id is not None:
-            origin.respond(codec.error(request_id, INVALID_REQUEST, problem))
+            origin.respond(codec.refusal(request_id, INVALID_REQUEST, problem))
         elif method in LISTEN_STREAM_METHODS and self._session is not None:
             self._notice(method, None, 0, origin, self._session)
 

@@ -234,7 +234,7 @@ class PeerRequests:
             if not self._account.take(QUESTIONS, asked.size, self._most):
                 problem = f"more than {self._most} bytes of requests at once"
         if problem is not None:
-            asked.origin.respond(codec.error(asked.id, INTERNAL_ERROR, problem))
+            asked.origin.respond(codec.refusal(asked.id, INTERNAL_ERROR, problem))
             return
         self._tasks += 1
         inbound = Inbound(self._back, asked.id, asked.params)

@@ -7,15 +7,15 @@ from typing import Any, Final, cast
 
 from attrs import define, field
 
-from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import (
-    CallError,
     CallTimeout,
     InstancesTaken,
     NurseryError,
     ServerDown,
     ServerError,
     UnknownResource,
+    delivery_of,
 )
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.relays import ASKED
@@ -75,6 +75,8 @@ class ClientRequest:
     """The level of the least severe log messages that it asks for, outside of a session."""
     listener: ClientListener | None = None
     """The listener of a stream of notifications, from the arrival of its request on."""
+    delivery: Delivery = Delivery.NOT_SENT
+    """Whether a server may have acted on it by now: `data.delivery` of its error."""
 
     @property
     def modern(self) -> bool:
@@ -109,6 +111,12 @@ class ClientRequest:
         if need not in self.capabilities:
             data: Json = {"requiredCapabilities": {need: {}}}
             raise JsonRpcError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client of this call has no {need}", data)
+
+    def record_failure(self, before: Delivery, error: NurseryError) -> None:
+        """Record the delivery of an attempt that has failed; `before`: the delivery until then, which stays if the
+        attempt was not sent."""
+        after = delivery_of(error)
+        self.delivery = before if after is Delivery.NOT_SENT else after
 
     async def forward(self, method: str, params: Mapping[str, Any]) -> None:
         """Pass on a notification of the server about this request."""
@@ -263,12 +271,35 @@ class GatewayEnding(JsonRpcError):
         super().__init__(INTERNAL_ERROR, "the gateway is ending: it takes no more requests")
 
 
+ANSWERED: Final = {"delivery": Delivery.ANSWERED.value}
+"""The data of an error about a request that was answered, where the answer is lost on its way to the client."""
+_OPENINGS: Final = frozenset(["initialize", "server/discover"])
+
+
 def encode_failure(request: ClientRequest, error: Exception) -> tuple[int, bytes]:
-    """Encode an error for a client. Returns its code and the message; a bug of ours reveals no details."""
-    if isinstance(error, JsonRpcError):
-        return error.code, codec.error(request.id, error.code, error.message, error.data)
-    logger.error("the gateway failed to answer %s; please report it", request.method, exc_info=error)
-    return INTERNAL_ERROR, codec.error(request.id, INTERNAL_ERROR, "Internal error")
+    """Encode an error for a client. Returns its code and the message."""
+    said = failure_of(request, error)
+    return said.code, codec.error(request.id, said.code, said.message, said.data)
+
+
+def failure_of(request: ClientRequest, error: Exception) -> JsonRpcError:
+    """The error that a client is sent instead of an answer. Its `data.delivery` says whether a server may have acted,
+    except where a server's own error has data that is no object: that is passed as it came, and is an answer. A bug of
+    ours reveals no details."""
+    match error:
+        case JsonRpcError():
+            said = error
+        case NurseryError():
+            request.record_failure(request.delivery, error)
+            said = to_client_error(error, begun=request.method not in _OPENINGS)
+            if isinstance(error, ServerError) and not isinstance(said.data, dict | None):
+                return said
+        case _:
+            logger.error("the gateway failed to answer %s; please report it", request.method, exc_info=error)
+            said = JsonRpcError(INTERNAL_ERROR, "Internal error")
+    given = said.data if isinstance(said.data, dict) else {"about": said.data} if said.data else {}
+    said.data = {"delivery": request.delivery.value} | given
+    return said
 
 
 def to_client_error(error: NurseryError, *, begun: bool = True) -> JsonRpcError:
@@ -285,14 +316,13 @@ def to_client_error(error: NurseryError, *, begun: bool = True) -> JsonRpcError:
         case UnknownResource():
             return JsonRpcError(INVALID_PARAMS, error.fact)
         case CallTimeout():
-            return JsonRpcError(REQUEST_TIMEOUT, error.fact, {"delivery": error.delivery.value})
+            return JsonRpcError(REQUEST_TIMEOUT, error.fact)
         case ServerDown():
-            data = {"state": error.state.value, "retryIn": error.retry_in, "delivery": error.delivery.value}
+            data = {"state": error.state.value, "retryIn": error.retry_in}
             words = "; ".join(filter(None, (error.fact, _advise(error, begun=begun))))
             return JsonRpcError(INTERNAL_ERROR, words, data)
-        case CallError():
-            retry = {"retryIn": error.retry_in} if isinstance(error, InstancesTaken) else {}
-            return JsonRpcError(INTERNAL_ERROR, error.fact, retry | {"delivery": error.delivery.value})
+        case InstancesTaken():
+            return JsonRpcError(INTERNAL_ERROR, error.fact, {"retryIn": error.retry_in})
         case _:
             return JsonRpcError(INTERNAL_ERROR, error.fact)
 

@@ -26,7 +26,7 @@ from ..supervisor import Supervisor
 from ..tools.outcome import error_content
 from .auth.principal import EVERYTHING, Access, Principal
 from .bridge import Json, discover_result, initialize_result
-from .client_request import ClientRequest, GatewayEnding, check_request, to_client_error
+from .client_request import ClientRequest, GatewayEnding, check_request, failure_of
 from .client_status import HeldCallStatus
 from .notifications import ClientNotifications
 from .sealing import SessionKeys
@@ -100,7 +100,6 @@ class Gate:
 LISTEN: Final = "subscriptions/listen"
 MOST_VIEWS: Final = 256
 """Views of single servers that are kept."""
-_OPENINGS: Final = frozenset(["initialize", "server/discover"])
 
 
 class Gateway:
@@ -189,13 +188,13 @@ class Gateway:
             JsonRpcError: The error that the client is sent instead.
         """
         if self.draining:
-            raise GatewayEnding
+            raise failure_of(request, GatewayEnding())
         self._under_way += request.method != LISTEN
         try:
             await check_request(request, protocol_version)
             return await self._answer(request, view)
-        except NurseryError as error:
-            raise to_client_error(error, begun=request.method not in _OPENINGS) from None
+        except Exception as error:
+            raise failure_of(request, error) from None
         finally:
             self._under_way -= request.method != LISTEN
             self._settled.set()

@@ -15,7 +15,7 @@ from attrs import define, field
 from mcp_types import AudioContent, ImageContent
 
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.errors import CallError, SupervisorClosed
+from mcp_nursery.actors.errors import CallError, delivery_of
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..portal import BlockingSupervisor, ThreadSupervisor
@@ -145,18 +145,6 @@ def facts_of(outcome: ToolOutcome) -> dict[str, Any]:
         "incarnation": about and about.incarnation,
         "is_error": outcome.is_error,
         "error": None if error is None else type(error).__name__,
-        "delivery": _delivery(outcome).value,
+        "delivery": (Delivery.ANSWERED if error is None else delivery_of(error)).value,
         "structured": result and result.structured,
     }
-
-
-def _delivery(outcome: ToolOutcome) -> Delivery:
-    match outcome.error:
-        case None:
-            return Delivery.ANSWERED
-        case CallError(delivery=delivery):
-            return delivery
-        case SupervisorClosed():  # the call may have been on its way when the block was left
-            return Delivery.UNKNOWN
-        case _:  # refused before a server was asked
-            return Delivery.NOT_SENT

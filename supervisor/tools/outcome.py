@@ -109,7 +109,7 @@ def _advice(error: NurseryError) -> _Advice:
     if isinstance(error, ServerError) and error.retry_in is not None and error.delivery is Delivery.ANSWERED:
         return _Advice("answer", f"It takes no calls for {error.retry_in:.0f} s. {_LATER}", retryable=True)
     for kind, advice in _ADVICE_BY_ERROR:
-        if isinstance(error, kind):
+        if isinstance(error, kind) and not (isinstance(error, ServerError) and error.delivery is Delivery.UNKNOWN):
             return advice
     return _BY_DELIVERY[error.delivery] if isinstance(error, CallError) else _OTHERWISE
 

@@ -71,7 +71,7 @@ async def test_words_of_a_server_are_as_it_said_them_and_ours_show_no_secret(
                     await client.call_tool(name, wish)
                 error = caught.value.error
                 assert (error.code, error.message) == (-32000, f"no {SECRET} here")
-                assert error.data == {"why": [SECRET], SECRET: 1}
+                assert error.data == {"why": [SECRET], SECRET: 1, "delivery": "answered"}
             wish = {"name": "quote", "arguments": {"die": True}} if "--search" in options else {"die": True}
             died = (await client.call_tool(name, wish)).content[0].text
             assert "exited with code 3" in died

@@ -76,7 +76,7 @@ def test_requests_without_a_session_are_answered_before_the_end(journal):
 def test_a_request_before_any_initialize_is_refused(journal):
     written = lines(request(1, "tools/list"))
     done = subprocess.run(serving(journal), input=written, capture_output=True, timeout=60, check=True)
-    assert answers(done.stdout)[1]["error"]["data"] == "initialize comes first"
+    assert answers(done.stdout)[1]["error"]["message"].endswith("initialize comes first")
 
 
 def test_large_answers_are_written_whole_to_a_slow_reader(journal):

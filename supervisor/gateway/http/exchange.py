@@ -21,7 +21,7 @@ a time, and what waits for it until then is charged to its account (`BytesUnderW
 | the session has ended | cancelled, by its session | `session_ended` | 404, or the end of the stream |
 | the client's credential was withdrawn | cancelled, by `refuse` | `refusal` | 401, or the end of the stream |
 | the gateway ends | cancelled, by `refuse` | `refusal` | 503, or the end of the stream |
-| the gateway ends | cancelled, by `refuse` | `refusal`, `request` | an error of JSON-RPC: perhaps it was done |
+| either, and a server may have acted | cancelled, by `refuse` | `refusal`, `request` | an error of JSON-RPC |
 | the body was not there in time | deadline | no `request` | 408 |
 | the request was not answered in time | deadline | `request` | an error of JSON-RPC |
 | a stream has outlasted its credential | deadline | `is_stream` | the end of the stream |

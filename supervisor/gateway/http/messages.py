@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from mcp_nursery.actors.account import NEWS, QUESTIONS, VALUE
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
@@ -37,6 +38,7 @@ from ...preload import ALL_MODULES
 from ..auth.principal import RETRY_AFTER, Refused
 from ..bridge import Json, as_object
 from ..client_request import (
+    ANSWERED,
     ClientRequest,
     GatewayEnding,
     check_request,
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 
 SESSION: Final = "mcp-session-id"
 _NOT_ONE: Final = "the body must be one JSON-RPC message"
-_ENDED: Final = "the gateway has ended before this request was answered: it may have been carried out"
+_ENDED: Final = "{}: this request was not answered before, and may have been carried out"
 _UNREAD_BY_CLIENT: Final = "the answer is lost: too much waits to be read"
 
 
@@ -103,9 +105,9 @@ class HttpMessages:
         """
         request, refusal = exchange.request, exchange.refusal
         if refusal is not None:
-            if refusal.status != HTTPStatus.SERVICE_UNAVAILABLE or request is None or exchange.is_stream:
+            if request is None or exchange.is_stream or request.delivery is Delivery.NOT_SENT:
                 raise refusal
-            error = JsonRpcError(INTERNAL_ERROR, _ENDED, {"delivery": "unknown"})  # with 503 it would be made again
+            error = JsonRpcError(INTERNAL_ERROR, _ENDED.format(refusal.reason))  # a status has it made again
             await self._send_answer(exchange, request, *self._error_answer(exchange, request, error))
         elif trio.current_time() < exchange.scope.deadline:  # its client has cancelled it, or has gone
             await exchange.end(HTTPStatus.NOT_FOUND if exchange.session_ended else HTTPStatus.ACCEPTED)
@@ -161,7 +163,7 @@ class HttpMessages:
         return session
 
     async def _refuse(self, exchange: HttpExchange, status: int, code: int, message: str) -> None:
-        await exchange.answer(codec.error(None, code, message), status)
+        await exchange.answer(codec.refusal(None, code, message), status)
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -301,7 +303,7 @@ class HttpMessages:
         request_id, _, params, meta = split_message(message)
         rejection = _fault_in_headers(exchange, view, message)
         if rejection is not None:
-            frame = codec.error(request_id, rejection.code, rejection.message, rejection.data)
+            frame = codec.refusal(request_id, rejection.code, rejection.message, **as_object(rejection.data))
             await exchange.answer(frame, ERROR_CODE_HTTP_STATUS.get(rejection.code, HTTPStatus.BAD_REQUEST))
             return
         request = ClientRequest(
@@ -348,7 +350,7 @@ class HttpMessages:
         this code takes its place."""
         with self._kept.hold_unread(exchange.client, len(frame)) as has_room:
             if not has_room:  # it is large: a server has answered
-                frame = codec.error(request.id, code, _UNREAD_BY_CLIENT, {"delivery": "answered"})
+                frame = codec.error(request.id, code, _UNREAD_BY_CLIENT, ANSWERED)
             await exchange.answer(frame, status)
 
     async def _notify(self, exchange: HttpExchange, method: str, params: Mapping[str, Any] | None) -> None:

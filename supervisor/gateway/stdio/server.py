@@ -27,7 +27,7 @@ from mcp_nursery.actors.protocol import (
 
 from ...preload import ALL_MODULES
 from ..bridge import Json
-from ..client_request import ClientRequest, check_request, is_plain, offered_version, split_meta
+from ..client_request import ClientRequest, check_request, failure_of, is_plain, offered_version, split_meta
 from ..clients import Backlog, ClientSession
 from ..gateway import LISTEN, Gateway
 from ..views.view import View
@@ -121,16 +121,18 @@ class _StdioClient:
         Raises:
             JsonRpcError: The error that the client is sent instead.
         """
-        given, meta = split_meta(params)
+        request = self._request(context, method, *split_meta(params))
         try:
             if method == "initialize":
                 async with self._opening:
-                    return await self._answer_in_session(context, method, given, meta)
-            in_session = PROTOCOL_VERSION_META_KEY not in meta
+                    return await self._answer_in_session(context, request)
             if method != "ping":
                 await self._turn()
-            ask = self._answer_in_session if in_session else self._answer_modern
-            return await ask(context, method, given, meta)
+            if PROTOCOL_VERSION_META_KEY not in request.meta:
+                return await self._answer_in_session(context, request)
+            return await self._answer_modern(request)
+        except Exception as error:
+            raise failure_of(request, error) from None
         finally:
             self._streams.discard(context)
 
@@ -140,10 +142,9 @@ class _StdioClient:
             async with self._opening:
                 pass
 
-    async def _answer_modern(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
+    async def _answer_modern(self, request: ClientRequest) -> Json:
         self._check_no_session()
-        request = self._request(context, method, params, meta)
-        if method != LISTEN:
+        if request.method != LISTEN:
             return await self._answer_request(request)
         with self._gateway.news.begin_stream(request, self._view):  # which counts before it is checked
             return await self._answer_request(request)
@@ -173,22 +174,22 @@ class _StdioClient:
                 INVALID_REQUEST, "this connection began with a handshake: it takes no request with a version"
             )
 
-    async def _answer_in_session(self, context: Inbound, method: str, params: Json, meta: Json) -> Json:
+    async def _answer_in_session(self, context: Inbound, request: ClientRequest) -> Json:
+        method = request.method
         if self._modern:
             data = {"supported": list(MODERN_PROTOCOL_VERSIONS)}
             raise JsonRpcError(UNSUPPORTED_PROTOCOL_VERSION, "this connection began without a handshake", data)
         if self._session is not None and method == "initialize":
             raise JsonRpcError(INVALID_REQUEST, "this connection is initialized already")
         if self._session is None and method not in ("initialize", "ping"):
-            raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters", "initialize comes first")
+            raise JsonRpcError(INVALID_PARAMS, "Invalid request parameters: initialize comes first")
         session = self._session or ClientSession(self._backlog.add, self._nursery, self._view.server)
-        request = self._request(context, method, params, meta)
         request.principal = request.session = session
         request.ask = context.send_raw_request
         request.capabilities, request.info = session.capabilities, session.info
-        result = await self._gateway.answer(request, self._view, self._version or offered_version(params))
+        result = await self._gateway.answer(request, self._view, self._version or offered_version(request.params))
         if method == "initialize":
-            session.introduce(params)
+            session.introduce(request.params)
             self._session, self._version = session, result["protocolVersion"]
             self._carrier.takes_batches = self._version == BATCHING
             self._gateway.news.enter(session)

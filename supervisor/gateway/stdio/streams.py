@@ -29,6 +29,7 @@ from mcp_nursery.actors.protocol import (
 from mcp_nursery.actors.transports.stdio import LineStream
 
 from ..bridge import as_object
+from ..client_request import ANSWERED as WAS_ANSWERED
 
 LINE_LIMIT: Final = 16 << 20
 """Bytes of one line that a client may send; a longer one is refused."""
@@ -36,7 +37,7 @@ BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """The byte order mark that some programs write before the first line."""
 BATCHING: Final = "2025-03-26"
 """The only version of the protocol that has batches."""
-NO_BATCH: Final = codec.error(None, INVALID_REQUEST, f"an empty batch, or one in another version than {BATCHING}")
+NO_BATCH: Final = codec.refusal(None, INVALID_REQUEST, f"an empty batch, or one in another version than {BATCHING}")
 """The answer to a batch that is refused."""
 _HANDSHAKES: Final = frozenset(["initialize", "ping"])
 """Methods that only eras with a handshake have; a client may ping before it begins."""
@@ -47,7 +48,7 @@ def encode_refusal(line: bytes) -> bytes:
     said = members(line)
     request_id = as_request_id(said.get("id")) if "method" in said else None
     code = PARSE_ERROR if request_id is None and _method(line) is None else INVALID_REQUEST
-    return codec.error(request_id, code, f"not a JSON-RPC message of at most {size_text(LINE_LIMIT)}")
+    return codec.refusal(request_id, code, f"not a JSON-RPC message of at most {size_text(LINE_LIMIT)}")
 
 
 def opens_with_handshake(line: bytes) -> bool | None:
@@ -250,7 +251,8 @@ class ClientCarrier(StreamCarrier):
             assert self._hub is not None  # which has read what is answered
             account = self._hub.account
             if account.of(ANSWERS) - self.outbox.owed_bytes + len(frame) > MOST_ANSWERS:
-                frame = codec.error(as_request_id(members(frame).get("id")), INTERNAL_ERROR, _UNREAD)
+                request_id = as_request_id(members(frame).get("id"))
+                frame = codec.error(request_id, INTERNAL_ERROR, _UNREAD, WAS_ANSWERED)
             account.charge(ANSWERS, len(frame))
             try:
                 await self.room()

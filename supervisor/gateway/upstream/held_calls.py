@@ -20,9 +20,10 @@ from typing import Any, Final
 
 import orjson
 import trio
-from attrs import define, field, frozen
+from attrs import Factory, define, field, frozen
 
 from mcp_nursery.actors.account import own_weight
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, LATEST_HANDSHAKE_VERSION, JsonRpcError
 from mcp_nursery.actors.queues import BoundedQueue, WhenFull
 
@@ -72,6 +73,8 @@ class HeldCall:
     """True once its server may have it."""
     adopted: Json = field(factory=dict[str, Any])
     """The answers to questions that another gateway has asked about it, before a server had it."""
+    _first: ClientRequest = field(default=Factory(lambda self: self.request, takes_self=True), init=False)
+    """The request that began it, which has its delivery."""
     _said: BoundedQueue[tuple[str, Mapping[str, Any]]] = field(
         factory=partial(
             BoundedQueue[tuple[str, Mapping[str, Any]]], _UNATTENDED, BACKLOG_BYTES, when_full=WhenFull.LOSE_OLDEST
@@ -137,7 +140,7 @@ class HeldCall:
 
     async def attend(self, request: ClientRequest) -> Json | None:
         """Pass on notifications until there is a result; None: there are questions. If cancelled, cancel the call."""
-        self.request = request
+        first, self.request = self._first, request
         try:
             while True:
                 self._changed = trio.Event()
@@ -156,6 +159,8 @@ class HeldCall:
         except trio.Cancelled as cancelled:
             self.scope.cancel(cancelled.reason if cancelled.source == "explicit" else None)
             raise
+        finally:
+            request.delivery = first.delivery
 
     @property
     def open_questions(self) -> int:
@@ -250,8 +255,10 @@ class HeldCalls:
         """
         state, answers = request.params["requestState"], as_object(request.params.get("inputResponses"))
         held = self._held.get(state)
+        request.delivery = Delivery.UNKNOWN  # a server may have had the call that it goes on with
         if held is None:
             self._adopt(state, request, server)
+            request.delivery = Delivery.NOT_SENT
             return await self.begin(HeldCall(request, server, adopted=answers), make)
         if held[0].server != server or _identity(held[0].request) != _identity(request):
             raise _unknown_state()
@@ -335,7 +342,7 @@ class HeldCalls:
             raise _unknown_state()
         if said.approved:
             words = "this call waits for answers at another gateway, where they did not arrive: it may have acted"
-            raise JsonRpcError(INTERNAL_ERROR, words, {"delivery": "unknown"})
+            raise JsonRpcError(INTERNAL_ERROR, words)
         adopted[said.key] = now + self._hold
 
     def _bind(self, request: ClientRequest, server: str) -> bytes | None:

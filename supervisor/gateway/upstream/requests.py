@@ -35,7 +35,7 @@ principal (`Instance.given_up`), so that a late question of that call reaches no
 
 *Loss.* When a server's connection is lost, its questions that are still open are withdrawn, and the request fails with
 `ConnectionLost` or is sent again. The failure of a call becomes a result that a model can read; any other failure is an
-error of JSON-RPC (`client_request.to_client_error`). A client that is lost has cancelled its requests.
+error of JSON-RPC (`client_request.failure_of`). A client that is lost has cancelled its requests.
 
 *Whose question.* Over one stream an old server does not say which call a question is about. The question goes to the
 latest call, and is refused while calls of several principals are at that instance. From the first such question on
@@ -49,6 +49,8 @@ from typing import Any, Final
 
 import trio
 
+from mcp_nursery.actors.enums import Delivery
+from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.messages import CALL_TOOL
@@ -228,9 +230,15 @@ class Upstream:
             meta = build_envelope(request.meta, request.capabilities, request.info, request.wanted_level)
         else:
             meta = strip_hop(request.meta)
-        relayed = await self._instances.request(server, request, params, meta, **options)
+        before, request.delivery = request.delivery, Delivery.UNKNOWN
+        try:
+            relayed = await self._instances.request(server, request, params, meta, **options)
+        except NurseryError as error:
+            request.record_failure(before, error)
+            raise
         if relayed.result.get("resultType") == "input_required":
             return relayed.result
+        request.delivery = Delivery.ANSWERED
         result = relayed.result
         if request.method == CALL_TOOL and not is_text_alone(result):
             result = await _readable(result)

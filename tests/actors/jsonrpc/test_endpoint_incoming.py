@@ -128,7 +128,7 @@ async def test_so_many_requests_are_served_at_once_and_the_rest_refused():
     async with running(peer, handle, keep) as endpoint:
         peer.say(*(request(number % 600, "ask") for number in range(MOST_SERVED + 2)))  # an id may come twice
         await wait_all_tasks_blocked()
-        refusal = {"code": -32603, "message": "too many requests at once"}
+        refusal = {"code": -32603, "message": "too many requests at once", "data": {"delivery": "not_sent"}}
         assert [message["error"] for message in peer.heard] == [refusal, refusal]
         release.set()
         await wait_all_tasks_blocked()

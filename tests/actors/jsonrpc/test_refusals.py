@@ -18,6 +18,7 @@ from mcp_nursery.actors.reply import ReplySlot
 from ...lab.wire_peer import Passes, Peer, error, no_request, notice, post, request, result, running
 
 MANY = [{}] * 300_000
+NOT_SENT = {"delivery": "not_sent"}
 PROBLEM = r"a message of \d\.\d MiB with more than 250000 JSON values"
 
 
@@ -82,7 +83,10 @@ async def test_a_peer_that_asks_too_much_is_told_so():
     refusals = [
         f"a message of {size} MiB with more than 10000 JSON values, the most it may have" for size in (1.1, 0.1)
     ]
-    assert peer.heard == [error("q", -32600, refusals[0]), error("r", -32600, refusals[1])]
+    assert peer.heard == [
+        error("q", -32600, refusals[0], data=NOT_SENT),
+        error("r", -32600, refusals[1], data=NOT_SENT),
+    ]
 
 
 async def test_a_client_that_may_say_as_much_unasked_as_in_answers_is_told_later():
@@ -99,7 +103,7 @@ async def test_a_client_that_may_say_as_much_unasked_as_in_answers_is_told_later
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     too_many = "a request with more than 5000 JSON values, the most it may have"
-    assert peer.heard == [result("q"), error("r", -32603, too_many)]
+    assert peer.heard == [result("q"), error("r", -32603, too_many, data=NOT_SENT)]
     assert heard == [15_000]
 
 
@@ -135,7 +139,7 @@ async def test_requests_that_wait_have_a_budget_of_bytes():
         await nursery.start(endpoint.run, handle, no_request, None)
         peer.say(*(request(number, "roots/list", {"a": "x" * 40_000}) for number in range(3)))
         await wait_all_tasks_blocked()
-        assert peer.heard == [error(2, -32603, "more than 100000 bytes of requests at once")]
+        assert peer.heard == [error(2, -32603, "more than 100000 bytes of requests at once", data=NOT_SENT)]
         release.set()
         await wait_all_tasks_blocked()
         peer.say(request(3, "roots/list", {"a": "x" * 40_000}))

@@ -69,7 +69,7 @@ async def test_what_a_server_says_to_its_clients(autojump_clock, caplog, server,
             if not mark:
                 with pytest.raises(JsonRpcError) as caught:
                     await asked(gateway, nursery, "tools/call", {"name": "refuse"}, modern=client, view=view)
-                assert (caught.value.message, caught.value.data) == (MESSAGE, DATA)
+                assert (caught.value.message, caught.value.data) == (MESSAGE, DATA | {"delivery": "answered"})
         told = repr((supervisor.status(), supervisor.tools))
         nursery.cancel_scope.cancel()
     assert SECRET not in told + caplog.text

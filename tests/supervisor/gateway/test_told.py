@@ -118,7 +118,7 @@ async def told(ask, *args, **params):
 async def test_an_error_of_a_server_is_its_own(autojump_clock):
     async with served() as (_, _, ask):
         error = await told(ask, "tools/call", name="refuse")
-        assert (error.code, error.message, error.data) == (-32050, "not today", {"why": "rain"})
+        assert (error.code, error.message, error.data) == (-32050, "not today", {"why": "rain", "delivery": "answered"})
 
 
 async def test_what_may_have_been_done_is_told(autojump_clock):

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
@@ -197,7 +198,7 @@ async def test_a_call_that_a_server_may_have_is_not_made_again(autojump_clock):
         for _ in range(2):
             with pytest.raises(JsonRpcError, match=r"at another gateway.*it may have acted") as refused:
                 await other.resume(back, make)
-            assert (refused.value.code, refused.value.data) == (INTERNAL_ERROR, {"delivery": "unknown"})
+            assert (refused.value.code, back.delivery) == (INTERNAL_ERROR, Delivery.UNKNOWN)
         assert len(made) == 1
         assert await one.resume(back, make) == {"said": YES}, "where it is held it goes on"
         nursery.cancel_scope.cancel()

@@ -167,7 +167,7 @@ async def test_what_somebody_may_not_use_does_not_exist_for_him(autojump_clock):
             assert (await refusal(own, "tools/call", name=name))[0] == INVALID_PARAMS
         with pytest.raises(JsonRpcError) as refused:
             await own("vendor/method")
-        assert (refused.value.code, refused.value.data) == (
+        assert (refused.value.code, refused.value.data["about"]) == (
             METHOD_NOT_FOUND,
             "vendor/method",
         )  # the gateway's word
