@@ -16,7 +16,7 @@ a time, and what waits for it until then is charged to its account (`BytesUnderW
 
 | what happened | how the scope ended | fields | response |
 |---------------|---------------------|--------|----------|
-| the client has gone | cancelled, by `Attendance` | | nobody reads it |
+| the client has gone, in an era in which that cancels | cancelled, by `lose_client` | | nobody reads it |
 | the client has cancelled the request | cancelled, by its session | | 202, or the end of the stream |
 | the session has ended | cancelled, by its session | `session_ended` | 404, or the end of the stream |
 | the client's credential was withdrawn | cancelled, by `refuse` | `refusal` | 401, or the end of the stream |
@@ -26,13 +26,21 @@ a time, and what waits for it until then is charged to its account (`BytesUnderW
 | the request was not answered in time | deadline | `request` | an error of JSON-RPC |
 | a stream has outlasted its credential | deadline | `is_stream` | the end of the stream |
 
+*Clients that go away.* The meaning depends on the client's era, and `goes_on` says which it is:
+
+- From 2025-03-26 to 2025-11-25: "Disconnection SHOULD NOT be interpreted as the client cancelling its request." The
+  request goes on within its limits, counts as one of its client's, and no longer keeps its session from being idle,
+  whose end ends it. Its answer is lost, and what its server asks is refused. `initialize` is cancelled: nobody learns
+  the id of that session.
+- Since 2026-07-28: "The server MUST treat a client disconnect as cancellation of that request."
+
 Cancelling the scope cancels the call behind it, down to the server: see `upstream.requests`. An exchange that is
 refused before it is admitted (for a name, a credential, too many requests) has no scope: `Refused` alone ends it.
 
 *The client that waits.* While a request is answered, nothing reads from its connection, so nobody would notice that the
 client has gone. Most answers are ready within a tenth of a second; for a slower one, `Attendance` starts a task that
-reads, cancels the exchange when the client has gone, and sends a comment every 15 seconds, since proxies close what is
-silent. That task ends before the exchange does.
+reads, records when the client has gone, and sends a comment every 15 seconds, since proxies close what is silent. That
+task ends before the exchange does.
 """
 
 import logging
@@ -105,6 +113,10 @@ class HttpExchange:
     """Bytes of its body that count as kept."""
     is_stream: bool = field(default=False, init=False)
     """True if it goes on for as long as its client wants: see `begin_stream`."""
+    goes_on: Callable[[], object] | None = field(default=None, init=False)
+    """Called when its client has gone, if it goes on then; None: it is cancelled."""
+    client_gone: bool = field(default=False, init=False)
+    """True if its client has gone before the response has ended."""
     answer_headers: dict[str, str] = field(factory=dict[str, str], init=False)
     """Headers of its response, besides those of the kind of response."""
     ended: bool = field(default=False, init=False)
@@ -131,6 +143,16 @@ class HttpExchange:
         self.refusal = refusal
         self.scope.cancel()
 
+    def lose_client(self) -> None:
+        """Record that its client has gone, unless the response has ended: see "Clients that go away" above."""
+        if self.ended or self.client_gone:
+            return
+        self.client_gone = True
+        if self.goes_on is None:
+            self.scope.cancel()
+        else:
+            self.goes_on()
+
     # -- its response ---------------------------------------------------------------------------------------------
 
     async def event(self, frame: bytes) -> None:
@@ -143,12 +165,13 @@ class HttpExchange:
         await self._write(b": ping\r\n\r\n")
 
     async def open_stream(self) -> None:
-        """Begin a stream of events."""
-        await self._write(b"")  # web servers hold the head back until a piece of the body comes, even an empty one
+        """Begin a stream of events with a comment: web servers, proxies and CDNs hold the head back until a byte of the
+        body comes."""
+        await self._write(b": open\r\n\r\n")
 
     async def _write(self, *pieces: bytes) -> None:
         async with self._writing:
-            if self.ended:
+            if self.ended or self.client_gone:
                 return
             if not self._has_events:
                 self._has_events = True
@@ -253,13 +276,13 @@ class Attendance:
                 await ended.wait()
 
     async def _attend(self, exchange: HttpExchange, scope: trio.CancelScope, ended: trio.Event) -> None:
-        """Keep a client's connection alive, and cancel its exchange when the client has gone."""
+        """Keep a client's connection alive, and record when the client has gone."""
         try:
             with scope:
                 await _wait_until_gone(exchange)
         except Exception:
             logger.exception("a client cannot be attended to")
-            exchange.scope.cancel()
+            exchange.lose_client()
         finally:
             ended.set()
 
@@ -271,5 +294,4 @@ async def _wait_until_gone(exchange: HttpExchange) -> None:
             gone = (await exchange.receive())["type"] == "http.disconnect"
         if silence.cancelled_caught:
             await exchange.keep_alive()
-    if not exchange.ended:
-        exchange.scope.cancel()
+    exchange.lose_client()

@@ -1,9 +1,9 @@
 """The messages of clients over streamable HTTP, once they are admitted: JSON-RPC, and all that is no request.
 
 A request of a client is one POST. Before 2026-07-28 it belongs to a session, and a question of a server in the middle
-of it goes out on its stream and is answered by another POST; since then each request stands for itself. In either era a
-client that goes away cancels its request: nothing is left that could read the answer. A client of the older era may
-also send `notifications/cancelled` (`HttpSession.cancel_request`).
+of it goes out on its stream and is answered by another POST; since then each request stands for itself. A client of
+the older era cancels by `notifications/cancelled` (`HttpSession.cancel_request`), one of the newer era by closing its
+connection (`exchange.py`).
 """
 
 import math
@@ -365,8 +365,10 @@ class HttpMessages:
         """Send a question on the stream of a request.
 
         Raises:
-            JsonRpcError: There is no room to keep it until its client reads.
+            JsonRpcError: Its client has gone, or there is no room to keep it until the client reads.
         """
+        if exchange.client_gone:
+            raise JsonRpcError(INTERNAL_ERROR, "the client of this call has gone: it cannot be asked")
         with self._kept.hold_unread(exchange.client, len(frame), QUESTIONS) as has_room:
             if not has_room:
                 raise JsonRpcError(INTERNAL_ERROR, "too much waits to be read by the client of this call")

@@ -136,14 +136,18 @@ class HttpSession:
             self.idle_until = trio.current_time() + self.idle_after
 
     def begin(self, request_id: str | int, exchange: HttpExchange) -> None:
-        """Begin a request of its client."""
+        """Begin a request of its client, which goes on when the client has gone, except the one that opens the
+        session."""
         self._requests[exchange] = request_id
         self.enter()
+        if self.version:
+            exchange.goes_on = self.leave
 
     def finish(self, exchange: HttpExchange) -> None:
         """Finish the request of this exchange."""
         del self._requests[exchange]
-        self.leave()
+        if not (exchange.client_gone and exchange.goes_on):  # otherwise it was left when its client went
+            self.leave()
 
     def cancel_request(self, request_id: object, reason: object) -> None:
         """Cancel a request, as its client asks: `trio.Cancelled` rises in the task that answers it. See the head of

@@ -26,12 +26,13 @@ gateway. A repetition with other parameters, or of another client, is refused. A
 makes a call that waited for its approval alone, and refuses one that a server may have (`HeldCalls`).
 
 *Cancelling.* A client cancels by a notification (over HTTP only one of the handshake era), by closing the HTTP
-connection of its request, or by ending its session. Each cancels the scope of the task that answers the request;
-`trio.Cancelled` is raised where that task waits for the answer, in `ReplySlot.wait`, which cancels the slot. The
-server's actor reads that in its mailbox (`ServerActor._cancel`), and has the endpoint withdraw the request from its
-queue, or send `notifications/cancelled` if a part of it was written (`Endpoint.cancel`). For a held call,
-`HeldCall.attend` passes the cancellation on. The server may go on working all the same: its instance records the
-principal (`Instance.given_up`), so that a late question of that call reaches nobody else.
+connection of its request (only one since 2026-07-28: see `http/exchange.py`), or by ending its session. Each cancels
+the scope of the task that answers the request; `trio.Cancelled` is raised where that task waits for the answer, in
+`ReplySlot.wait`, which cancels the slot. The server's actor reads that in its mailbox (`ServerActor._cancel`), and has
+the endpoint withdraw the request from its queue, or send `notifications/cancelled` if a part of it was written
+(`Endpoint.cancel`). For a held call, `HeldCall.attend` passes the cancellation on. The server may go on working all the
+same: its instance records the principal (`Instance.given_up`), so that a late question of that call reaches nobody
+else.
 
 *Loss.* When a server's connection is lost, its questions that are still open are withdrawn, and the request fails with
 `ConnectionLost` or is sent again. The failure of a call becomes a result that a model can read; any other failure is an

@@ -63,9 +63,9 @@ async def test_a_stream_begins_before_there_is_anything_to_say_and_ends_without_
     client = Client()
     response = respond(client.send)
     await response.open_stream()
-    assert client.parts == [200, b""]
+    assert client.parts == [200, b": open\r\n\r\n"]
     await response.end(HTTPStatus.UNAUTHORIZED, "gone")
-    assert client.parts == [200, b"", b""]
+    assert client.parts == [200, b": open\r\n\r\n", b""]
     assert client.messages[-1]["more_body"] is False
 
 

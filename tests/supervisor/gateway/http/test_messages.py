@@ -15,7 +15,7 @@ from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.gateway import HttpLimits, SessionKeys, gateway_callbacks, open_gateway, open_http
 from mcp_nursery.supervisor.gateway.auth.principal import Principal
 from mcp_nursery.supervisor.gateway.http import messages
-from mcp_nursery.supervisor.testing import Refusal, ScriptedServer
+from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
 
 from ....lab.gateway_clients import CAN, ENVELOPE, NEW, OLD, AskingServer
 from ....lab.gateway_clients import served as serving
@@ -497,11 +497,18 @@ async def test_a_client_that_waits_hears_that_somebody_is_there(autojump_clock):
         assert waits.last["result"]
 
 
-async def test_a_call_ends_with_the_client_that_waits_for_it(autojump_clock, caplog):
-    """Also with one that cannot be listened to."""
+def sleeping():
+    """A call without a session, and its headers."""
+    call = SLEEP | {"params": SLEEP["params"] | {"_meta": ENVELOPE}}
+    return call, modern(call, mcp_name="sleep")
+
+
+async def test_without_a_session_a_call_ends_with_the_client_that_waits_for_it(autojump_clock, caplog):
+    """2026-07-28: "The server MUST treat a client disconnect as cancellation of that request." Also with one that
+    cannot be listened to."""
     async with served() as (server, web):
-        session = await web.opened()
-        gone, broken = web.begin(SLEEP, **session), web.begin(SLEEP, **session)
+        call, headers = sleeping()
+        gone, broken = web.begin(call, **headers), web.begin(call, **headers)
         receive, broken._receive = broken._receive, lambda: fails() if broken.reads else receive()
         await trio.testing.wait_all_tasks_blocked()
         gone.gone.set()
@@ -510,6 +517,109 @@ async def test_a_call_ends_with_the_client_that_waits_for_it(autojump_clock, cap
         assert broken.ended.is_set()
         assert len(server.cancelled) == 2
         assert "cannot be attended to" in caplog.text
+
+
+@pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", OLD])
+async def test_in_a_session_a_call_goes_on_without_the_client_that_waits_for_it(autojump_clock, version):
+    """ "Disconnection SHOULD NOT be interpreted as the client cancelling its request." It counts as long as it goes on,
+    and its answer is lost."""
+    async with served(requests_of_client=1) as (server, web):
+        session = await web.opened(**ANN) | {"mcp-protocol-version": version}
+        call = web.begin(SLEEP, **session)
+        await trio.sleep(1)
+        call.gone.set()
+        await trio.sleep(98)
+        assert await web.status(PING, **session) == 429
+        assert not call.ended.is_set()
+        await trio.sleep(2)
+        assert (call.ended.is_set(), call.last, server.cancelled) == (True, None, [])
+        assert await web.status(PING, **session) == 200
+
+
+async def test_such_a_call_can_be_taken_back(autojump_clock):
+    async with served() as (server, web):
+        session = await web.opened()
+        call = web.begin(SLEEP, **session)
+        await trio.sleep(1)
+        call.gone.set()
+        await trio.sleep(1)
+        assert await web.status({"method": "notifications/cancelled", "params": {"requestId": 2}}, **session) == 202
+        await trio.sleep(1)
+        assert (call.ended.is_set(), len(server.cancelled)) == (True, 1)
+
+
+@pytest.mark.parametrize("limits", [{"request_seconds": 50}, {"request_seconds": None, "idle": 49}])
+async def test_such_a_call_ends_with_its_time_and_with_its_session(autojump_clock, limits):
+    """Which is idle, though the call goes on."""
+    async with served(**limits) as (server, web):
+        session = await web.opened()
+        call = web.begin(SLEEP, **session)
+        await trio.sleep(1)
+        call.gone.set()
+        await trio.sleep(48)
+        assert not call.ended.is_set()
+        await trio.sleep(3)
+        assert (call.ended.is_set(), len(server.cancelled)) == (True, 1)
+        assert len(web.application.clients().sessions) == ("idle" not in limits)
+
+
+async def test_such_a_call_does_not_end_its_session_twice(autojump_clock):
+    """The session is idle from its last request on, whichever ends last."""
+    async with served(idle=150) as (_, web):
+        session = await web.opened()
+        call = web.begin(SLEEP, **session)
+        await trio.sleep(1)
+        call.gone.set()
+        await trio.sleep(80)
+        other = web.begin(SLEEP, **session)  # from 81 to 181
+        await trio.sleep(90)
+        assert [each.requests for each in web.application.clients().sessions] == [1]
+        await other.ended.wait()
+        await trio.sleep(148)
+        assert [each.requests for each in web.application.clients().sessions] == [0]
+        await trio.sleep(3)
+        assert web.application.clients().sessions == ()
+
+
+async def test_nobody_who_has_gone_is_asked(autojump_clock):
+    server = AskingServer()
+    async with (
+        serving(server) as (_, gateway, _, nursery),
+        open_http(gateway, authenticate=by_name) as application,
+    ):
+        web = Web(application, nursery)
+        work = {"id": 2, "method": "tools/call", "params": {"name": "work", "arguments": {"who": "Ann"}}}
+        work["params"]["_meta"] = {"progressToken": 1}
+        call = web.begin(work, **await web.opened())
+        process = await server.called("Ann")
+        await trio.sleep(1)
+        call.gone.set()
+        await trio.sleep(1)
+        process.ask("Ann")
+        await trio.sleep(1)
+        assert "has gone" in process.answers["Ann"][0]["error"]["message"]
+        process.answer("Ann")
+        await call.ended.wait()
+        assert process.cancelled == []
+
+
+async def test_a_session_that_nobody_knows_is_not_opened(autojump_clock):
+    """Its id is lost with the client that asked for it."""
+    life = Life(connects_after=1000)
+    async with (
+        open_supervisor([spec(ScriptedServer(life))], gate=0, callbacks=gateway_callbacks()) as supervisor,
+        open_gateway(supervisor) as gateway,
+        open_http(gateway) as application,
+        trio.open_nursery() as nursery,
+    ):
+        web = Web(application, nursery)
+        hello = web.begin(HELLO)
+        await trio.sleep(1)
+        assert len(application.clients().sessions) == 1
+        hello.gone.set()
+        await trio.sleep(1)
+        assert (hello.ended.is_set(), application.clients().sessions) == (True, ())
+        nursery.cancel_scope.cancel()
 
 
 async def test_so_many_requests_at_once(autojump_clock):
