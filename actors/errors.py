@@ -382,7 +382,7 @@ class InvalidResult(CallError):
 
 
 def delivery_of(error: NurseryError) -> Delivery:
-    """Whether the server may have acted on the call that failed with this error."""
+    """The delivery of the call that failed with this error."""
     if isinstance(error, CallError):
         return error.delivery
     # A call may have been on its way when the block was left; all other errors come before a server is asked.

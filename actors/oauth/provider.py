@@ -35,6 +35,8 @@ from .tokens import Tokens
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _TOO_MANY = 429
 _UNWELL = (_TOO_MANY, *range(500, 600))
+_UNKNOWN_CLIENT: Final = (400, 401, 404, 422)
+"""The statuses of an error page for an unknown client. Others, such as 403, may be meant for programs alone."""
 _ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError, ValueError)
 _CLIENT_AUTHENTICATION: Final = "client_secret_basic"
 """The default way to send a secret: every issuer has to accept it (RFC 6749, 2.3.1)."""
@@ -72,6 +74,8 @@ class _ProviderTokens:
     token: OAuthToken | None = field(default=None, repr=False)
     endpoint: str = ""
     resource: str | None = None
+    is_old_client: bool = False
+    """True if the client was registered at an earlier login: the issuer may have forgotten it."""
     unwell: Passing | None = None
     """The reason why the metadata last requested is not known. A provider would go on without it, at the server."""
 
@@ -98,7 +102,7 @@ class _ProviderTokens:
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Record the registration of the client."""
-        self.client = client_info
+        self.client, self.is_old_client = client_info, False
 
 
 async def authorise(
@@ -119,7 +123,8 @@ async def authorise(
     """
     scopes = " ".join(words.scopes) or challenge.scope
     near = is_loopback(url) or is_loopback(words.issuer or "")
-    kept = _ProviderTokens(near, _client_of(words, consent, known, scopes))
+    client = _client_of(words, consent, known, scopes)
+    kept = _ProviderTokens(near, client, is_old_client=client is not None and words.client_id is None)
     with warnings.catch_warnings():  # to name no issuer is the user's decision, of which the documentation warns
         warnings.simplefilter("ignore")
         try:
@@ -222,7 +227,7 @@ def _client_of(
             token_endpoint_auth_method=method or "none",
             issuer=words.issuer,
         )
-    if known is None or not known.client:
+    if known is None or not known.client or known.is_client_doubted:
         return None
     try:
         client = OAuthClientInformationFull.model_validate(dict(known.client))
@@ -273,6 +278,8 @@ def _for_a_person(words: OAuth, url: str, kept: _ProviderTokens, consent: Consen
         kept.check_place(httpx2.URL(page))
         _check_issuer(words, provider.context.oauth_metadata)
         _check_pkce(words, provider.context.oauth_metadata)
+        if kept.is_old_client:
+            await _check_client(page)
         pages.append(page)
 
     async def ask() -> AuthorizationCodeResult:
@@ -281,6 +288,22 @@ def _for_a_person(words: OAuth, url: str, kept: _ProviderTokens, consent: Consen
     metadata = OAuthClientMetadata(redirect_uris=[AnyUrl(consent.redirect_uri)], client_name=_CLIENT_NAME)
     provider = OAuthClientProvider(url, metadata, kept, take, ask, words.client_metadata_url)
     return provider
+
+
+async def _check_client(page: str) -> None:
+    """Check that the issuer still knows the client, before a person is sent to its page: nobody else sees an error that
+    it shows there.
+
+    Raises:
+        GrantRefused: It does not.
+    """
+    try:
+        response = await send(httpx2.Request("GET", page, headers={"accept": "text/html"}))
+    except (Passing, GrantRefused):
+        return  # which says nothing about the client
+    if response.status_code in _UNKNOWN_CLIENT and "www-authenticate" not in response.headers:
+        host = response.request.url.host
+        raise GrantRefused(f"{host} does not know the client any more: HTTP {response.status_code}", "invalid_client")
 
 
 def _check_issuer(words: OAuth, found: OAuthMetadata | None) -> None:

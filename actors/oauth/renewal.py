@@ -3,7 +3,8 @@
 A request that gets a 401 needs another token. The first such request starts a task that gets one, and all wait for
 that. The task goes on when the request is cancelled: the issuer may have used up the refresh token, and its answer must
 be kept. The task holds the lock of the tokens, among all processes, and reads them again first: another process may
-have renewed them. Nothing is deleted but a refresh token that its issuer refuses as such.
+have renewed them. Nothing is deleted but a refresh token that its issuer refuses as such, and a client that registered
+itself and that its issuer does not know any more: the next login registers another.
 """
 
 import logging
@@ -24,7 +25,7 @@ from ..outcomes import Challenge
 from ..secrets import SECRETS
 from ..threads import BRIEF_THREADS
 from .settings import OAuth
-from .token_endpoint import GrantRefused, Passing, refresh
+from .token_endpoint import CLIENT_REFUSED, GrantRefused, Passing, refresh
 from .tokens import LOG_IN, VAULT, TokenKey, Tokens, TokenStore, TokensUnreadable, join_scopes
 
 if TYPE_CHECKING:
@@ -186,6 +187,8 @@ class Authorisation(httpx2.Auth):
         except GrantRefused as refusal:
             if refusal.code == "invalid_grant":
                 await self._store.write(evolve(stored, refresh=None))
+            elif refusal.code in CLIENT_REFUSED and self._words.client_id is None:
+                await self._store.write(evolve(stored, refresh=None, client={}))
             raise
 
     def _ask_for(self, scope: str) -> None:

@@ -5,7 +5,7 @@ import base64
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import quote
 
 import httpx2
@@ -35,6 +35,8 @@ _BUSY = (408, 425, 429)
 _FAILED = 500
 _SUCCESS = (200, 201)
 _CODE = re.compile("[a-z_]{1,40}")
+CLIENT_REFUSED: Final = frozenset(["invalid_client", "unauthorized_client"])
+"""The error codes of an issuer that does not know the client, or not any more."""
 _FOR_BODIES = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 

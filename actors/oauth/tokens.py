@@ -7,13 +7,14 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 import trio
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from attrs.validators import instance_of, optional
 
 from ..overrides import override
 from .settings import OAuth
 
 _IS_TEXT = instance_of(str)
+_DOUBTED = "mcp_nursery_doubted"
 
 
 def _of_client(_tokens: object, _attribute: object, client: Mapping[str, Any]) -> None:
@@ -50,6 +51,18 @@ class Tokens:
     """The login that they come from; renewed ones have the same."""
 
     @property
+    def is_client_doubted(self) -> bool:
+        """True if a login with this client has begun, and nobody came back from the issuer's page: it may show an error
+        there. The next login registers another client."""
+        return bool(self.client.get(_DOUBTED))
+
+    def doubt_client(self, doubted: bool) -> "Tokens":  # noqa: FBT001
+        """The same tokens, whose client is doubted or not. The mark is part of the client: older versions that share
+        the tokens read that."""
+        client = {name: value for name, value in self.client.items() if name != _DOUBTED}
+        return evolve(self, client=client | ({_DOUBTED: True} if doubted else {}))
+
+    @property
     def secrets(self) -> set[str]:
         """The values that may not be shown."""
         return {text for text in (self.access, self.refresh, self.client.get("client_secret")) if text}
@@ -82,6 +95,13 @@ class TokenKey:
 
 class TokensUnreadable(Exception):
     """The stored tokens cannot be read or written. Nothing was deleted."""
+
+
+class TokensDamaged(TokensUnreadable):
+    """The stored tokens are of no use to anybody; the next login replaces them."""
+
+    def __init__(self) -> None:
+        super().__init__("what is kept is damaged; log in again")
 
 
 class TokenStore(Protocol):

@@ -76,7 +76,7 @@ class ClientRequest:
     listener: ClientListener | None = None
     """The listener of a stream of notifications, from the arrival of its request on."""
     delivery: Delivery = Delivery.NOT_SENT
-    """Whether a server may have acted on it by now: `data.delivery` of its error."""
+    """The delivery by now: `data.delivery` of its error."""
 
     @property
     def modern(self) -> bool:

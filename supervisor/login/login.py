@@ -4,16 +4,24 @@ from secrets import token_hex
 from typing import Any
 
 import httpx2
-from attrs import evolve
+from attrs import evolve, frozen
 
-from mcp_nursery.actors.callbacks import Authorize
+from mcp_nursery.actors.callbacks import AuthorizationRequest, Authorize
 from mcp_nursery.actors.errors import AuthorizationFailed, ConfigError, StartFailed
 from mcp_nursery.actors.http.address import Address
 from mcp_nursery.actors.http.auth import challenge_of
 from mcp_nursery.actors.oauth.renewal import authorise
 from mcp_nursery.actors.oauth.settings import OAuth
-from mcp_nursery.actors.oauth.token_endpoint import GrantRefused, Passing, send
-from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensUnreadable, Vault, join_scopes
+from mcp_nursery.actors.oauth.token_endpoint import CLIENT_REFUSED, GrantRefused, Passing, send
+from mcp_nursery.actors.oauth.tokens import (
+    TokenKey,
+    Tokens,
+    TokensDamaged,
+    TokenStore,
+    TokensUnreadable,
+    Vault,
+    join_scopes,
+)
 from mcp_nursery.actors.outcomes import Challenge
 from mcp_nursery.actors.secrets import SECRETS
 from mcp_nursery.actors.transports.http.headers import resolve
@@ -51,11 +59,10 @@ async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens
     address = Address.of(transport.url)
     store = vault.store(TokenKey.of(address.bare, words))
     try:
-        known = await store.read()
+        known = await _known(store)
         challenge = await _challenge(transport, address, known)
         if words.needs_person:
-            async with open_redirect(spec.name, words, known, authorize) as person:
-                tokens = await authorise(words, address.bare, challenge, person, known)
+            tokens = await _ask_person(_Login(spec.name, words, address.bare, challenge, authorize), store, known)
         else:
             tokens = await authorise(words, address.bare, challenge)
         tokens = evolve(tokens, login=token_hex(8))
@@ -67,6 +74,75 @@ async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens
     else:
         return tokens
     raise AuthorizationFailed(spec.name, problem)
+
+
+async def _known(store: TokenStore) -> Tokens | None:
+    """The stored tokens, unless they are damaged: the login replaces them then."""
+    try:
+        return await store.read()
+    except TokensDamaged:
+        return None
+
+
+@frozen
+class _Login:
+    """A login for which a person is asked."""
+
+    server: str
+    words: OAuth
+    url: str
+    challenge: Challenge
+    authorize: Authorize
+
+    async def attempt(self, known: Tokens | None) -> Tokens:
+        """Ask the person once.
+
+        Raises:
+            Passing, GrantRefused: See `authorise`.
+        """
+        async with open_redirect(self.server, self.words, known, self.authorize) as person:
+            return await authorise(self.words, self.url, self.challenge, person, known)
+
+
+async def _ask_person(login: _Login, store: TokenStore, known: Tokens | None) -> Tokens:
+    """Have a person agree. A client that registered itself at an earlier login is used again; if its issuer refuses it,
+    another is registered, and the person is asked once more. From the moment at which the issuer's page is shown, which
+    may be an error, until the person comes back from there, the client is doubted: the next login registers another.
+
+    Raises:
+        Passing, GrantRefused: See `authorise`.
+        TokensUnreadable: The tokens cannot be read or written.
+    """
+    if known is None or not known.client or known.is_client_doubted or login.words.client_id is not None:
+        return await login.attempt(known)
+    shown = False
+
+    async def show(request: AuthorizationRequest) -> str | None:
+        nonlocal shown
+        await _doubt(store, doubted=True)
+        shown = True
+        return await login.authorize(request)
+
+    try:
+        return await evolve(login, authorize=show).attempt(known)
+    except Passing:
+        await _doubt(store, doubted=False)
+        raise
+    except GrantRefused as refusal:
+        if refusal.code is None and shown:
+            raise GrantRefused(f"{refusal}; log in again, and another client is registered for it") from None
+        if refusal.code not in CLIENT_REFUSED:
+            await _doubt(store, doubted=False)
+            raise
+    return await login.attempt(evolve(known, client={}))
+
+
+async def _doubt(store: TokenStore, *, doubted: bool) -> None:
+    """Have the client of the stored tokens doubted, or not."""
+    async with store.locked():
+        stored = await store.read()
+        if stored is not None and stored.client:
+            await store.write(stored.doubt_client(doubted))
 
 
 async def _challenge(transport: Any, address: Address, known: Tokens | None) -> Challenge:

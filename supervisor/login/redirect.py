@@ -63,6 +63,8 @@ class PersonAtBrowser:
     _state: str = field(default="", repr=False, init=False)
     _answer: AuthorizationCodeResult | None = field(default=None, repr=False, init=False)
     _problem: str | None = field(default=None, init=False)
+    _code: str | None = field(default=None, init=False)
+    """The error code that the browser came back with."""
     _done: trio.Event = field(factory=trio.Event, init=False)
 
     async def ask(self, url: str) -> AuthorizationCodeResult:
@@ -80,7 +82,7 @@ class PersonAtBrowser:
                 await self._done.wait()
                 nursery.cancel_scope.cancel()
         if self._answer is None:
-            raise GrantRefused(self._problem or f"nobody has agreed within {CONSENT:g} s")
+            raise GrantRefused(self._problem or f"nobody has agreed within {CONSENT:g} s", self._code)
         return self._answer
 
     async def _ask_host(self, request: AuthorizationRequest) -> None:
@@ -105,7 +107,8 @@ class PersonAtBrowser:
 
     def _hear(self, said: dict[str, str]) -> None:
         if "error" in said:
-            self._settle(problem=f"it was not authorised: {one_line(said['error'], 80)}")
+            code = one_line(said["error"], 80)
+            self._settle(problem=f"it was not authorised: {code}", code=code)
         elif "code" in said:
             answer = AuthorizationCodeResult(code=said["code"], state=self._state, iss=said.get("iss"))
             self._settle(answer)
@@ -117,9 +120,11 @@ class PersonAtBrowser:
         ours = secrets.compare_digest(said.get("state", "").encode(), self._state.encode())
         return said if ours and ("code" in said or "error" in said) else {}
 
-    def _settle(self, answer: AuthorizationCodeResult | None = None, problem: str | None = None) -> None:
+    def _settle(
+        self, answer: AuthorizationCodeResult | None = None, problem: str | None = None, code: str | None = None
+    ) -> None:
         if not self._done.is_set():
-            self._answer, self._problem = answer, problem
+            self._answer, self._problem, self._code = answer, problem, code
             self._done.set()
 
     async def _serve(self, scope: Message, _receive: Receive, send: Send) -> None:

@@ -20,7 +20,7 @@ import trio
 from attrs import asdict, field, fields, frozen
 from attrs.validators import and_, gt, in_, instance_of, lt, optional
 
-from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokenStore, TokensUnreadable
+from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensDamaged, TokenStore, TokensUnreadable
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.threads import SLOW_THREADS
 
@@ -252,7 +252,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
     except keyring.KeyringFailed as error:
         problem = str(error)
     except (ValueError, KeyError, TypeError, RecursionError):
-        problem = "what is kept is damaged; log in again"
+        raise TokensDamaged from None
     except OSError as error:
         problem = error.strerror or type(error).__name__
     else:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 from attrs import asdict
 
-from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokenStore, TokensUnreadable
+from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensDamaged, TokenStore, TokensUnreadable
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.threads import SLOW_THREADS
 
@@ -141,8 +141,7 @@ class TokenRow(TokenStore):
         try:
             return Tokens(**json.loads(row[0]))
         except (ValueError, TypeError, RecursionError):
-            pass
-        raise TokensUnreadable("what is kept is damaged; log in again")
+            raise TokensDamaged from None
 
     async def _run(self, work: "Callable[[Connection], T]") -> T:
         def run() -> T:

@@ -80,6 +80,19 @@ def test_login_status_logout(config, far):
     assert (code, "mcp-nursery login far" in err) == (3, True)
 
 
+@pytest.mark.parametrize("expires", [True, False], ids=["at a renewal", "at the page"])
+def test_the_printed_advice_helps_when_the_issuer_has_forgotten_the_client(config, far, expires):
+    login = ("login", "far", "--config", config)
+    call = ("call", "look", "--server", "far", "--yes", "--config", config)
+    assert run(*login, BROWSER=BROWSER)[0] == 0
+    far.control(forget=True, **{"expire" if expires else "revoke": True})
+    code, _, err = run(*call)
+    assert code == 3
+    (advice,) = re.findall(r"mcp-nursery (login \w+)", err)
+    assert run(*advice.split(), "--config", config, BROWSER=BROWSER)[0] == 0
+    assert run(*call)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("name", "code", "told"),
     [

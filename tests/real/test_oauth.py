@@ -180,6 +180,119 @@ async def test_a_revoked_token_wants_a_login_and_a_login_brings_the_server_back(
     assert (far.journal.count("registration"), far.journal.count("commit")) == (1, 0)
 
 
+async def goes_back(request):
+    """A person who sees an error in place of a page, and gives up."""
+    async with httpx2.AsyncClient(timeout=30) as browser:
+        assert "Who is that?" in (await browser.get(request.url, follow_redirects=True)).text
+    return "http://127.0.0.1/callback?nothing"
+
+
+async def works(server):
+    async with supervised(server.spec()) as supervisor:
+        return said(await supervisor.call_tool("look", server="far"))
+
+
+@pytest.mark.parametrize("status", [400, 401, 404])
+async def test_an_issuer_whose_page_refuses_the_client_gets_another(http, status):
+    """The person sees no error."""
+    await log_in_to(http)
+    http.control(forget=True, page=status)
+    await log_in_to(http)
+    assert (http.journal.count("registration"), http.journal.count("unknown_client")) == (2, 1)
+    assert await works(http) == "seen"
+
+
+@pytest.mark.parametrize("status", [200, 403, 500])
+async def test_after_an_error_page_that_no_program_understands_the_next_login_registers_another_client(http, status):
+    await log_in_to(http)
+    http.control(forget=True, page=status)
+    with pytest.raises(AuthorizationFailed, match="log in again, and another client is registered"):
+        await log_in(http.spec(), vault_of(SqliteStore()), goes_back)
+    assert await works(http) == "seen", "what was granted is kept"
+    await log_in_to(http)
+    assert http.journal.count("registration") == 2
+    assert await works(http) == "seen"
+
+
+async def test_a_client_that_is_refused_once_the_person_has_agreed_is_replaced_and_the_person_asked_again(http):
+    await log_in_to(http)
+    person, forgets = Person(), [True]
+
+    async def agree(request):
+        url = await Person(pastes=True)(request) if forgets else None
+        if not forgets:
+            return await person(request)
+        http.control(forget=forgets.pop())
+        return url
+
+    await log_in(http.spec(), vault_of(SqliteStore()), agree)
+    assert (http.journal.count("registration"), len(person.asked)) == (2, 1)
+    assert await works(http) == "seen"
+
+
+async def test_a_client_that_is_refused_at_a_renewal_is_dropped_and_a_login_helps(far, user_folders):
+    await log_in_to(far)
+    async with supervised(far.spec()) as supervisor, supervisor.events() as events:
+        far.control(forget=True, expire=True)
+        await many(supervisor, 1)
+        await next_state(events, S.NEEDS_AUTH, "far")
+        (document,) = kept(user_folders).values()
+        assert (document["tokens"]["client"], document["tokens"]["refresh"]) == ({}, None)
+        await log_in_to(far)
+        with trio.fail_after(30):
+            await next_state(events, S.CONNECTED, "far")
+    assert (far.journal.count("registration"), far.journal.count("unknown_client")) == (2, 0)
+
+
+async def test_damaged_tokens_are_replaced_by_a_login(http, user_folders):
+    """As their error says."""
+    await log_in_to(http)
+    ((path, _),) = kept(user_folders).items()
+    path.write_text("{")
+    async with open_supervisor([http.spec()]) as supervisor:
+        await supervisor.list_tools()
+        assert "damaged; log in again" in status_of(supervisor, "far").error
+    await log_in_to(http)
+    assert await works(http) == "seen"
+
+
+async def test_a_passing_failure_of_a_login_drops_nothing(http, user_folders):
+    await log_in_to(http)
+    before = kept(user_folders)
+    http.control(down=3600)
+    with pytest.raises(AuthorizationFailed, match="503"):
+        await log_in_to(http)
+    assert kept(user_folders) == before
+    http.control()
+    await log_in_to(http)
+    assert http.journal.count("registration") == 1
+
+
+async def test_a_person_who_does_not_agree_leaves_the_client_as_it_was(http, user_folders):
+    await log_in_to(http)
+    before = kept(user_folders)
+
+    async def refuse(request):
+        state = httpx2.URL(request.url).params["state"]
+        return f"{request.redirect_uri}?error=access_denied&state={state}"
+
+    with pytest.raises(AuthorizationFailed, match="access_denied"):
+        await log_in(http.spec(), vault_of(SqliteStore()), refuse)
+    assert kept(user_folders) == before
+
+
+async def test_a_client_that_is_refused_as_soon_as_it_is_registered_is_not_registered_for_ever(http):
+    async def agree(request):
+        url = await Person(pastes=True)(request)
+        http.control(forget=True)
+        return url
+
+    for registrations in (1, 2):
+        with pytest.raises(AuthorizationFailed, match="client"):
+            await log_in(http.spec(), vault_of(SqliteStore()), agree)
+        assert http.journal.count("registration") == registrations
+
+
 async def test_a_host_that_shows_pages_needs_no_command(far):
     """The consent has its own time: it is none of the time to connect."""
     person = Person()

@@ -6,7 +6,8 @@ The journal gets a line `what time` for each execution of a tool, each request f
 registration, each page that a person was shown, and each request that was refused. `GET /agree` is what its link does.
 `POST /control` with a JSON object: `{"down": seconds}`, for which no token is issued; `{"expire": true}` ends all
 access tokens; `{"revoke": true}` all others too; `{"slow": seconds}` for each token; `{"garbage": text}` in its place;
-`{"quotes": true}` has every refusal quote what it refuses. `GET /said` lists all codes and tokens.
+`{"quotes": true}` has every refusal quote what it refuses; `{"forget": true}` forgets all clients; `{"page": status}`
+is that of the page for a client that is not known. `GET /said` lists all codes and tokens.
 """
 
 import base64
@@ -57,6 +58,7 @@ class Issuer:
         self.slow = 0.0
         self.garbage = None
         self.quotes = False
+        self.page = 400
         self.said = []
         """All that nobody else may know."""
 
@@ -186,6 +188,9 @@ async def control(request):
     issuer.slow = wanted.get("slow", 0)
     issuer.garbage = wanted.get("garbage")
     issuer.quotes = wanted.get("quotes", False)
+    issuer.page = wanted.get("page", 400)
+    if wanted.get("forget"):
+        issuer.clients.clear()
     if wanted.get("expire") or wanted.get("revoke"):
         issuer.access.clear()
     if wanted.get("revoke"):
@@ -213,6 +218,11 @@ class Gate:
         await (found or self.app)(scope, receive, watched(send, scope))
 
     async def answer(self, scope, body):
+        if scope["path"] == "/authorize":
+            (client,) = parse_qs(scope["query_string"].decode())["client_id"]
+            if client not in issuer.clients:
+                note("unknown client")
+                return HTMLResponse("<h1>Who is that?</h1>", status_code=issuer.page)
         if scope["path"] == "/token":
             return await token(scope, parse_qs(body.decode()))
         if scope["path"] == PATH and b'"admin"' in body and b"tools/call" in body:
