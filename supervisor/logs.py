@@ -42,6 +42,9 @@ FAILED_ATTRIBUTE: Final = "failed"
 """Attribute of a record: whether it reports that a server was lost, not reached or not trusted, also on the way to a
 connection."""
 
+_SERVER_ATTRIBUTE: Final = "server"
+"""Attribute of a record: the name of the server that it is about."""
+
 _LOST_STATES = frozenset({ServerState.WAITING, ServerState.FAILED, ServerState.NEEDS_AUTH})
 """The states that follow `connected` if nobody has asked the server to end."""
 _UNDER_WAY = frozenset({ServerState.CONNECTING, ServerState.CONNECTED})
@@ -95,6 +98,15 @@ class LineLimit:
         return left_out
 
 
+def server_of(record: logging.LogRecord) -> str | None:
+    """The name of the server that a record of ours is about; None if it is about none. A message about a server begins
+    with its name, the first argument."""
+    server: object = getattr(record, _SERVER_ATTRIBUTE, None)
+    if server is None and record.name.startswith("mcp_nursery.") and str(record.msg).startswith("%s: "):
+        server = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    return server if isinstance(server, str) else None
+
+
 @define(eq=False)
 class TransitionLog:
     """The log of changes: a line at INFO for each change of a server's state, at WARNING if it was lost or has given
@@ -141,7 +153,14 @@ class TransitionLog:
             left_out = limit.take_left_out()
             more = f" ({left_out} changes before it are left out)" if left_out else ""
             failed = isinstance(event, StateChanged) and event.new in (*_LOST_STATES, ServerState.BLOCKED)
-            logger.log(level, "%s: %s%s", clean_name(event.server), line, more, extra={FAILED_ATTRIBUTE: failed})
+            logger.log(
+                level,
+                "%s: %s%s",
+                clean_name(event.server),
+                line,
+                more,
+                extra={FAILED_ATTRIBUTE: failed, _SERVER_ATTRIBUTE: event.server},
+            )
 
     def forget(self, server: str) -> None:
         """Forget a server that is not configured any more."""
@@ -200,7 +219,7 @@ class ServerLog:
         if limit.passes(trio.current_time()):
             left_out = limit.take_left_out()
             more = f" ({left_out} messages before it are left out)" if left_out else ""
-            logger.log(level, "%s%s", self._line(params), more)
+            logger.log(level, "%s%s", self._line(params), more, extra={_SERVER_ATTRIBUTE: self._server})
 
     def _line(self, params: "LoggingMessageNotificationParams") -> str:
         text = _text_of(params.data)

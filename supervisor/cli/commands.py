@@ -26,6 +26,12 @@ _TRUST: Final = option("--trust", "Trust the project's files for this run, witho
 _JSON: Final = option("--json", "Print one JSON document on standard output.", to="as_json")
 _JSON_LINES: Final = option("--json", "Print one JSON document per line.", to="as_json")
 _VERBOSE: Final = option("--verbose", "Print the log on standard error.")
+_LOG_FORMAT: Final = option(
+    "--log-format text|json",
+    "How lines on standard error are written: text, or JSON objects.",
+    type=click.Choice(["text", "json"]),
+    default="text",
+)
 _STATE: Final = option(
     "--state FILE|URL",
     "What outlasts a run: a file, or postgresql://… for several machines. $MCP_NURSERY_STATE names it, too. Default: "
@@ -137,6 +143,7 @@ _SERVE: Final = CommandSignature(
     option("--hold SECONDS", "How long a call waits until its client returns with answers.", type=float, default=300.0),
     option("--gate SECONDS", "How long a list waits for servers that are starting.", type=float, default=10.0),
     option("--drain SECONDS", "How long calls may go on after SIGTERM.", type=float, default=5.0),
+    _LOG_FORMAT,
     _VERBOSE,
 )
 
@@ -190,6 +197,7 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
         _NO_PROJECT,
         _TRUST,
         _STATE,
+        _LOG_FORMAT,
         _JSON_LINES,
         _VERBOSE,
     ),

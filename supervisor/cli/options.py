@@ -7,9 +7,12 @@ command runs, and is called with the options: `--help` does not load Trio.
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from .output import LogFormat
 
 PROGRAM: Final = "mcp-nursery"
 COMPLETION: Final = "_MCP_NURSERY_COMPLETE"
@@ -73,13 +76,20 @@ class CommandSignature:
             trust: bool = False,
             as_json: bool = False,
             verbose: bool = False,
+            log_format: "LogFormat" = "text",
             state: str | None = None,
             **wanted: Any,
         ) -> int:
             from .runtime import Options, execute
 
             options = Options(
-                config=config, project=not no_project, trust=trust, as_json=as_json, verbose=verbose, state=state
+                config=config,
+                project=not no_project,
+                trust=trust,
+                as_json=as_json,
+                verbose=verbose,
+                log_format=log_format,
+                state=state,
             )
             return execute(lambda: self.work(options, **self.given, **wanted), options)
 

@@ -6,8 +6,11 @@ import os
 import re
 import select
 import sys
+import time
 from contextlib import suppress
-from typing import Any, NoReturn, TypeAlias
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 import trio
 
@@ -116,10 +119,37 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def warn(text: object) -> None:
-    """Print one line on standard error."""
-    sys.stderr.write(f"mcp-nursery: {safe_line(text)}\n")
+def warn(text: object, level: str = "WARNING") -> None:
+    """Print one line on standard error; in a log of JSON it has this level."""
+    note(f"mcp-nursery: {safe_line(text)}", str(text), level)
+
+
+def note(line: str, message: str | None = None, level: str = "INFO") -> None:
+    """Print a line on standard error that is in no logger's log. In a log of JSON it is an object, with this message if
+    that differs from the line."""
+    if LOG_FORMAT.get() == "json":
+        line = log_object(time.time(), level, _LOGGER, message or line)
+    sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
+
+
+LogFormat = Literal["text", "json"]
+LOG_FORMAT: Final[ContextVar[LogFormat]] = ContextVar("mcp_nursery_log_format", default="text")
+"""The format of all lines on standard error, as `--log-format` says."""
+_LOGGER: Final = "mcp_nursery.cli"
+"""The logger of lines that are in no logger's log."""
+
+
+def log_object(at: float, level: str, logger: str, message: str, server: str | None = None, **more: str) -> str:
+    """One line of a log of JSON; `at`: seconds since 1970."""
+    about = {} if server is None else {"server": server}
+    said = {"time": log_time(at), "level": level, "logger": logger, "message": message}
+    return _json(said | about | more)
+
+
+def log_time(at: float) -> str:
+    """The time by ISO 8601, with milliseconds and the zone; `at`: seconds since 1970."""
+    return datetime.fromtimestamp(at).astimezone().isoformat(timespec="milliseconds")
 
 
 def natural(name: str) -> Rank:
@@ -144,8 +174,7 @@ class LogStream:
         if stream is None or sys.stderr is not stream:  # a live table, while it is shown, or a test
             sys.stderr.write(text)
             return
-        lost = f"({self._lost} lines are missing here: the reader was too slow)\n" if self._lost else ""
-        left = memoryview((lost + text).encode(stream.encoding, "backslashreplace"))
+        left = memoryview((self._say_lost() + text).encode(stream.encoding, "backslashreplace"))
         fd = stream.fileno()
         try:
             while left and self._is_writable(fd):
@@ -153,6 +182,14 @@ class LogStream:
         except OSError:
             pass  # the reader has gone: the text is lost as well
         self._lost = self._lost + 1 if left else 0
+
+    def _say_lost(self) -> str:
+        if not self._lost:
+            return ""
+        said = f"{self._lost} lines are missing here: the reader was too slow"
+        if LOG_FORMAT.get() == "json":
+            return log_object(time.time(), "WARNING", _LOGGER, said) + "\n"
+        return f"({said})\n"
 
     def _is_writable(self, fd: int) -> bool:
         end = select.poll()

@@ -22,7 +22,17 @@ from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .failures import SIGNAL_BASE, document_of, exit_code, message_of
-from .output import LogStream, StdoutClosed, safe_text, warn, write_json
+from .output import (
+    LOG_FORMAT,
+    LogFormat,
+    LogStream,
+    StdoutClosed,
+    log_object,
+    log_time,
+    safe_text,
+    warn,
+    write_json,
+)
 
 T = TypeVar("T")
 
@@ -53,6 +63,7 @@ class Options:
     """True if a project's entries are trusted for this run, without a question."""
     as_json: bool = False
     verbose: bool = False
+    log_format: LogFormat = "text"
     project: bool = True
     """True if the project's files are read."""
     state: str | None = field(default=None, repr=False)
@@ -61,6 +72,7 @@ class Options:
 
 def execute(command: Callable[[], int], options: Options) -> int:
     """Run a command, and return its exit code. An error becomes one line, or one JSON document."""
+    LOG_FORMAT.set(options.log_format)
     _set_up_logging(verbose=options.verbose)
     try:
         return _run_reporting(command, options)
@@ -85,7 +97,7 @@ def report(error: NurseryError, *, as_json: bool) -> None:
     if as_json:
         write_json(document_of(error), indent=None)  # it may follow lines of JSON
     else:
-        warn(message_of(error))
+        warn(message_of(error), "ERROR")
 
 
 def run_async(main: Callable[[], Awaitable[T]], hung_up: Callable[[], None] | None = None) -> T:
@@ -209,11 +221,32 @@ async def servers_of(options: Options, config: Config) -> AsyncGenerator[Supervi
 
 
 class _Formatter(logging.Formatter):
+    """The log as text: time, level, logger and message."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
     # Records quote servers; tracebacks of libraries quote unparsed text, secrets included.
     def format(self, record: logging.LogRecord) -> str:
         if not _is_ours(record):
             record = logging.makeLogRecord({**record.__dict__, "exc_info": None, "exc_text": None, "stack_info": None})
+        return self._written(record)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - its name
+        del datefmt
+        return log_time(record.created)
+
+    def _written(self, record: logging.LogRecord) -> str:
         return safe_text(super().format(record))
+
+
+class _JsonFormatter(_Formatter):
+    """The log as JSON, an object a line."""
+
+    def _written(self, record: logging.LogRecord) -> str:
+        more = {"traceback": self.formatException(record.exc_info)} if record.exc_info else {}
+        server = logs.server_of(record)
+        return log_object(record.created, record.levelname, record.name, record.getMessage(), server, **more)
 
 
 def log_failures() -> None:
@@ -247,7 +280,7 @@ def _set_up_logging(*, verbose: bool) -> None:
     """Send our warnings to standard error; with `verbose` all that we and servers log, and the warnings of
     libraries."""
     handler = logging.StreamHandler(LogStream())
-    handler.setFormatter(_Formatter("%(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_JsonFormatter() if LOG_FORMAT.get() == "json" else _Formatter())
     handler.addFilter(_is_not_about_files)
     if not verbose:
         handler.addFilter(_is_ours)

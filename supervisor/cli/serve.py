@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -25,7 +26,7 @@ from mcp_nursery.supervisor.tools.naming import matches
 
 from .command_server import CommandServer, option_of
 from .failures import OK
-from .output import LogStream, safe_text, warn
+from .output import LOG_FORMAT, LogStream, log_object, safe_text, warn
 from .runtime import Interrupted, Options, load, log_failures, run_async
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 LOADED_AFTER = 1.0
 """Seconds from a first list until the modules that calls need are loaded, unless a call comes before."""
 
+STDERR_LOGGER = "mcp_nursery.stderr"
+"""The logger, in a log of JSON, of what servers write to standard error."""
 REVIVED_AFTER = 300.0
 """Seconds after which a failed server starts anew, unless its entry has `revive`: no person watches a gateway."""
 
@@ -201,10 +204,11 @@ def _check_globs(option: str, globs: Sequence[str], servers: Sequence[str]) -> N
 async def _copy_stderr(supervisor: Supervisor, server: str, named: bool) -> None:
     """Copy a server's standard error to our own, which a host shows to its user. `named`: begin each line with the name
     of the server."""
-    log, prefix = LogStream(), f"{server}: " if named else ""
+    log, prefix, as_json = LogStream(), f"{server}: " if named else "", LOG_FORMAT.get() == "json"
     async with supervisor.stderr(server) as lines:
         async for line in lines:
-            log.write(f"{prefix}{safe_text(line)}\n")
+            said = log_object(time.time(), "INFO", STDERR_LOGGER, line, server) if as_json else None
+            log.write(f"{said or prefix + safe_text(line)}\n")
 
 
 @asynccontextmanager

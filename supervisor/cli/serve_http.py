@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -36,7 +35,7 @@ from mcp_nursery.supervisor.http_server.server import Tls
 from mcp_nursery.supervisor.watch import FileWatch
 
 from .addresses import host_and_port
-from .output import warn
+from .output import note, warn
 from .session_keys import SessionKeyFile, own_key_file
 
 if TYPE_CHECKING:
@@ -254,10 +253,9 @@ class HttpFront:
         host, port = self._listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         origin = f"{'http' if self._tls is None else 'https'}://{shown}:{port}"
-        sys.stderr.write(f"serving on {origin}/mcp\n")
+        note(f"serving on {origin}/mcp")
         if self._visitors is not None:
-            sys.stderr.write(f"the page is at {origin}/ui\n")
-        sys.stderr.flush()
+            note(f"the page is at {origin}/ui")
 
 
 def _exposition(

@@ -4,6 +4,8 @@ import json
 import signal
 import subprocess
 import sys
+from datetime import datetime
+from functools import partial
 
 import httpx2
 import pytest
@@ -160,6 +162,25 @@ async def test_a_page_of_another_site_reaches_nothing():
 
             assert {host: await status(host=host) for host in HOSTS} == HOSTS
             assert {origin: await status(origin=origin) for origin in ORIGINS} == ORIGINS
+
+
+def test_every_line_of_a_log_of_json_is_an_object_with_its_time():
+    """Of the gateway, of its server, of the command itself, and its error."""
+    cannot = [sys.executable, "-c", "import sys; print('a word', file=sys.stderr); sys.exit(3)"]
+    command = [PROGRAM, "serve", "--log-format", "json", "--ask", "other/*", "--restart", "temporary"]
+    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}) + "\n"
+    run = partial(subprocess.run, input=hello, capture_output=True, text=True, check=False, timeout=60)
+    served = run([*command, "--name", "my.server", "--", *cannot])
+    refused = run([*command, "--hold", "-1", "--", *cannot])
+    lines = [json.loads(line) for line in (served.stderr + refused.stderr).splitlines()]
+    assert all(datetime.fromisoformat(each["time"]).tzinfo is not None for each in lines)
+    assert [(each["level"], each["logger"], each.get("server")) for each in lines] == [
+        ("WARNING", "mcp_nursery.cli", None),
+        ("INFO", "mcp_nursery.stderr", "my.server"),
+        ("WARNING", "mcp_nursery.supervisor.transition_log", "my.server"),
+        ("ERROR", "mcp_nursery.cli", None),
+    ]
 
 
 @pytest.mark.parametrize(

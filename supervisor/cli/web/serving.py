@@ -1,6 +1,5 @@
 """The page on a port of its own, without a gateway: `run --web`."""
 
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,6 +20,7 @@ from mcp_nursery.supervisor.http_server.listening import bind_socket
 from mcp_nursery.supervisor.http_server.server import HttpServer
 
 from ..addresses import host_and_port
+from ..output import note
 from .acts import PageHost
 from .page import WebPage, open_page
 from .visitors import Visitors
@@ -77,8 +77,7 @@ async def serve_page(supervisor: Supervisor, address: str) -> AsyncGenerator[Non
         try:
             async with run_alongside(partial(server.accept, listener, clients)):
                 host, port = listening.getsockname()[:2]
-                sys.stderr.write(f"the page is at http://{f'[{host}]' if ':' in host else host}:{port}/ui\n")
-                sys.stderr.flush()
+                note(f"the page is at http://{f'[{host}]' if ':' in host else host}:{port}/ui")
                 yield
         finally:
             server.reset()

@@ -1,26 +1,38 @@
 import gc
+import json
 import logging
+import re
 import sys
+import time
+from contextvars import copy_context
+from datetime import datetime
 
 import pytest
 import trio
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.cli import runtime
+from mcp_nursery.supervisor.cli.output import warn
 from mcp_nursery.supervisor.cli.runtime import COLLECTED_AFTER, Options, collect_later, execute, log_failures, run_async
 from mcp_nursery.supervisor.testing import run_virtual
+
+TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00 ", re.MULTILINE)
 
 
 @pytest.fixture
 def log(monkeypatch):
-    """Runs a command that logs, in what a new process has for a root logger."""
+    """Runs a command that logs, in what a new process has for a root logger, and in UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
 
     def run(command, **options):
         with monkeypatch.context() as patch:
             patch.setattr(logging.root, "handlers", [])
-            assert execute(command, Options(**options)) == 0
+            assert copy_context().run(execute, command, Options(**options)) == 0
 
-    return run
+    yield run
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_a_keyboard_interrupt_before_anything_runs():
@@ -66,7 +78,8 @@ def test_the_log(log, capsys, verbose):
     log(command, verbose=verbose)
     captured = capsys.readouterr()
     assert captured.out == ""
-    lines = captured.err.splitlines()
+    lines = [TIME.sub("", line) for line in captured.err.splitlines()]
+    assert captured.err.count("+00:00 ") == len(lines) - 4  # all but the traceback
     if verbose:
         assert lines.pop(0) == "INFO mcp_nursery.x: information"
         assert lines[1:3] == ["WARNING mcp_nurserymen: trouble", "ERROR mcp.client: trouble"]
@@ -87,7 +100,39 @@ def test_the_log_follows_a_replaced_stderr(log, capsys, monkeypatch):
         return 0
 
     log(command)
-    assert capsys.readouterr().out == "WARNING mcp_nursery: here\n"
+    assert TIME.sub("", capsys.readouterr().out) == "WARNING mcp_nursery: here\n"
+
+
+def test_the_log_as_json(log, capsys):
+    """An object a line, whatever is said, also by the command itself."""
+
+    def command():
+        logger = logging.getLogger("mcp_nursery.x")
+        logger.warning("%s: it is\n\x1b[2J %s", "my-server", "down")
+        logger.warning("nothing about a server", extra={"server": None})
+        try:
+            raise ValueError("hunter2")
+        except ValueError:
+            logging.getLogger("mcp_nursery.x").exception("ours")
+        warn("take\ncare")
+        return 0
+
+    log(command, log_format="json")
+    lines = capsys.readouterr().err.splitlines()
+    said = [json.loads(line) for line in lines]
+    for each, line in zip(said, lines, strict=True):
+        assert line.isascii()
+        assert datetime.fromisoformat(each.pop("time")).tzinfo is not None
+    traceback = said[2].pop("traceback")
+    assert traceback.startswith("Traceback")
+    assert traceback.endswith("ValueError: hunter2")
+    about = {"level": "WARNING", "logger": "mcp_nursery.x"}
+    assert said == [
+        {**about, "message": "my-server: it is\n\x1b[2J down", "server": "my-server"},
+        {**about, "message": "nothing about a server"},
+        {**about, "level": "ERROR", "message": "ours"},
+        {**about, "logger": "mcp_nursery.cli", "message": "take\ncare"},
+    ]
 
 
 def test_nothing_named_and_nothing_found(tmp_path, monkeypatch):
