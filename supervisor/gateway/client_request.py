@@ -38,6 +38,7 @@ from mcp_nursery.actors.protocol import (
 )
 from mcp_nursery.actors.reply import PROGRESS
 
+from ..client_log import log_of_client
 from ..preload import ALL_MODULES
 from .bridge import Json, as_object
 from .clients import LOG, ClientListener, ClientSession, is_severe
@@ -295,7 +296,8 @@ def failure_of(request: ClientRequest, error: Exception) -> JsonRpcError:
             if isinstance(error, ServerError) and not isinstance(said.data, dict | None):
                 return said
         case _:
-            logger.error("the gateway failed to answer %s; please report it", request.method, exc_info=error)
+            words = "the gateway failed to answer %s; please report it"
+            log_of_client(logger, logging.ERROR, words, request.method, exc_info=error)
             said = JsonRpcError(INTERNAL_ERROR, "Internal error")
     given = said.data if isinstance(said.data, dict) else {"about": said.data} if said.data else {}
     said.data = {"delivery": request.delivery.value} | given

@@ -18,6 +18,7 @@ from urllib.parse import unquote_to_bytes
 
 import trio
 
+from ..client_log import log_of_client
 from .parser import BadRequest, ParsedRequest, RequestParser
 
 logger: Final = logging.getLogger(__name__)
@@ -210,8 +211,8 @@ class HttpConnection:
         answer = self._answer = _Answer(request)
         try:
             await self._application(self._scope(request), self._receive, self._send)
-        except Exception:
-            logger.exception("a request has failed")
+        except Exception as error:
+            log_of_client(logger, logging.ERROR, "a request has failed", exc_info=error)
         if not answer.has_begun:  # the body was invalid, or the application has failed
             await self._refuse(self._parser.error or HTTPStatus.INTERNAL_SERVER_ERROR)
         elif answer.over.is_set() and not answer.is_cut:

@@ -54,6 +54,7 @@ from typing import Any, Final
 import trio
 from attrs import define, field
 
+from ...client_log import log_of_client
 from ..auth.principal import Principal, Refused
 from ..client_request import ClientRequest
 from ..views.view import View
@@ -280,8 +281,8 @@ class Attendance:
         try:
             with scope:
                 await _wait_until_gone(exchange)
-        except Exception:
-            logger.exception("a client cannot be attended to")
+        except Exception as error:
+            log_of_client(logger, logging.ERROR, "a client cannot be attended to", exc_info=error)
             exchange.lose_client()
         finally:
             ended.set()

@@ -25,6 +25,7 @@ from mcp_nursery.actors.messages import CANCELLED
 from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.protocol import JsonRpcError
 
+from ...client_log import log_of_client
 from ...http_server.connection import end_idle
 from ...session_notes import NoteChange, SessionNote
 from ..auth.principal import RETRY_AFTER, Principal, Refused, principal_name
@@ -50,8 +51,6 @@ NOTES_OVERLAP: Final = 10.0
 """Seconds by which a read overlaps the one before: a change becomes visible some time after it was made."""
 MOST_NOTED: Final = 8 << 10
 """Characters of the URIs that are noted of one session; subscriptions beyond that do not outlive their gateway."""
-LOGGED_EVERY: Final = 60.0
-"""Seconds between two lines of the log about ids that do not open."""
 NOTED: Final = frozenset(["logging/setLevel", "resources/subscribe", "resources/unsubscribe"])
 """The requests that change what is noted of a session."""
 _LISTS: Final = ("tools", "prompts", "resources")
@@ -247,7 +246,6 @@ class HttpSessions:
         self._open: dict[str, HttpSession] = {}
         self._revoked: OrderedDict[str, float] = OrderedDict()
         """The Unix times at which ended sessions are too old in any case, by the digests of their ids."""
-        self._refusals = _RefusalLog()
         nursery.start_soon(end_idle, self._open.values(), self._close)
         if self._keys is not None and self._notes.others_write:
             nursery.start_soon(self._follow_notes)
@@ -303,19 +301,27 @@ class HttpSessions:
         Raises:
             Refused: There are too many.
         """
-        limits = self._limits
-        own = 0 if owner is None else sum(session.owner == owner for session in self._open.values())
-        if len(self._open) >= limits.sessions:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions: {limits.sessions} are open", RETRY_AFTER)
-        if owner is not None and own >= limits.sessions_of_client:
-            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, f"too many sessions of yours: {own} are open", RETRY_AFTER)
-        backlog = Backlog(self._account)
+        self._check_room(owner)
+        limits, backlog = self._limits, Backlog(self._account)
         client = ClientSession(backlog.add, self._nursery, view.server, view.access, owner is None, owner)
         session = HttpSession(session_id, owner, view.server, limits.idle, view, client, backlog)
         session.idle_until = trio.current_time() + limits.idle
         self._open[session_id] = session
         self._figures.sessions(1)
         return session
+
+    def _check_room(self, owner: Principal | None) -> None:
+        """Check that this client may have one more session.
+
+        Raises:
+            Refused: There are too many.
+        """
+        limits = self._limits
+        own = 0 if owner is None else sum(session.owner == owner for session in self._open.values())
+        if len(self._open) >= limits.sessions:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"too many sessions: {limits.sessions} are open", RETRY_AFTER)
+        if owner is not None and own >= limits.sessions_of_client:
+            raise Refused(HTTPStatus.TOO_MANY_REQUESTS, f"too many sessions of yours: {own} are open", RETRY_AFTER)
 
     def _go_on(
         self,
@@ -408,22 +414,24 @@ class HttpSessions:
         """
         start = open_session(keys, session_id, owner, view.server)
         if start is None:
-            self._refusals.add("it is not sealed by a key of this gateway, for this client and this path")
+            _log_refusal("it is not sealed by a key of this gateway, for this client and this path")
         elif start.began + keys.max_age < time.time():
-            self._refusals.add("its session began too long ago")
+            _log_refusal("its session began too long ago")
         elif _digest(session_id) in self._revoked:
-            self._refusals.add("its session was ended")
+            _log_refusal("its session was ended")
         elif start.replica:
-            self._refusals.add(f"its session had instances of its own, at {start.replica}")
+            _log_refusal(f"its session had instances of its own, at {start.replica}")
             raise Refused(HTTPStatus.NOT_FOUND, "this session had servers of its own, which are gone: begin a new one")
         else:
+            self._check_room(owner)  # before anything is read or logged: clients come again and again
             note = await self._notes.session_note(_digest(session_id))
             if session_id in self._open:  # another request of it was quicker
                 return self._open[session_id]
             if not (note.ended or _digest(session_id) in self._revoked):  # it may have ended here meanwhile
-                logger.info("a session goes on here")
-                return self._go_on(session_id, owner, view, start, note)
-            self._refusals.add("its session was ended")
+                session = self._go_on(session_id, owner, view, start, note)
+                log_of_client(logger, logging.INFO, "a session goes on here")
+                return session
+            _log_refusal("its session was ended")
         return None
 
     def _revoke(self, session_id: str, seconds: float) -> None:
@@ -541,19 +549,5 @@ def _digest(session_id: str) -> str:
     return blake2b(session_id.encode(), digest_size=16).hexdigest()
 
 
-@define(eq=False)
-class _RefusalLog:
-    """The log of ids that do not open: one line a minute, however many come."""
-
-    _silent_until: float = -math.inf
-    _left_out: int = 0
-
-    def add(self, why: str) -> None:
-        """Log an id, with the number of those since the last line. Within a minute of that line, only count it."""
-        now = trio.current_time()
-        if now < self._silent_until:
-            self._left_out += 1
-            return
-        more = f"; so were {self._left_out} others before it" if self._left_out else ""
-        logger.warning("the id of a session was refused: %s%s", why, more)
-        self._silent_until, self._left_out = now + LOGGED_EVERY, 0
+def _log_refusal(why: str) -> None:
+    log_of_client(logger, logging.WARNING, "the id of a session was refused: %s", why)

@@ -81,7 +81,8 @@ def request(method="tools/call"):
 
 
 @pytest.mark.parametrize(("error", "delivery"), EVERY_ERROR, ids=lambda each: type(each).__name__)
-def test_each_error_says_whether_the_server_may_have_acted(error, delivery):
+async def test_each_error_says_whether_the_server_may_have_acted(error, delivery):
+    await trio.lowlevel.checkpoint()
     assert failure_of(request(), error).data["delivery"] == delivery.value
 
 
@@ -92,7 +93,8 @@ def test_no_error_is_left_out():
 
 
 @pytest.mark.parametrize(("error", "delivery"), EVERY_ERROR, ids=lambda each: type(each).__name__)
-def test_what_a_server_has_begun_is_not_undone_by_what_was_not_sent(error, delivery):
+async def test_what_a_server_has_begun_is_not_undone_by_what_was_not_sent(error, delivery):
+    await trio.lowlevel.checkpoint()
     begun = request()
     begun.delivery = UNKNOWN
     assert failure_of(begun, error).data["delivery"] == (ANSWERED if delivery is ANSWERED else UNKNOWN).value

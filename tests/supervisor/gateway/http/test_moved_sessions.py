@@ -1,5 +1,6 @@
 """Sessions that go on at another gateway, or at one that was started again. In memory, virtual time."""
 
+import logging
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -289,6 +290,31 @@ async def test_the_id_of_a_handshake_that_failed_opens_nothing(autojump_clock):
             assert await web.status(PING, **{"mcp-session-id": refused.session or "none"}) == 404
 
 
+async def test_a_session_that_is_refused_for_a_limit_costs_no_look_at_the_state_and_no_line(
+    autojump_clock, caplog, monkeypatch
+):
+    """However often its client comes again."""
+    caplog.set_level(logging.INFO)
+    async with replicas({}, {"sessions_of_client": 1}) as ((_, first), (_, second)):
+        one, *others = [await first.opened(**ANN) for _ in range(20)]
+        assert await second.status(PING, **one) == 200
+        notes, looked = second.application._sessions._notes, []
+        monkeypatch.setattr(type(notes), "session_note", lambda *_: looked.append(1))
+        assert [await second.status(PING, **each) for each in others] == [429] * 19
+        assert (looked, caplog.text.count("goes on here")) == ([], 1)
+
+
+async def test_of_sessions_that_go_on_there_is_one_line_a_minute(autojump_clock, caplog):
+    caplog.set_level(logging.INFO)
+    async with two() as (first, second):
+        for session in [await first.opened() for _ in range(20)]:
+            assert await second.status(PING, **session) == 200
+        await trio.sleep(61)
+        assert await second.status(PING, **(await first.opened())) == 200
+        said = [each.getMessage() for each in caplog.records if "goes on here" in each.getMessage()]
+        assert said == ["a session goes on here", "a session goes on here (19 such lines before it are left out)"]
+
+
 async def test_what_does_not_open_is_logged_once_a_minute(autojump_clock, caplog):
     """Without the id, however many come, and their number is."""
     async with served(keys=keys()) as (_, web):
@@ -301,7 +327,7 @@ async def test_what_does_not_open_is_logged_once_a_minute(autojump_clock, caplog
         assert await web.status(PING, **sealed(0)) == 404
         lines = [each.message for each in caplog.records if "id of a session" in each.message]
         assert lines[1:] == [
-            "the id of a session was refused: its session began too long ago; so were 51 others before it"
+            "the id of a session was refused: its session began too long ago (51 such lines before it are left out)"
         ]
         assert "forged" not in caplog.text
 
