@@ -22,15 +22,13 @@ from mcp_nursery.actors.errors import one_line
 
 from .decisions.state_machine import Snapshot
 from .events import BreakerChanged, StateChanged
+from .log_limits import LineLimit
 from .security.untrusted_marks import clean_name, visible
 
 if TYPE_CHECKING:
     from mcp_types import LoggingLevel, LoggingMessageNotificationParams
 
 logger: Final = logging.getLogger("mcp_nursery.supervisor.transition_log")
-
-WITHIN: Final = 60.0
-"""Seconds over which lines are counted."""
 
 LINES_PER_MINUTE = 20
 """Lines about one server within a minute: the default ladder takes ten."""
@@ -70,32 +68,6 @@ _LOOKED_AT: Final = 12_000
 """Characters of one message that are searched for secrets."""
 _HIDDEN_MARGIN: Final = 10_000
 """Characters at the end of these that are not shown if the message is longer: a secret may be cut in two there."""
-
-
-@define(eq=False)
-class LineLimit:
-    """The limit of log lines about one subject: lets `most` pass within a minute, and counts the others."""
-
-    most: int
-    """The number of lines that pass."""
-    _passed: list[float] = field(factory=list[float], init=False)
-    """The times of the last lines that passed, the oldest first. A list: an empty deque is ten times as large."""
-    _left_out: int = field(default=0, init=False)
-
-    def passes(self, now: float) -> bool:
-        """True if there is room for one more line at this time."""
-        if len(self._passed) == self.most:
-            if now - self._passed[0] < WITHIN:
-                self._left_out += 1
-                return False
-            del self._passed[0]
-        self._passed.append(now)
-        return True
-
-    def take_left_out(self) -> int:
-        """Return the number of lines that did not pass since the previous call."""
-        left_out, self._left_out = self._left_out, 0
-        return left_out
 
 
 def server_of(record: logging.LogRecord) -> str | None:

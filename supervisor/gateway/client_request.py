@@ -38,7 +38,7 @@ from mcp_nursery.actors.protocol import (
 )
 from mcp_nursery.actors.reply import PROGRESS
 
-from ..client_log import log_of_client
+from ..log_limits import log_of_client
 from ..preload import ALL_MODULES
 from .bridge import Json, as_object
 from .clients import LOG, ClientListener, ClientSession, is_severe

@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 
 import trio
 
-from ..client_log import log_of_client
+from ..log_limits import log_of_client
 from .parser import BadRequest, ParsedRequest, RequestParser
 
 logger: Final = logging.getLogger(__name__)

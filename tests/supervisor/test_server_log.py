@@ -8,7 +8,8 @@ import trio.testing
 
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
-from mcp_nursery.supervisor.logs import MESSAGES_PER_MINUTE, MOST_MESSAGE_CHARACTERS, WITHIN, ServerLog
+from mcp_nursery.supervisor.log_limits import WITHIN
+from mcp_nursery.supervisor.logs import MESSAGES_PER_MINUTE, MOST_MESSAGE_CHARACTERS, ServerLog
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ..lab.specs import WithEnvironment

@@ -7,7 +7,8 @@ import trio
 
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import StateChanged
-from mcp_nursery.supervisor.logs import LINES_PER_MINUTE, WITHIN, TransitionLog
+from mcp_nursery.supervisor.log_limits import WITHIN
+from mcp_nursery.supervisor.logs import LINES_PER_MINUTE, TransitionLog
 from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 

@@ -54,7 +54,7 @@ from typing import Any, Final
 import trio
 from attrs import define, field
 
-from ...client_log import log_of_client
+from ...log_limits import log_of_client
 from ..auth.principal import Principal, Refused
 from ..client_request import ClientRequest
 from ..views.view import View

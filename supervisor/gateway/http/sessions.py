@@ -25,8 +25,8 @@ from mcp_nursery.actors.messages import CANCELLED
 from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.protocol import JsonRpcError
 
-from ...client_log import log_of_client
 from ...http_server.connection import end_idle
+from ...log_limits import log_of_client
 from ...session_notes import NoteChange, SessionNote
 from ..auth.principal import RETRY_AFTER, Principal, Refused, principal_name
 from ..bridge import Json, as_object
