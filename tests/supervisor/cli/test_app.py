@@ -257,7 +257,7 @@ def test_the_help_says_of_each_command_how_its_own_help_begins(cli):
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_the_work_of_each_command_takes_its_options(name):
     """The table names it and its arguments as texts: nothing else holds them together."""
-    of_all = {"config", "no_project", "trust", "state", "as_json", "verbose"}
+    of_all = {"config", "no_project", "trust", "state", "as_json", "verbose", "log_format"}
     signature = SIGNATURES[name]
     own = {parameter.name for parameter in signature.command(name).params} - of_all
     inspect.signature(signature.work).bind("options", **dict.fromkeys({*own, *signature.given}))
