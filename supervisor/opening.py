@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from mcp_nursery.actors.reply import ProgressCallback
 
     from .calls.approvals import Approvals
+    from .calls.call import WhenDown
     from .servers.borrowed import BorrowedServer
     from .servers.servers import Servers
     from .servers.view import ServerView
@@ -459,9 +460,18 @@ def _host_side(
         timeout: float | None,
         on_progress: "ProgressCallback | None",
         meta: Mapping[str, Any] | None,
+        when_down: "WhenDown | None",
     ) -> "ToolResult":
         agreed, arguments = await approvals.approved(tool, arguments, servers)
-        call = Call(tool.tool, arguments, server=tool.server, timeout=timeout, on_progress=on_progress, meta=meta)
+        call = Call(
+            tool.tool,
+            arguments,
+            server=tool.server,
+            timeout=timeout,
+            when_down=when_down,
+            on_progress=on_progress,
+            meta=meta,
+        )
         return await deliver(ToolCall(call, servers, agreed=agreed))
 
     servers = make(call_for_model)

@@ -171,12 +171,13 @@ class Supervisor:
         servers = list(self._servers.snapshots) if server is None else [server]
         await self._servers.refresh_old(servers, [kind], since=since)
 
-    async def find_tool(self, name: str, *, server: str | None = None) -> Tool:
+    async def find_tool(self, name: str, *, server: str | None = None, when_down: WhenDown | None = None) -> Tool:
         """The tool that a call of this name would go to. Waits for it, and starts servers, as a call does.
 
         Args:
             name: The public name; with `server`, that server's own name of the tool.
             server: The server that has the tool.
+            when_down: As for `call_tool`.
 
         Raises:
             UnknownServer, UnknownTool: There is none of that name once all first attempts are settled.
@@ -184,7 +185,7 @@ class Supervisor:
             ServerDown: Its server is in a state in which a call does not wait.
             SupervisorClosed: The block was left.
         """
-        found = await Target(ToolCall(Call(name, server=server), self._servers)).find()
+        found = await Target(ToolCall(Call(name, server=server, when_down=when_down), self._servers)).find()
         assert isinstance(found, Tool)  # as a call of a tool has it
         return found
 
@@ -248,8 +249,10 @@ class Supervisor:
             idle_timeout: Seconds without progress, from when the call is handed on. Default: none.
             when_down: `"wait"` waits for the server, unless it is in a state that only a person ends; `"fail"` does not
                 wait. `"reconnect"`: if the server is `waiting`, its next start begins now; the call waits for that
-                attempt, and fails with it. Default: wait while it is `connecting` or `idle`, fail while it is
-                `waiting`.
+                attempt, and fails with it. `"hold"` (20 seconds), or a number of seconds: if the server is `waiting`,
+                the call is held until it is connected again, for so long at most, and `on_progress` is told of each
+                attempt; the next start begins now if the lost connection was stable, else when it is due. Default:
+                wait while it is `connecting` or `idle`, fail while it is `waiting`.
             resend: Whether a call whose connection was lost is sent once more: `"safe"` if it was not sent, or the tool
                 is read-only or idempotent by hints that are trusted; `"always"`; `"never"`. A call that timed out never
                 is.

@@ -9,6 +9,7 @@ from mcp_nursery.actors.json_parsing import finite_number, parse_json, refuse_co
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.reply import ProgressCallback
 
+from .calls.call import WhenDown
 from .calls.host_tools import HostTools
 from .catalogue.catalogue import Catalogue
 from .security.untrusted_marks import preamble
@@ -88,6 +89,7 @@ class Toolset(ToolForms):
         timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
+        when_down: WhenDown | None = None,
     ) -> ToolOutcome:
         """Do what a model asked for, with approval. A failed call has an outcome, too.
 
@@ -101,6 +103,7 @@ class Toolset(ToolForms):
             timeout: Seconds for the call, from its approval on. Default: as for `Supervisor.call_tool`.
             on_progress: `async (progress, total, message)`, called in order, before the result.
             meta: Additional `_meta` of the request.
+            when_down: As for `Supervisor.call_tool`.
         """
         server = None
         try:
@@ -108,7 +111,9 @@ class Toolset(ToolForms):
             tool = await self._offered.find(name)
             server = tool.server
             given = _object_in(arguments, tool) if isinstance(arguments, str) else arguments
-            return outcome_of_result(await tool(given, timeout=timeout, on_progress=on_progress, meta=meta))
+            return outcome_of_result(
+                await tool(given, timeout=timeout, on_progress=on_progress, meta=meta, when_down=when_down)
+            )
         except NurseryError as error:
             return outcome_of_error(error, transport=self._transport(getattr(error, "server", None) or server))
 

@@ -31,7 +31,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 import trio
 from attrs import define, field, frozen
@@ -43,6 +43,7 @@ from mcp_nursery.actors.argument_checks import (
     function_or_none,
     mapping_or_none,
     one_of,
+    seconds,
     seconds_or_none,
 )
 from mcp_nursery.actors.enums import Delivery, ListKind, ServerState
@@ -60,11 +61,12 @@ from mcp_nursery.actors.jsonrpc.codec import encode_exactly, inject_trace
 from mcp_nursery.actors.messages import CALL_TOOL, Request
 from mcp_nursery.actors.outcomes import Answered, Outcome
 from mcp_nursery.actors.pieces import Steps
-from mcp_nursery.actors.reply import IdleLimit, NoticeCallback, ProgressCallback, Relay, ReplySlot
+from mcp_nursery.actors.reply import PROGRESS, IdleLimit, NoticeCallback, ProgressCallback, Relay, ReplySlot
 
+from ..decisions.restart_policy import HOLD
 from ..decisions.state_machine import CALLS_WAIT, Snapshot
 from ..security.redaction import Redactor
-from ..servers.observable import NON_TOOLS
+from ..servers.observable import NON_TOOLS, Observable
 from ..servers.view import ServerView
 from ..status import server_down
 
@@ -72,13 +74,21 @@ if TYPE_CHECKING:
     from ..telemetry.telemetry import Operation, Telemetry
     from ..tools.approval_rules import Agreement
 
-WhenDown = Literal["wait", "fail", "reconnect"]
+WhenDown = Literal["wait", "fail", "reconnect", "hold"] | float
 Resend = Literal["safe", "always", "never"]
+
+
+_WORDS: Final = one_of(get_args(WhenDown)[0], optional=True)
+
+
+def _when_down(value: object) -> str | None:
+    return None if seconds(value) is None else (wanted := _WORDS(value)) and f"seconds >= 0, {wanted}"
+
 
 _OPTION_CHECKS: Final[Mapping[str, Check]] = {
     "timeout": seconds_or_none,
     "idle_timeout": seconds_or_none,
-    "when_down": one_of(WhenDown, optional=True),
+    "when_down": lambda value: None if type(value) is float and value >= 0 else _when_down(value),
     "on_progress": function_or_none,
     "meta": mapping_or_none,
     "resend": one_of(Resend),
@@ -107,7 +117,8 @@ class Call:
     idle_timeout: float | None = field(default=None, kw_only=True)
     """Seconds without progress; None: no limit."""
     when_down: WhenDown | None = field(default=None, kw_only=True)
-    """`"wait"`, `"fail"`, `"reconnect"`, or None: wait while the server is `connecting` or `idle`."""
+    """`"wait"`, `"fail"`, `"reconnect"`, `"hold"`, seconds to hold it, or None: wait while the server is `connecting`
+    or `idle`."""
     resend: Resend = field(default="safe", kw_only=True)
     """`"safe"`, `"always"` or `"never"`."""
     on_progress: ProgressCallback | None = field(default=None, kw_only=True, repr=False)
@@ -121,6 +132,13 @@ class Call:
             return
         for option, check in _OPTION_CHECKS.items():
             check_argument(option, getattr(self, option), check)
+
+    @property
+    def hold(self) -> float:
+        """Seconds that it is held at most while its server restarts; 0: it is not held."""
+        if self.when_down == "hold":
+            return HOLD
+        return self.when_down if isinstance(self.when_down, int | float) else 0.0
 
 
 def encode_arguments(arguments: object, name: str, server: str | None) -> bytes | None:
@@ -409,6 +427,15 @@ class ActiveCall(ABC, Generic[F, R]):
         if found is None:
             self.slot.withdraw()
 
+    async def tell_progress(self, progress: float, message: str) -> None:
+        """Tell its caller of progress of our own, while no server can have reported any."""
+        if self.delivery is not Delivery.NOT_SENT:
+            return
+        if self.asked.on_progress is not None:
+            await self.asked.on_progress(progress, None, message)
+        elif self.on_said is not None:
+            await self.on_said(PROGRESS, {"progress": progress, "message": message})
+
     async def submit(
         self, hand_on: Callable[[Request], None] | None = None, *, earlier: CallError | None = None
     ) -> Outcome:
@@ -514,6 +541,10 @@ class Target:
         """The incarnation that had ended when this call had the next one started."""
         self._took_part = False
         """True if the call has waited for an attempt since it was sent last: it must not hasten another."""
+        self._held_until: float | None = None
+        """The time until which it is held, on Trio's clock; None before it met a pause before a restart."""
+        self._told: float = -math.inf
+        """The progress that the caller of the held call was told last."""
 
     # -- which tool -----------------------------------------------------------------------------------------------
 
@@ -535,7 +566,7 @@ class Target:
             elif self._owner is None:
                 await self._servers.awaited_tools.wait(self._call.awaited or self._asked.name)
             else:
-                await self._servers.snapshot(self._owner).changed()
+                await self._change(self._servers.snapshot(self._owner))
 
     def look(self) -> Found | None:
         """The object of the call, as it is known now; None if it may yet come.
@@ -599,19 +630,34 @@ class Target:
         Raises:
             NurseryError: See `look`.
         """
-        waits = self._waits(patient=patient)
-
-        def connected_anew(snapshot: Snapshot) -> bool | None:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        waits, server = self._waits(patient=patient), self._servers.snapshot(self._call.server_name)
+        while not self._is_connected(server.value, waits) or server.value.incarnation == self._lost_incarnation:
+            await self._change(server)
             self._servers.check_open()
-            connected = self._is_connected(snapshot, waits)
-            return True if connected and snapshot.incarnation != self._lost_incarnation else None
-
-        await self._servers.snapshot(self._call.server_name).wait(connected_anew)
         return await self.find()
+
+    async def _change(self, server: Observable[Snapshot]) -> None:
+        """Wait until the server may have changed, or the call is held no longer. The caller of a held call is told of
+        each attempt."""
+        snapshot = server.value
+        if self._held_until is None or _connected(snapshot):
+            await server.changed()
+            return
+        progress = snapshot.attempt - snapshot.max_attempts - 1  # it has to grow, and the server's own begins at 0
+        with trio.move_on_at(self._held_until):
+            if progress > self._told:
+                self._told = progress
+                message = f"restarting, attempt {snapshot.attempt} of {snapshot.max_attempts}"
+                await self._call.tell_progress(progress, message)
+            else:
+                await server.changed()
 
     def leave(self, incarnation: int | None) -> None:
         """Leave this incarnation: only another can take the call."""
         self._lost_incarnation, self._took_part = incarnation or 0, False
+        if self._call.slot.sent:
+            self._held_until = None
 
     async def noticed(self, lost: int | None) -> None:
         """Wait until the keeper knows of a loss too: a caller that knows of it must not see the server as connected."""
@@ -630,6 +676,10 @@ class Target:
         if _connected(snapshot):
             return True
         self._servers.want(snapshot.spec.name)
+        if self._held_until is None and self._asked.hold and snapshot.state is ServerState.WAITING:
+            self._held_until = trio.current_time() + self._asked.hold
+        if self._held_until is not None and trio.current_time() >= self._held_until:
+            raise self._down(snapshot)
         if waits and self._starts(snapshot):
             return False
         if snapshot.state not in waits or snapshot.abandoned:
@@ -639,7 +689,9 @@ class Target:
     def _starts(self, snapshot: Snapshot) -> bool:
         """True if this call has the server started, and that start has not begun yet. A call starts its server once."""
         self._took_part = self._took_part or snapshot.state is ServerState.CONNECTING
-        is_due = snapshot.state is ServerState.WAITING and self._asked.when_down == "reconnect" and not self._took_part
+        hastens = self._asked.when_down == "reconnect" and not self._took_part
+        hastens = hastens or (self._asked.hold > 0 and snapshot.was_stable)
+        is_due = snapshot.state is ServerState.WAITING and hastens
         if not (is_due or snapshot.revives_on_call):
             return False
         if self._started is None:
@@ -654,7 +706,7 @@ class Target:
             return frozenset()
         if self._asked.when_down == "wait":
             return CALLS_WAIT | {ServerState.WAITING, ServerState.FAILED}
-        if patient:
+        if patient or self._asked.hold:
             return CALLS_WAIT | {ServerState.WAITING}
         return CALLS_WAIT
 

@@ -21,7 +21,7 @@ from ..tools.approval_rules import Agreement
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from .approvals import Approvals
-from .call import Call
+from .call import Call, WhenDown
 from .host_tools import LIST_RESOURCES as LIST
 from .host_tools import READ_RESOURCE as READ
 from .host_tools import HostTools, host_result, host_tool
@@ -97,9 +97,10 @@ class ResourceTools(HostTools):
         timeout: float | None,
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
+        when_down: WhenDown | None,
     ) -> ToolResult:
         """List what is known; no server is asked."""
-        del timeout, on_progress, meta
+        del timeout, on_progress, meta, when_down
         await trio.lowlevel.checkpoint()
         server = self._server(_texts(tool, arguments).get("server"))
         return host_result(tool, await by_turns(_lines(self._servers.catalogue.value, server)))
@@ -112,6 +113,7 @@ class ResourceTools(HostTools):
         timeout: float | None,
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
+        when_down: WhenDown | None,
     ) -> ToolResult:
         """Read a resource for a model. That is the model's decision, and needs approval like a tool of the server."""
         del on_progress
@@ -125,7 +127,7 @@ class ResourceTools(HostTools):
             self._servers.snapshot(owner)
             wanted = evolve(tool, server=owner)
             agreed = await self._approvals.agree(wanted, {"uri": uri}, self._servers)
-        call = Call(uri, server=owner, timeout=timeout, meta=meta)
+        call = Call(uri, server=owner, timeout=timeout, when_down=when_down, meta=meta)
         read = await read_resource(call, self._servers, agreed)
         return host_result(tool, read.full_text, read)
 

@@ -21,6 +21,7 @@ from ..catalogue.catalogue import Catalogue
 from ..security.untrusted_marks import MAX_RESULT_CHARS, clean_name
 from ..tools.tool import Tool, prepare_for_models
 from ..tools.tool_result import ToolResult
+from .call import WhenDown
 from .host_tools import CALL_TOOL_NAME, FIND_TOOLS, HostTools, host_result, host_tool
 from .resource_tools import ResourceTools
 
@@ -140,9 +141,10 @@ class SearchTools(HostTools):
         timeout: float | None,
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
+        when_down: WhenDown | None,
     ) -> ToolResult:
         """Search the known tools."""
-        del timeout, on_progress, meta
+        del timeout, on_progress, meta, when_down
         query, limit = wanted(arguments)
         await trio.lowlevel.checkpoint()
         return host_result(tool, await by_turns(described((await self.search(query))[:limit])) or NOTHING)
@@ -164,13 +166,14 @@ class SearchTools(HostTools):
         timeout: float | None,
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
+        when_down: WhenDown | None,
     ) -> ToolResult:
         """Call another tool, as if the model had called it itself."""
         del tool
         name, given = chosen(arguments)
         self._servers.check_open()
         called = await self._all.find(name)
-        return await called(given, timeout=timeout, on_progress=on_progress, meta=meta)
+        return await called(given, timeout=timeout, on_progress=on_progress, meta=meta, when_down=when_down)
 
 
 def finds(servers: Iterable[str]) -> str:

@@ -140,7 +140,15 @@ _SERVE: Final = CommandSignature(
     option("--deny GLOB", "Refuse calls of these tools, SERVER/TOOL. May repeat.", multiple=True),
     option("--unattended allow|deny", "What to do with a call if the client cannot ask its user.", default="allow"),
     option("--pins report|block", "What to do with tools whose definitions have changed.", default="report"),
-    option("--hold SECONDS", "How long a call waits until its client returns with answers.", type=float, default=300.0),
+    option(
+        "--hold SECONDS", "How long a call is held while its server restarts. 0: refuse it.", type=float, default=20.0
+    ),
+    option(
+        "--answer-within SECONDS",
+        "How long a call waits until its client returns with answers.",
+        type=float,
+        default=300.0,
+    ),
     option("--gate SECONDS", "How long a list waits for servers that are starting.", type=float, default=10.0),
     option("--drain SECONDS", "How long calls may go on after SIGTERM.", type=float, default=5.0),
     _LOG_FORMAT,

@@ -49,6 +49,7 @@ def serve(
     template: str,
     timeout: float | None,
     hold: float,
+    answer_within: float,
     gate: float,
     drain: float,
     lazy: bool,
@@ -66,7 +67,7 @@ def serve(
     server = CommandServer(**{each.name: more.pop(each.name) for each in fields(CommandServer)})
     if http is None:
         _check_without_http(more)
-    _check_seconds(timeout=timeout, hold=hold, gate=gate, drain=drain)
+    _check_seconds(timeout=timeout, hold=hold, answer_within=answer_within, gate=gate, drain=drain)
     check_setting("--unattended", unattended, one_of(Unattended))
     check_setting("--pins", pins, one_of(PinMode))
     freeze_loaded()
@@ -110,6 +111,7 @@ def serve(
                 open_gateway(
                     supervisor,
                     hold=hold,
+                    answer_within=answer_within,
                     gate=gate,
                     search=search,
                     mark=mark,
@@ -151,7 +153,7 @@ async def _load_later(gateway: Gateway) -> None:
 
 def _check_seconds(**options: float | None) -> None:
     for option, seconds in options.items():
-        check_setting(f"--{option}", seconds, seconds_or_none)
+        check_setting(option_of(option), seconds, seconds_or_none)
 
 
 def _check_without_http(options: Mapping[str, Any]) -> None:

@@ -20,6 +20,10 @@ Revive = Literal["on_call", "never"] | float | tuple[Literal["on_call"], float]
 Instances = Literal["shared", "session", "single"]
 """The owners of an instance of a server behind a gateway."""
 
+HOLD = 20.0
+"""Seconds that a call is held at most while its server restarts: behind a gateway and in integrations, and for
+`when_down="hold"`."""
+
 
 def _seconds(values: Iterable[float]) -> tuple[float, ...]:
     if isinstance(values, str):
@@ -176,8 +180,11 @@ class RestartTracker:
 
     def _failures_before(self, end: float) -> int:
         """Failures that still count when a connection comes to an end: none after a stable one."""
-        stable = self.connected_at is not None and end - self.connected_at >= self.policy.stable_after
-        return 0 if stable else self.failures
+        return 0 if self.is_stable(end) else self.failures
+
+    def is_stable(self, end: float) -> bool:
+        """True if a connection that comes to its end now has lasted long enough for the ladder to begin anew."""
+        return self.connected_at is not None and end - self.connected_at >= self.policy.stable_after
 
     def reset(self) -> "RestartTracker":
         """The tracker for a fresh start, on request."""

@@ -110,6 +110,8 @@ class Snapshot:
     """The time of the next start, on Trio's clock; set in `waiting`, and in `failed` if it is revived by time."""
     revives_on_call: bool = False
     """In `failed`: whether a call starts it afresh."""
+    was_stable: bool = False
+    """In `waiting`: whether the lost connection was stable, so that a held call begins the restart at once."""
     woken: bool = False
     """In `connecting`: whether a call or a list began this attempt, and waits for it as for a first one."""
     connected_at: float | None = None
@@ -348,7 +350,13 @@ class StateMachine:
         ended = _disconnect(self.snapshot, reason, redact)
         match decision:
             case Restart():
-                ended = evolve(ended, state=ServerState.WAITING, due_at=decision.at, attempt=decision.attempt)
+                ended = evolve(
+                    ended,
+                    state=ServerState.WAITING,
+                    due_at=decision.at,
+                    attempt=decision.attempt,
+                    was_stable=self._tracker.is_stable(reason.at),
+                )
             case GiveUp():
                 ended = _give_up(ended, reason, begun=self._begun)
             case Finished():
@@ -399,6 +407,7 @@ class StateMachine:
             attempt=tracker.attempt,
             due_at=None,
             revives_on_call=False,
+            was_stable=False,
             connected_at=None,
             ended=None,
             owner=None,

@@ -21,6 +21,7 @@ from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ..calls.host_tools import EVERY_SERVER
+from ..decisions.restart_policy import HOLD
 from ..security.untrusted_marks import MAX_RESULT_CHARS, MOST_INSTRUCTIONS, clean_name
 from ..supervisor import Supervisor
 from ..tools.outcome import error_content
@@ -31,7 +32,7 @@ from .client_status import HeldCallStatus
 from .notifications import ClientNotifications
 from .sealing import SessionKeys
 from .upstream.ask_client import Unattended
-from .upstream.held_calls import HOLD
+from .upstream.held_calls import ANSWER_WITHIN
 from .upstream.requests import Upstream
 from .views.all import INSTRUCTIONS, All, Pages
 from .views.marks import add_preamble, mark_result
@@ -109,9 +110,10 @@ class Gateway:
         self,
         supervisor: Supervisor,
         nursery: trio.Nursery,
-        hold: float,
-        gate: float,
         *,
+        hold: float,
+        answer_within: float,
+        gate: float,
         search: bool,
         mark: bool,
         unattended: Unattended,
@@ -127,7 +129,13 @@ class Gateway:
         self.news: Final = ClientNotifications(supervisor, nursery, search=search)
         """The notifications of changes to its clients."""
         self._upstream = Upstream(
-            supervisor, self.news.instances, nursery, hold=hold, unattended=unattended, session_keys=session_keys
+            supervisor,
+            self.news.instances,
+            nursery,
+            hold=hold,
+            answer_within=answer_within,
+            unattended=unattended,
+            session_keys=session_keys,
         )
         self._searches = _make_search() if search else None
         self._pages: dict[tuple[str, bool], Pages] | None = None if mark else {}
@@ -323,6 +331,7 @@ async def open_gateway(
     supervisor: Supervisor,
     *,
     hold: float = HOLD,
+    answer_within: float = ANSWER_WITHIN,
     gate: float = LIST_GATE,
     search: bool = False,
     mark: bool = False,
@@ -336,8 +345,11 @@ async def open_gateway(
 
     Args:
         supervisor: The supervisor that is served.
-        hold: Seconds that a call waits for its client to come back with answers. A client that never does keeps its
-            call under way for that long, and meanwhile an older server over stdio can ask no other client.
+        hold: Seconds that a request is held at most while its server restarts, within its own time limit; its client
+            is told of the attempts if it asked for progress. The restart begins at once if the lost connection was
+            stable, else when it is due. 0: such a request is refused.
+        answer_within: Seconds that a call waits for its client to come back with answers. A client that never does
+            keeps its call under way for that long, and meanwhile an older server over stdio can ask no other client.
         gate: Seconds that lists wait at most for servers whose first attempt is under way and of which nothing is
             cached. They count from the opening of the gateway, or for a server added later from the first list after
             that. Lists then contain what is known, and clients are notified of what follows. 0: no list waits.
@@ -356,6 +368,7 @@ async def open_gateway(
         ConfigError: `search` is true, and the SQLite of this Python has no FTS5.
     """
     check_argument("hold", hold, seconds)
+    check_argument("answer_within", answer_within, seconds)
     check_argument("gate", gate, seconds)
     check_argument("mark", mark, true_or_false)
     check_argument("unattended", unattended, one_of(Unattended))
@@ -364,8 +377,9 @@ async def open_gateway(
         gateway = Gateway(
             supervisor,
             nursery,
-            hold,
-            gate,
+            hold=hold,
+            answer_within=answer_within,
+            gate=gate,
             search=search,
             mark=mark,
             unattended=unattended,

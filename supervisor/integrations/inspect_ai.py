@@ -13,19 +13,18 @@ from pydantic import ValidationError
 
 from mcp_nursery.actors.overrides import override
 
+from ..decisions.restart_policy import HOLD
 from ..extras import needs_extra
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
 from .offered import (
     FIRST_WAIT,
     ListedTools,
-    OfferedTools,
     OfThread,
     OnProgress,
     ToolSupervisor,
     facts_of,
     media_of,
-    progress_of,
 )
 
 with needs_extra("inspect-ai"):
@@ -64,6 +63,7 @@ def mcp_nursery_tools(
     timeout: float | None = None,
     on_progress: OnProgress | None = None,
     startup_wait: float = FIRST_WAIT,
+    hold: float = HOLD,
 ) -> ToolSource:
     """The tools of supervised servers, for `use_tools`, `react(tools=[…])` or `get_model().generate`.
 
@@ -80,8 +80,9 @@ def mcp_nursery_tools(
         on_progress: Receives the progress of calls.
         startup_wait: Seconds to wait for servers that are starting, the first time. Default 5. Tools of slower ones
             come when they are asked for again.
+        hold: Seconds that a call is held at most while its server restarts. Default 20. 0: it fails at once.
     """
-    listed = ListedTools(supervisor, search, startup_wait)
+    listed = ListedTools(supervisor, search, startup_wait, hold)
     return _Source(listed, tools, parallel=parallel, timeout=timeout, on_progress=on_progress)
 
 
@@ -113,7 +114,7 @@ class _Source(ToolSource):
 
     def _inspect_tool(self, tool: Tool) -> InspectTool:
         async def execute(**kwargs: Any) -> Content:
-            return await _call(self._listed.offered, tool.name, kwargs, self._timeout, self._on_progress)
+            return await _call(self._listed, tool.name, kwargs, self._timeout, self._on_progress)
 
         shown = tool.as_anthropic()
         return ToolDef(
@@ -127,9 +128,9 @@ class _Source(ToolSource):
 
 
 async def _call(
-    offered: OfferedTools, name: str, arguments: dict[str, Any], timeout: float | None, on_progress: OnProgress | None
+    listed: ListedTools, name: str, arguments: dict[str, Any], timeout: float | None, on_progress: OnProgress | None
 ) -> Content:
-    outcome = await offered.run(name, arguments, timeout=timeout, on_progress=progress_of(name, on_progress))
+    outcome = await listed.run(name, arguments, timeout=timeout, on_progress=on_progress)
     transcript().info(facts_of(outcome), source="mcp-nursery")
     if outcome.is_error:
         raise ToolError(outcome.text) from outcome.error

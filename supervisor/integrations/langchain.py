@@ -10,18 +10,17 @@ from pydantic import PrivateAttr
 
 from mcp_nursery.actors.overrides import override
 
+from ..decisions.restart_policy import HOLD
 from ..extras import needs_extra
 from ..tools.outcome import ToolOutcome
 from .offered import (
     FIRST_WAIT,
     ListedTools,
-    OfferedTools,
     OfThread,
     OnProgress,
     ToolSupervisor,
     facts_of,
     media_of,
-    progress_of,
 )
 
 with needs_extra("langchain"):
@@ -38,6 +37,7 @@ async def supervised_tools(
     timeout: float | None = None,
     on_progress: OnProgress | None = None,
     startup_wait: float = FIRST_WAIT,
+    hold: float = HOLD,
 ) -> list[BaseTool]:
     """The tools of supervised servers as they are now.
 
@@ -51,13 +51,14 @@ async def supervised_tools(
         timeout: Seconds for each call, from its approval on. Default: as for `Supervisor.call_tool`.
         on_progress: Receives the progress of calls.
         startup_wait: Seconds to wait for servers that are starting. Default 5. Ask again for the tools of slower ones.
+        hold: Seconds that a call is held at most while its server restarts. Default 20. 0: it fails at once.
     """
-    listed = ListedTools(supervisor, search, startup_wait)
+    listed = ListedTools(supervisor, search, startup_wait, hold)
     made: list[BaseTool] = []
     for tool in await listed.now():
         metadata = {"server": tool.server, "tool": tool.tool, "available": tool.available}
         one = _SupervisedTool(**tool.as_langchain(), metadata=metadata)
-        one.bind_supervised(listed.offered, timeout, on_progress)
+        one.bind_supervised(listed, timeout, on_progress)
         made.append(one)
     return made
 
@@ -66,12 +67,12 @@ class _SupervisedTool(BaseTool):
     """A tool that takes any arguments by their names, such as `config`, which a `StructuredTool` keeps for itself."""
 
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
-    _offered: OfferedTools = PrivateAttr()
+    _listed: ListedTools = PrivateAttr()
     _timeout: float | None = PrivateAttr(default=None)
     _on_progress: OnProgress | None = PrivateAttr(default=None)
 
-    def bind_supervised(self, offered: OfferedTools, timeout: float | None, on_progress: OnProgress | None) -> None:
-        self._offered, self._timeout, self._on_progress = offered, timeout, on_progress
+    def bind_supervised(self, listed: ListedTools, timeout: float | None, on_progress: OnProgress | None) -> None:
+        self._listed, self._timeout, self._on_progress = listed, timeout, on_progress
 
     @override
     def _run(self, /, *_args: Any, **_arguments: Any) -> Any:
@@ -79,9 +80,7 @@ class _SupervisedTool(BaseTool):
 
     @override
     async def _arun(self, /, *_args: Any, **arguments: Any) -> tuple[str | list[dict[str, Any]], dict[str, Any]]:
-        outcome = await self._offered.run(
-            self.name, arguments, timeout=self._timeout, on_progress=progress_of(self.name, self._on_progress)
-        )
+        outcome = await self._listed.run(self.name, arguments, timeout=self._timeout, on_progress=self._on_progress)
         return _content(outcome), facts_of(outcome)
 
     @override

@@ -18,6 +18,8 @@ from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, delivery_of
 from mcp_nursery.actors.reply import ProgressCallback
 
+from ..calls.call import WhenDown
+from ..decisions.restart_policy import HOLD
 from ..portal import BlockingSupervisor, ThreadSupervisor
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool, prepare_for_models
@@ -49,6 +51,7 @@ class OfferedTools(Protocol):
         timeout: float | None = None,
         on_progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
+        when_down: WhenDown | None = None,
     ) -> Coroutine[Any, Any, ToolOutcome]:
         """Do what a model asked for, with approval. A failed call has an outcome, too."""
         ...
@@ -95,11 +98,13 @@ class ListedTools:
         supervisor: The supervisor of the tools.
         search: As for `Supervisor.as_toolset`.
         wait: Seconds for which the first request waits.
+        hold: Seconds that a call is held at most while its server restarts.
     """
 
     supervisor: ToolSupervisor = field(converter=awaitable)
     search: bool
     _wait: float
+    hold: float = HOLD
     offered: OfferedTools = field(init=False)
     """The same tools, to be called."""
 
@@ -119,10 +124,20 @@ class ListedTools:
                 until = time.perf_counter() + _SLICE_SECONDS
         return tools
 
-
-def progress_of(tool: str, on_progress: OnProgress | None) -> ProgressCallback | None:
-    """The callback of one call of this tool; None if there is none."""
-    return None if on_progress is None else partial(on_progress, tool)
+    async def run(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        *,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> ToolOutcome:
+        """Do what a model asked for."""
+        progress = None if on_progress is None else partial(on_progress, name)
+        return await self.offered.run(
+            name, arguments, timeout=timeout, on_progress=progress, meta=meta, when_down=self.hold
+        )
 
 
 def media_of(outcome: ToolOutcome) -> list[ImageContent | AudioContent]:

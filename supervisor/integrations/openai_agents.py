@@ -12,6 +12,8 @@ from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.overrides import override
 
+from ..calls.call import WhenDown
+from ..decisions.restart_policy import HOLD
 from ..extras import needs_extra
 from ..resources import Prompt, PromptResult
 from ..tools.tool import Tool
@@ -23,7 +25,6 @@ from .offered import (
     ToolSupervisor,
     facts_of,
     media_of,
-    progress_of,
 )
 
 with needs_extra("openai-agents"):
@@ -46,7 +47,9 @@ class PromptSupervisor(ToolSupervisor, Protocol):
         """The prompts, once first attempts are settled."""
         ...
 
-    def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> Coroutine[Any, Any, PromptResult]:
+    def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, *, when_down: WhenDown | None = None
+    ) -> Coroutine[Any, Any, PromptResult]:
         """Have a server fill in a prompt."""
         ...
 
@@ -65,6 +68,7 @@ class SupervisedMCPServer(MCPServer):
         on_progress: Receives the progress of calls.
         startup_wait: Seconds for which the first turn waits for servers that are starting. Default 5. Tools of slower
             ones come with a later turn.
+        hold: Seconds that a call is held at most while its server restarts. Default 20. 0: it fails at once.
         require_approval: The approval policy of the framework, applied before that of the supervisor: see `MCPServer`.
             Default: none.
     """
@@ -78,10 +82,11 @@ class SupervisedMCPServer(MCPServer):
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         startup_wait: float = FIRST_WAIT,
+        hold: float = HOLD,
         require_approval: Any = None,
     ) -> None:
         super().__init__(require_approval=require_approval, custom_data_extractor=_facts_in)
-        self._listed = ListedTools(supervisor, search, startup_wait)
+        self._listed = ListedTools(supervisor, search, startup_wait, hold)
         self._supervisor = cast("PromptSupervisor", self._listed.supervisor)
         self._name = name
         self._timeout = timeout
@@ -110,12 +115,8 @@ class SupervisedMCPServer(MCPServer):
     async def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None
     ) -> CallToolResult:
-        outcome = await self._listed.offered.run(
-            tool_name,
-            arguments,
-            timeout=self._timeout,
-            on_progress=progress_of(tool_name, self._on_progress),
-            meta=meta,
+        outcome = await self._listed.run(
+            tool_name, arguments, timeout=self._timeout, on_progress=self._on_progress, meta=meta
         )
         text, *_ = outcome.content
         images = [each for each in media_of(outcome) if each.type == "image"]
@@ -128,7 +129,7 @@ class SupervisedMCPServer(MCPServer):
 
     @override
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
-        prompt = await self._supervisor.get_prompt(name, arguments)
+        prompt = await self._supervisor.get_prompt(name, arguments, when_down=self._listed.hold)
         return GetPromptResult(description=prompt.description, messages=list(prompt.messages))
 
 

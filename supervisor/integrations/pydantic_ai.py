@@ -12,10 +12,11 @@ from pydantic_core import SchemaValidator, core_schema
 
 from mcp_nursery.actors.overrides import override
 
+from ..decisions.restart_policy import HOLD
 from ..extras import needs_extra
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool
-from .offered import FIRST_WAIT, ListedTools, OfThread, OnProgress, ToolSupervisor, facts_of, media_of, progress_of
+from .offered import FIRST_WAIT, ListedTools, OfThread, OnProgress, ToolSupervisor, facts_of, media_of
 
 with needs_extra("pydantic-ai"):
     from pydantic_ai import BinaryContent, RunContext, ToolDefinition, ToolFailed, ToolReturn
@@ -43,6 +44,7 @@ class SupervisedToolset(AbstractToolset[Any]):
         on_progress: Receives the progress of calls.
         startup_wait: Seconds for which the first step waits for servers that are starting. Default 5. Tools of slower
             ones come with a later step.
+        hold: Seconds that a call is held at most while its server restarts. Default 20. 0: it fails at once.
     """
 
     def __init__(
@@ -55,8 +57,9 @@ class SupervisedToolset(AbstractToolset[Any]):
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
         startup_wait: float = FIRST_WAIT,
+        hold: float = HOLD,
     ) -> None:
-        self._listed = ListedTools(supervisor, search, startup_wait)
+        self._listed = ListedTools(supervisor, search, startup_wait, hold)
         self._id = id
         self._instructions = instructions
         self._timeout = timeout
@@ -87,9 +90,7 @@ class SupervisedToolset(AbstractToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> ToolReturn[Any]:
-        outcome = await self._listed.offered.run(
-            name, tool_args, timeout=self._timeout, on_progress=progress_of(name, self._on_progress)
-        )
+        outcome = await self._listed.run(name, tool_args, timeout=self._timeout, on_progress=self._on_progress)
         if outcome.is_error:
             raise ToolFailed(outcome.text) from outcome.error
         return ToolReturn(_content(outcome), metadata=facts_of(outcome))

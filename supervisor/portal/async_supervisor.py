@@ -11,7 +11,7 @@ from attrs import evolve
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.reply import ProgressCallback
 
-from ..calls.call import Call
+from ..calls.call import Call, WhenDown
 from ..calls.fan_out import CallOutcome, Until
 from ..supervisor import Supervisor
 from ..tools.tool import Tool
@@ -140,9 +140,15 @@ class ThreadTools(ThreadProxy):
         timeout: float | None,
         on_progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
+        when_down: WhenDown | None,
     ) -> ToolResult:
         there = await _ask(self._thread, partial(self._find, tool))
-        options: dict[str, Any] = {"timeout": timeout, "on_progress": on_progress, "meta": meta}
+        options: dict[str, Any] = {
+            "timeout": timeout,
+            "on_progress": on_progress,
+            "meta": meta,
+            "when_down": when_down,
+        }
         return await _ask(self._thread, self._bound(partial(_call, there), (arguments,), options))
 
     async def _find(self, tool: Tool) -> Tool:
@@ -200,9 +206,10 @@ class ThreadSupervisor(ThreadTools, KnownOffers):
         """See `Supervisor`."""
         return tuple(map(self._here, await _ask(self._thread, lambda: self._there.list_tools(server, refresh=refresh))))
 
-    async def find_tool(self, name: str, *, server: str | None = None) -> Tool:
+    async def find_tool(self, name: str, *, server: str | None = None, when_down: WhenDown | None = None) -> Tool:
         """See `Supervisor`."""
-        return self._here(await _ask(self._thread, lambda: self._there.find_tool(name, server=server)))
+        found = partial(self._there.find_tool, name, server=server, when_down=when_down)
+        return self._here(await _ask(self._thread, found))
 
     async def find_tools(self, query: str, *, server: str | None = None) -> tuple[Tool, ...]:
         """See `Supervisor`."""

@@ -2,14 +2,14 @@
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, final
 
 from attrs import evolve
 
 from mcp_nursery.actors.errors import NurseryError
 
-from ..calls.call import Call
+from ..calls.call import Call, WhenDown
 from ..calls.fan_out import CallOutcome, Until
 from ..supervisor import Supervisor
 from ..tools.tool import Tool
@@ -168,9 +168,10 @@ class BlockingSupervisor(KnownOffers):
         """See `Supervisor`."""
         return _described(_block(self._thread, lambda: self._there.list_tools(server, refresh=refresh)))
 
-    def find_tool(self, name: str, *, server: str | None = None) -> Tool:
+    def find_tool(self, name: str, *, server: str | None = None, when_down: WhenDown | None = None) -> Tool:
         """See `Supervisor`."""
-        return _description(_block(self._thread, lambda: self._there.find_tool(name, server=server)))
+        found = partial(self._there.find_tool, name, server=server, when_down=when_down)
+        return _description(_block(self._thread, found))
 
     def find_tools(self, query: str, *, server: str | None = None) -> tuple[Tool, ...]:
         """See `Supervisor`."""

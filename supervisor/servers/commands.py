@@ -39,8 +39,12 @@ class Wake(Command):
     ladder."""
 
 
+@define(eq=False)
 class Hasten(Command):
     """The command of a call to begin the due attempt at once; of many, the first does so. Never answered."""
+
+    lost: int
+    """The incarnation that the attempt follows: a command that comes late begins no later attempt."""
 
 
 @define(eq=False)

@@ -535,9 +535,9 @@ class Keeper:
         if machine is not None:
             self._begin(machine)
 
-    async def _hasten(self, _command: Hasten) -> None:
+    async def _hasten(self, command: Hasten) -> None:
         """Begin the next incarnation now, or when what is left of the one before is closed."""
-        machine = self._machine.hastened(trio.current_time())
+        machine = self._machine.hastened(trio.current_time()) if command.lost == self._now.incarnation else None
         if machine is not None:
             self._write(machine)
 

@@ -241,7 +241,7 @@ class Servers(ServerView):
     def hasten(self, server: str) -> None:
         """Have the next start begin now, for a call. Never waits; many callers share one start."""
         if server in self._keepers:
-            self._send(server, Hasten())
+            self._send(server, Hasten(self.snapshots[server].value.incarnation))
 
     # -- which servers there are ----------------------------------------------------------------------------------
 

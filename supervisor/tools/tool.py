@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mcp_nursery.actors.reply import ProgressCallback
 
+    from ..calls.call import WhenDown
     from .tool_result import ToolResult
 
 
@@ -36,6 +37,7 @@ class Invoke(Protocol):
         timeout: float | None,
         on_progress: "ProgressCallback | None",
         meta: Mapping[str, Any] | None,
+        when_down: "WhenDown | None",
     ) -> "ToolResult":
         """Call a tool for a model, once it is approved."""
         ...
@@ -179,6 +181,7 @@ class Tool:
         timeout: float | None = None,
         on_progress: "ProgressCallback | None" = None,
         meta: Mapping[str, Any] | None = None,
+        when_down: "WhenDown | None" = None,
     ) -> "ToolResult":
         """Call it for a model: with approval.
 
@@ -188,6 +191,7 @@ class Tool:
                 `Supervisor.call_tool`.
             on_progress: `async (progress, total, message)`, called in order, before the result.
             meta: Additional `_meta` of the request.
+            when_down: As for `Supervisor.call_tool`.
 
         Raises:
             NotApproved: Denied, held back, or nobody to ask. The server was not touched.
@@ -196,7 +200,9 @@ class Tool:
         """
         if self._invoke is None:
             raise TypeError(f"{self.name}: this tool is a description only; call the one in supervisor.tools")
-        return await self._invoke(self, arguments, timeout=timeout, on_progress=on_progress, meta=meta)
+        return await self._invoke(
+            self, arguments, timeout=timeout, on_progress=on_progress, meta=meta, when_down=when_down
+        )
 
 
 def as_available(tool: Tool, *, available: bool) -> Tool:

@@ -300,13 +300,13 @@ async def leased(server: AskingServer, ann: Client, bob: Client, nursery: trio.N
 
 @asynccontextmanager
 async def served(
-    server: AskingServer, hold: float = 300.0, **options: Any
+    server: AskingServer, answer_within: float = 300.0, **options: Any
 ) -> AsyncGenerator[tuple[Supervisor, Gateway, Callable[..., Client], trio.Nursery], None]:
     """A gateway in front of it; clients by `make(name, …)`; and a nursery for their calls."""
     async with (
         trio.open_nursery() as nursery,
         open_supervisor([server.spec(**options)], callbacks=gateway_callbacks(), state=MemoryStore()) as supervisor,
-        open_gateway(supervisor, hold=hold) as gateway,
+        open_gateway(supervisor, answer_within=answer_within) as gateway,
     ):
         await supervisor.wait_connected("lab")
 

@@ -28,7 +28,7 @@ from mcp_nursery.supervisor.calls.fan_out import Until
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 RESEND = "'safe', 'always' or 'never'"
-WHEN_DOWN = "'wait', 'fail', 'reconnect' or None"
+WHEN_DOWN = "seconds >= 0, 'wait', 'fail', 'reconnect', 'hold' or None"
 UNTIL = "'all', 'first' or a number of successes >= 1"
 TRUTH = "True or False"
 SECONDS = "seconds >= 0"
@@ -55,8 +55,9 @@ ARGUMENTS = {
         for name in ("read_resource", "get_prompt", "request")
         for argument, value, wanted in (("resend", "Never", RESEND), ("when_down", "Fail", WHEN_DOWN))
     },
+    ("Supervisor.find_tool", "when_down"): [("Fail", WHEN_DOWN)],
     ("Supervisor.complete", "resend"): [("Never", RESEND)],
-    ("Supervisor.complete", "when_down"): [("Fail", WHEN_DOWN)],
+    ("Supervisor.complete", "when_down"): [("Fail", WHEN_DOWN), (-1, WHEN_DOWN), (math.nan, WHEN_DOWN)],
     ("Supervisor.list_resources", "refresh"): [("no", TRUTH)],
     ("Supervisor.list_prompts", "refresh"): [("no", TRUTH)],
     ("Supervisor.read_resource", "refresh"): [("no", TRUTH)],
@@ -168,6 +169,7 @@ async def given(where: str, argument: str, value: object) -> None:
             async with open_supervisor([spec]) as supervisor:
                 given = {
                     "call_tool": ["mcp_lab_echo"],
+                    "find_tool": ["mcp_lab_echo"],
                     "read_resource": ["x:/"],
                     "get_prompt": ["mcp_lab_greet"],
                     "request": ["lab", "ping"],
@@ -247,7 +249,7 @@ async def test_the_near_miss_that_executed_twice(autojump_clock):
     """`Never` was taken for leave to send again. A tool that nobody knows shows that the other values are taken."""
     async with open_supervisor([ServerSpec("lab", ScriptedServer().transport)]) as supervisor:
         for resend in ("safe", "always", "never"):
-            for when_down in ("wait", "fail", "reconnect", None):
+            for when_down in ("wait", "fail", "reconnect", "hold", 0, 1.5, math.inf, None):
                 with pytest.raises(UnknownTool):
                     await supervisor.call_tool("mcp_lab_none", resend=resend, when_down=when_down)
 

@@ -34,7 +34,7 @@ from ..client_status import HeldCallStatus
 from ..clients import BACKLOG_BYTES
 from ..sealing import SessionKeys, bind
 
-HOLD: Final = 300.0
+ANSWER_WITHIN: Final = 300.0
 """Seconds that a call waits for its client to come back with answers."""
 MOST_HELD: Final = 1_000
 """Calls that wait for their clients; beyond that a question is refused."""
@@ -45,7 +45,7 @@ _UNATTENDED: Final = 1024
 TOGETHER: Final = 0.01
 """Seconds in which questions are collected, to be asked together."""
 MOST_ADOPTED: Final = 65_536
-"""Calls of other gateways that are made here within `HOLD`; beyond that a client has to begin anew."""
+"""Calls of other gateways that are made here within `ANSWER_WITHIN`; beyond that a client has to begin anew."""
 MOST_BOUND: Final = 1 << 20
 """Bytes of a request that a `requestState` can be bound to; the call of a larger one goes on only where it is held."""
 
@@ -210,7 +210,7 @@ class HeldCalls:
 
     Args:
         nursery: The nursery of the calls.
-        hold: Seconds that a call waits for its client.
+        answer_within: Seconds that a call waits for its client.
         keys: The keys that seal the state of a call; None: no other gateway can read it.
         reached: The function that returns how a server is reached: in a chain of gateways with the same key, each
             reaches it in another way.
@@ -219,12 +219,12 @@ class HeldCalls:
     def __init__(
         self,
         nursery: trio.Nursery,
-        hold: float,
+        answer_within: float,
         keys: SessionKeys | None = None,
         reached: Callable[[str], str | None] = str,
     ) -> None:
         self._nursery = nursery
-        self._hold = hold
+        self._answer_within = answer_within
         self._keys = keys
         self._reached = reached
         self._held: dict[str, tuple[HeldCall, trio.CancelScope]] = {}
@@ -305,7 +305,7 @@ class HeldCalls:
 
     async def _expire(self, state: str, call: HeldCall, scope: trio.CancelScope) -> None:
         """Give up a call whose client has not come back in time."""
-        with trio.move_on_after(self._hold), scope:
+        with trio.move_on_after(self._answer_within), scope:
             await trio.sleep_forever()
         if self._held.pop(state, None) is not None:
             call.scope.cancel()
@@ -334,7 +334,12 @@ class HeldCalls:
             JsonRpcError: It cannot be made here.
         """
         said, now, adopted = self._open(state, request, server), time.time(), self._adopted
-        if self._keys is None or said is None or said.replica == self._keys.replica or said.since + self._hold < now:
+        if (
+            self._keys is None
+            or said is None
+            or said.replica == self._keys.replica
+            or said.since + self._answer_within < now
+        ):
             raise _unknown_state()
         while adopted and next(iter(adopted.values())) < now:
             adopted.popitem(last=False)
@@ -343,7 +348,7 @@ class HeldCalls:
         if said.approved:
             words = "this call waits for answers at another gateway, where they did not arrive: it may have acted"
             raise JsonRpcError(INTERNAL_ERROR, words)
-        adopted[said.key] = now + self._hold
+        adopted[said.key] = now + self._answer_within
 
     def _bind(self, request: ClientRequest, server: str) -> bytes | None:
         """The associated data of a call's state: its client, request and server. None if the request is too large."""

@@ -141,7 +141,7 @@ class InstancePool:
             server: The server.
             request: The request as its client made it.
             params, meta: The parameters and the `_meta` that the server is sent.
-            options: `on_notice`, `on_question` and `agreed` of `Supervisor.request`.
+            options: `when_down`, `on_notice`, `on_question` and `agreed` of `Supervisor.request`.
 
         Raises:
             InstancesTaken: All instances that there may be belong to other sessions.

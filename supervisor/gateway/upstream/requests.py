@@ -1,9 +1,9 @@
 """The requests to servers on behalf of clients, and all that may happen to one between client and server.
 
 *The way.* A call of a tool is approved first, by the host's rules or by the client's user. `InstancePool` then chooses
-the instance of the server, and `Supervisor.request` makes the request: it waits for a server that is starting, sends
-the request again only where that is safe, and reports of each failure whether the server may have acted. Nothing here
-makes a second attempt.
+the instance of the server, and `Supervisor.request` makes the request: it waits for a server that is starting, holds
+the request while its server restarts, sends it again only where that is safe, and reports of each failure whether the
+server may have acted. Nothing here makes a second attempt.
 
 *The eras.* Before 2026-07-28 a server asks in the middle of a call, by a request of its own. Since then it answers
 with `input_required`, and the client makes the same request again, with the answers. If client and server are of the
@@ -21,8 +21,8 @@ server it is for. Results are translated by `bridge`.
 
 *Held calls.* Such a call is a task of the gateway, not of the HTTP request or the message that began it. Between two
 requests of its client nobody attends to it; `requestState` is the key by which the client finds it again. It ends with
-its result, when its client has not come back within `hold` seconds, when its client loses its access, or with the
-gateway. A repetition with other parameters, or of another client, is refused. Another gateway with a key in common
+its result, when its client has not come back within `answer_within` seconds, when its client loses its access, or with
+the gateway. A repetition with other parameters, or of another client, is refused. Another gateway with a key in common
 makes a call that waited for its approval alone, and refuses one that a server may have (`HeldCalls`).
 
 *Cancelling.* A client cancels by a notification (over HTTP only one of the handshake era), by closing the HTTP
@@ -84,7 +84,7 @@ class Upstream:
         supervisor: The supervisor of the servers.
         instances: The instances of servers.
         nursery: The nursery of held calls.
-        hold, unattended, session_keys: See `open_gateway`.
+        hold, answer_within, unattended, session_keys: See `open_gateway`.
     """
 
     def __init__(
@@ -94,13 +94,17 @@ class Upstream:
         nursery: trio.Nursery,
         *,
         hold: float,
+        answer_within: float,
         unattended: Unattended,
         session_keys: SessionKeys | None,
     ) -> None:
         self._supervisor = supervisor
         self._instances = instances
-        self._held = HeldCalls(nursery, hold, session_keys, lambda server: spec_digest(supervisor.spec(server)))
-        self._hold = hold
+        self._held = HeldCalls(
+            nursery, answer_within, session_keys, lambda server: spec_digest(supervisor.spec(server))
+        )
+        self._hold = float(hold)
+        self._answer_within = answer_within
         self._unattended: Unattended = unattended
         self._waiting: dict[str, deque[trio.Event]] = {}
         """The turns of the requests that wait for the first connections of servers, each set once it is the first."""
@@ -166,7 +170,7 @@ class Upstream:
         turns.append(turn)
         turns[0].set()
         try:
-            version = await protocol_of(self._supervisor, server)
+            version = await protocol_of(self._supervisor, server, hold=self._hold)
             await turn.wait()
             return version
         finally:
@@ -219,7 +223,7 @@ class Upstream:
         """
         if request.method != "tools/call":
             return None
-        asking = partial(approve, request=request, ask=ask, unattended=self._unattended, within=self._hold)
+        asking = partial(approve, request=request, ask=ask, unattended=self._unattended, within=self._answer_within)
         arguments = route.params.get("arguments")
         return await self._supervisor.agree(route.server, route.params["name"], arguments, approve=asking)
 
@@ -233,7 +237,7 @@ class Upstream:
             meta = strip_hop(request.meta)
         before, request.delivery = request.delivery, Delivery.UNKNOWN
         try:
-            relayed = await self._instances.request(server, request, params, meta, **options)
+            relayed = await self._instances.request(server, request, params, meta, when_down=self._hold, **options)
         except NurseryError as error:
             request.record_failure(before, error)
             raise

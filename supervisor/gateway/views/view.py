@@ -264,8 +264,13 @@ async def introduction_of(supervisor: Supervisor, server: str) -> Json:
     return hello
 
 
-async def protocol_of(supervisor: Supervisor, server: str) -> str:
+async def protocol_of(supervisor: Supervisor, server: str, *, hold: float = 0.0) -> str:
     """The version of the protocol that a server speaks, once it has been connected.
+
+    Args:
+        supervisor: The supervisor of the server.
+        server: Its name.
+        hold: Seconds that a request waits at most for further attempts, if longer than `RECONNECT_TIMEOUT`.
 
     Raises:
         UnknownServer: No server has that name.
@@ -273,7 +278,7 @@ async def protocol_of(supervisor: Supervisor, server: str) -> str:
     """
     version = supervisor.protocol_version(server)
     if version is None:
-        await supervisor.wait_connected(server, patience=RECONNECT_TIMEOUT)
+        await supervisor.wait_connected(server, patience=max(hold, RECONNECT_TIMEOUT))
         version = supervisor.protocol_version(server)
     assert version is not None  # it was connected
     return version

@@ -98,6 +98,7 @@ def test_what_cannot_work_is_one_line_that_names_the_option(given, problem):
         (["--unattended", "ask", "--", "true"], "field '--unattended': must be 'allow' or 'deny', not 'ask'"),
         (["--pins", "no", "--", "true"], "field '--pins': must be 'report' or 'block', not 'no'"),
         (["--hold", "nan", "--", "true"], "field '--hold': must be seconds >= 0, not nan"),
+        (["--answer-within", "-1", "--", "true"], "field '--answer-within': must be seconds >= 0, not -1.0"),
         (["--drain", "-1", "--", "true"], "field '--drain': must be seconds >= 0, not -1.0"),
         (["--call-seconds", "-1", "--", "true"], "field '--timeout': must be seconds >= 0, not -1.0"),
         (["--restart", "no", "--", "true"], "must be 'permanent', 'transient' or 'temporary', not 'no'"),

@@ -126,10 +126,11 @@ async def test_one_client_cannot_have_all_the_calls_that_may_be_held(autojump_cl
         nursery.cancel_scope.cancel()
 
 
-async def test_a_call_is_held_for_a_time():
+@pytest.mark.parametrize("option", ["hold", "answer_within"])
+async def test_a_call_waits_for_a_time(option):
     async with open_supervisor([], state=MemoryStore()) as supervisor:
-        with pytest.raises(ValueError, match="hold"):
-            async with open_gateway(supervisor, hold=None):
+        with pytest.raises(ValueError, match=option):
+            async with open_gateway(supervisor, **{option: None}):
                 pass
 
 

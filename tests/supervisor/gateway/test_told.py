@@ -87,12 +87,12 @@ def test_a_client_s_user_is_told_nothing_of_the_library():
 
 
 @asynccontextmanager
-async def served(*lives, gate=10, connected=True, **options):
+async def served(*lives, gate=10, connected=True, hold=20, **options):
     """A gateway, and `ask(method, **params)` of a client."""
     script = ScriptedServer(*lives, tools={"hang": hang, "refuse": refuse}, prompts={"hang": hang})
     async with (
         open_supervisor([spec(script, **options)], gate=gate, callbacks=gateway_callbacks()) as supervisor,
-        open_gateway(supervisor) as gateway,
+        open_gateway(supervisor, hold=hold) as gateway,
         trio.open_nursery() as nursery,
     ):
         if connected:
@@ -133,7 +133,7 @@ async def test_what_may_have_been_done_is_told(autojump_clock):
 
 
 async def test_when_to_try_again_is_told(autojump_clock):
-    async with served() as (script, _, ask), trio.open_nursery() as nursery:
+    async with served(hold=0) as (script, _, ask), trio.open_nursery() as nursery:
         results = []
 
         async def call():

@@ -137,3 +137,24 @@ def test_the_supervisor_of_plain_code_serves_a_loop() -> None:
         for _ in range(2):  # each in a loop of its own
             assert "hi" in asyncio.run(main())
             assert "hi" in trio.run(main)
+
+
+@pytest.mark.parametrize(("hold", "error", "took"), [(20, None, 1.5), (1, "ServerDown", 1), (0, "ServerDown", 0)])
+async def test_a_call_is_held_while_its_server_restarts(
+    hold: float, error: str | None, took: float, autojump_clock: Any
+) -> None:
+    """W13. Its program is told of that as of any progress."""
+    told: list[Any] = []
+
+    async def on_progress(*progress: Any) -> None:
+        told.append(progress)
+
+    server = ScriptedServer(Life(dies_after=1), Life(), tools={"echo": echo})
+    async with open_supervisor([ServerSpec("lab", server.transport)], approval_rules=ALLOWED) as supervisor:
+        listed = ListedTools(supervisor, False, FIRST_WAIT, hold)
+        await listed.now()
+        await trio.sleep(1.5)
+        begun = trio.current_time()
+        facts = facts_of(await listed.run("mcp_lab_echo", {}, timeout=None, on_progress=on_progress))
+    assert (facts["error"], trio.current_time() - begun) == (error, took)
+    assert told == ([("mcp_lab_echo", -3, None, "restarting, attempt 2 of 4")] if hold else [])

@@ -22,12 +22,12 @@ ACKNOWLEDGED = "notifications/subscriptions/acknowledged"
 
 
 @asynccontextmanager
-async def fronted(scripted, client, state=None):
+async def fronted(scripted, client, state=None, hold=20):
     """A gateway in front of one server, with its own names, that need not be there yet."""
     known = spec(scripted) if isinstance(scripted, ScriptedServer) else scripted
     async with (
         open_supervisor([known], callbacks=gateway_callbacks(), state=state or MemoryStore()) as supervisor,
-        open_gateway(supervisor) as gateway,
+        open_gateway(supervisor, hold=hold) as gateway,
         trio.open_nursery() as nursery,
     ):
         client.news = gateway.news
@@ -53,7 +53,7 @@ async def test_requests_wait_together_for_a_server_that_does_not_start(life, aut
     waited = []
     for opening in (("initialize", HELLO), ("server/discover", NEW), ("tools/call", NEW | {"name": "look"})):
         client = Client()
-        async with fronted(ScriptedServer(*[life] * 20), client):
+        async with fronted(ScriptedServer(*[life] * 20), client, hold=0):
             times = answered_at(client)
             rest = [("prompts/get", NEW | {"name": str(number)}) for number in range(15)]
             client.say(*(request(number, *each) for number, each in enumerate([opening, *rest])))

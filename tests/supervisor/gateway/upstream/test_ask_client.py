@@ -182,7 +182,7 @@ async def test_a_client_that_fails_to_ask_has_not_agreed(autojump_clock):
 
 
 async def test_nobody_answers_in_time(autojump_clock):
-    async with opened(hold=60) as lab, trio.open_nursery() as nursery:
+    async with opened(answer_within=60) as lab, trio.open_nursery() as nursery:
         began = trio.current_time()
         failed, text = await lab.text(User(None).call(nursery))
         assert failed
