@@ -126,6 +126,7 @@ class Gateway:
         self.session_notes: Final = supervisor.session_notes
         """The notes about sessions that outlive the gateway."""
         self._mark = mark
+        self._hold = hold
         self.news: Final = ClientNotifications(supervisor, nursery, search=search)
         """The notifications of changes to its clients."""
         self._upstream = Upstream(
@@ -174,6 +175,7 @@ class Gateway:
 
     def _make_view(self, server: str | None, access: Access) -> View:
         plain = All(self.supervisor, access, self._pages) if server is None else One(self.supervisor, server, access)
+        plain.hold = self._hold
         return plain if self._searches is None else self._searches(self.supervisor, plain)
 
     @property

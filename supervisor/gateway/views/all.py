@@ -229,7 +229,7 @@ class All(View):
             await self.supervisor.list_tools()
             if not self._may_call(name):
                 raise UnknownTool(name)  # without the names of others
-        return await self.supervisor.find_tool(name)
+        return await self.supervisor.find_tool(name, when_down=self.hold)
 
     def _may_call(self, name: str) -> bool:
         return any(tool.name == name and self.access.has_tool(tool.server, tool.tool) for tool in self.supervisor.tools)

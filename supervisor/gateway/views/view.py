@@ -55,6 +55,9 @@ class View(ABC):
         """The grant of the client."""
         self.server: Final = server
         """The one server; None for all of them."""
+        self.hold: float = 0.0
+        """Seconds that a call of a tool that is not known yet is held at most while the server restarts that may have
+        it."""
 
     @property
     def statuses(self) -> list[ServerStatus]:
@@ -192,10 +195,10 @@ class One(View):
     async def tool(self, name: str) -> Tool:
         """The tool, by the server's own name of it."""
         if self.access.has_all_of(self._name):
-            return await self.supervisor.find_tool(name, server=self._name)
+            return await self.supervisor.find_tool(name, server=self._name, when_down=self.hold)
         if self.access.has_tool(self._name, name):
             with suppress(UnknownTool):
-                return await self.supervisor.find_tool(name, server=self._name)
+                return await self.supervisor.find_tool(name, server=self._name, when_down=self.hold)
         raise UnknownTool(name, server=self._name)  # without the names of others
 
     async def wait_settled(self) -> None:
