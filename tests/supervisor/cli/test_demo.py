@@ -30,7 +30,8 @@ def test_it_ends_by_itself_and_leaves_no_process():
         "at once",
         "fragile: waiting",
         "fragile: connected",
-        "incarnation 2",
+        "the next call of fragile is held: restarting, attempt 2 of 4",
+        "mcp_fragile_echo -> 'no gap' (fragile, incarnation 2",
     ):
         assert words in out
     assert len(seen) >= 2
@@ -46,8 +47,9 @@ def test_as_json(cli):
     steps = [step["step"] for step in ran.json["steps"]]
     assert steps[0] == "start"
     assert steps[-1] == "end"
-    for step in ("call", "fan-out", "crash", "noticed", "waiting", "connecting", "connected"):
+    for step in ("call", "fan-out", "crash", "noticed", "held", "waiting", "connecting", "connected"):
         assert step in steps
+    assert steps.index("crash") < steps.index("held") < steps.index("connecting")
     assert steps.index("crash") < steps.index("waiting") < steps.index("connecting") < steps.index("connected")
     servers = {server["name"]: server for server in ran.json["servers"]}
     assert {server["transport"] for server in servers.values()} == {"in-process", "stdio"}
@@ -159,13 +161,15 @@ def event(new, server=demo.FRAGILE):
     )
 
 
-async def test_a_server_that_does_not_come_back():
+async def test_a_server_that_does_not_come_back_is_followed_no_longer():
+    """The call that is held for it has the error."""
     send, receive = trio.open_memory_channel(9)
+    told = Told()
     with send, receive:
         for each in (event(ServerState.FAILED, server="steady"), event(ServerState.FAILED)):
             send.send_nowait(each)
-        with pytest.raises(demo.DemoFailed, match="gone"):
-            await demo._await_restart(Told(), FakeSupervisor(), receive)
+        await demo._follow_restart(told, FakeSupervisor(), receive)
+    assert [step for step, _ in told.steps] == ["failed"]
 
 
 async def test_an_error_beside_the_drawing_is_not_wrapped():
