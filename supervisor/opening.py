@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from mcp_nursery.actors.reply import ProgressCallback
 
     from .calls.approvals import Approvals
-    from .calls.call import WhenDown
+    from .decisions.restart_policy import WhenDown
     from .servers.borrowed import BorrowedServer
     from .servers.servers import Servers
     from .servers.view import ServerView

@@ -17,7 +17,7 @@ from mcp_nursery.actors.threads import SLOW_THREADS
 
 from .calls.approvals import Approvals
 from .calls.attempts import deliver
-from .calls.call import Call, Resend, Target, WhenDown
+from .calls.call import Call, Resend, Target
 from .calls.fan_out import FanOut, Until, open_fan_out
 from .calls.relayed import RelayedCall, RelayedResult, name_in
 from .calls.resource_tools import ResourceTools
@@ -26,6 +26,7 @@ from .calls.search_tools import SearchTools
 from .calls.tool_call import ToolCall
 from .config.config import Config
 from .config.specs import ConfigSource, Given, specs_of
+from .decisions.restart_policy import WhenDown
 from .decisions.state_machine import LEFT_BY_NOBODY, Snapshot
 from .decisions.statistics import CallRecord, SupervisorStatistics, statistics_of
 from .events import EventStream, Reloaded, ReloadFailed, ResourceUpdates

@@ -9,9 +9,9 @@ from mcp_nursery.actors.json_parsing import finite_number, parse_json, refuse_co
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.reply import ProgressCallback
 
-from .calls.call import WhenDown
 from .calls.host_tools import HostTools
 from .catalogue.catalogue import Catalogue
+from .decisions.restart_policy import WhenDown
 from .security.untrusted_marks import preamble
 from .servers.view import ServerView
 from .tools.outcome import ToolOutcome, outcome_of_error, outcome_of_result

@@ -63,7 +63,7 @@ from mcp_nursery.actors.outcomes import Answered, Outcome
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.reply import PROGRESS, IdleLimit, NoticeCallback, ProgressCallback, Relay, ReplySlot
 
-from ..decisions.restart_policy import HOLD
+from ..decisions.restart_policy import HOLD, WhenDown
 from ..decisions.state_machine import CALLS_WAIT, Snapshot
 from ..security.redaction import Redactor
 from ..servers.observable import NON_TOOLS, Observable
@@ -74,7 +74,6 @@ if TYPE_CHECKING:
     from ..telemetry.telemetry import Operation, Telemetry
     from ..tools.approval_rules import Agreement
 
-WhenDown = Literal["wait", "fail", "reconnect", "hold"] | float
 Resend = Literal["safe", "always", "never"]
 
 
@@ -132,13 +131,6 @@ class Call:
             return
         for option, check in _OPTION_CHECKS.items():
             check_argument(option, getattr(self, option), check)
-
-    @property
-    def hold(self) -> float:
-        """Seconds that it is held at most while its server restarts; 0: it is not held."""
-        if self.when_down == "hold":
-            return HOLD
-        return self.when_down if isinstance(self.when_down, int | float) else 0.0
 
 
 def encode_arguments(arguments: object, name: str, server: str | None) -> bytes | None:
@@ -530,6 +522,9 @@ class Target:
         self._call = call
         self._asked = call.asked
         self._servers = call.servers
+        when_down = HOLD if call.asked.when_down == "hold" else call.asked.when_down
+        self._hold = 0.0 if when_down is None or isinstance(when_down, str) else when_down
+        """Seconds that it is held at most while its server restarts; 0: it is not held."""
         self._owner = call.asked.server
         """The server of the tool, if that is known."""
         self._unsure: Sequence[str] = ()
@@ -676,8 +671,8 @@ class Target:
         if _connected(snapshot):
             return True
         self._servers.want(snapshot.spec.name)
-        if self._held_until is None and self._asked.hold and snapshot.state is ServerState.WAITING:
-            self._held_until = trio.current_time() + self._asked.hold
+        if self._held_until is None and self._hold and snapshot.state is ServerState.WAITING:
+            self._held_until = trio.current_time() + self._hold
         if self._held_until is not None and trio.current_time() >= self._held_until:
             raise self._down(snapshot)
         if waits and self._starts(snapshot):
@@ -690,7 +685,7 @@ class Target:
         """True if this call has the server started, and that start has not begun yet. A call starts its server once."""
         self._took_part = self._took_part or snapshot.state is ServerState.CONNECTING
         hastens = self._asked.when_down == "reconnect" and not self._took_part
-        hastens = hastens or (self._asked.hold > 0 and snapshot.was_stable)
+        hastens = hastens or (self._hold > 0 and snapshot.was_stable)
         is_due = snapshot.state is ServerState.WAITING and hastens
         if not (is_due or snapshot.revives_on_call):
             return False
@@ -706,7 +701,7 @@ class Target:
             return frozenset()
         if self._asked.when_down == "wait":
             return CALLS_WAIT | {ServerState.WAITING, ServerState.FAILED}
-        if patient or self._asked.hold:
+        if patient or self._hold:
             return CALLS_WAIT | {ServerState.WAITING}
         return CALLS_WAIT
 

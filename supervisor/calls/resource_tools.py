@@ -16,12 +16,13 @@ from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
+from ..decisions.restart_policy import WhenDown
 from ..security.untrusted_marks import clean_name
 from ..tools.approval_rules import Agreement
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from .approvals import Approvals
-from .call import Call, WhenDown
+from .call import Call
 from .host_tools import LIST_RESOURCES as LIST
 from .host_tools import READ_RESOURCE as READ
 from .host_tools import HostTools, host_result, host_tool

@@ -18,10 +18,10 @@ from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
+from ..decisions.restart_policy import WhenDown
 from ..security.untrusted_marks import MAX_RESULT_CHARS, clean_name
 from ..tools.tool import Tool, prepare_for_models
 from ..tools.tool_result import ToolResult
-from .call import WhenDown
 from .host_tools import CALL_TOOL_NAME, FIND_TOOLS, HostTools, host_result, host_tool
 from .resource_tools import ResourceTools
 

@@ -20,6 +20,9 @@ Revive = Literal["on_call", "never"] | float | tuple[Literal["on_call"], float]
 Instances = Literal["shared", "session", "single"]
 """The owners of an instance of a server behind a gateway."""
 
+WhenDown = Literal["wait", "fail", "reconnect", "hold"] | float
+"""The conduct of a call that finds its server down; a number: `hold` for so many seconds."""
+
 HOLD = 20.0
 """Seconds that a call is held at most while its server restarts: behind a gateway and in integrations, and for
 `when_down="hold"`."""

@@ -18,8 +18,7 @@ from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, delivery_of
 from mcp_nursery.actors.reply import ProgressCallback
 
-from ..calls.call import WhenDown
-from ..decisions.restart_policy import HOLD
+from ..decisions.restart_policy import HOLD, WhenDown
 from ..portal import BlockingSupervisor, ThreadSupervisor
 from ..tools.outcome import ToolOutcome
 from ..tools.tool import Tool, prepare_for_models

@@ -12,8 +12,7 @@ from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.overrides import override
 
-from ..calls.call import WhenDown
-from ..decisions.restart_policy import HOLD
+from ..decisions.restart_policy import HOLD, WhenDown
 from ..extras import needs_extra
 from ..resources import Prompt, PromptResult
 from ..tools.tool import Tool

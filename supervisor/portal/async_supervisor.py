@@ -11,8 +11,9 @@ from attrs import evolve
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.reply import ProgressCallback
 
-from ..calls.call import Call, WhenDown
+from ..calls.call import Call
 from ..calls.fan_out import CallOutcome, Until
+from ..decisions.restart_policy import WhenDown
 from ..supervisor import Supervisor
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult

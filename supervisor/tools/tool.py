@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mcp_nursery.actors.reply import ProgressCallback
 
-    from ..calls.call import WhenDown
+    from ..decisions.restart_policy import WhenDown
     from .tool_result import ToolResult
 
 

@@ -99,8 +99,8 @@ CALLS = (
         "supervisor/calls/test_slow_starts.py supervisor/test_unannounced_lists.py",
         {
             "self._lost_incarnation, self._took_part = incarnation or 0, False": "self._lost_incarnation = incarnation or 0",
-            "return True if connected and snapshot.incarnation != self._lost_incarnation else None": (
-                "return True if connected else None",
+            "while not self._is_connected(server.value, waits) or server.value.incarnation == self._lost_incarnation:": (
+                "while not self._is_connected(server.value, waits):",
                 "A call that the router has refused is given to it again, turn by turn, until the keeper knows of the end.",
             ),
             "if snapshot.state not in waits or snapshot.abandoned:": "if snapshot.state not in waits:",
@@ -109,6 +109,17 @@ CALLS = (
             'if self._asked.when_down == "fail":': "if False:",
             "self._unsure = [] if self._listed_again else self._may_have_it_now(owner)": "self._unsure = []",
             "return owners[0] if len(owners) == 1 and owners[0] in blank else None": "return None",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/call.py",
+        "supervisor/servers/test_holding_calls.py property/test_holding.py",
+        {
+            "hastens = hastens or (self._hold > 0 and snapshot.was_stable)": "hastens = hastens or self._hold > 0",
+            "if self._held_until is not None and trio.current_time() >= self._held_until:": "if False:",
+            "with trio.move_on_at(self._held_until):": "with trio.move_on_at(math.inf):",
+            "if progress > self._told:": "if progress != self._told:",
+            "if patient or self._hold:": "if patient:",
         },
     ),
     *mutants_of(

@@ -52,7 +52,6 @@ class Made:
         (text,) = self.said
         return text.splitlines()[0].removeprefix("MCP error: ") if text.startswith("MCP error: ") else None
 
-
     def is_lost_at(self, lost: float) -> bool:
         """True if it ended with the server, which had begun it and may not begin it again."""
         return self.ended == lost and self.asked.tool == WRITE and bool(self.heard)
@@ -87,7 +86,12 @@ worlds = st.builds(
     hold=st.sampled_from([20.0, 3.0, 0.5, 0.0]),
     call_timeout=st.sampled_from([None, None, 1.0, 4.0]),
     calls=st.lists(
-        st.builds(Asked, st.sampled_from([0, 1, 2, 3, 6]), st.sampled_from([READ, WRITE]), st.sampled_from([0.0, 0.0, 1.0, 3.0])),
+        st.builds(
+            Asked,
+            st.sampled_from([0, 1, 2, 3, 6]),
+            st.sampled_from([READ, WRITE]),
+            st.sampled_from([0.0, 0.0, 1.0, 3.0]),
+        ),
         min_size=4,
         max_size=16,
     ).map(tuple),
@@ -105,9 +109,7 @@ def run(world: World) -> tuple[list[Made], list[StateChanged], ScriptedServer]:
         await trio.sleep(one.asked.lasts)
         return "done"
 
-    server = ScriptedServer(
-        *world.lives, tools={READ: work, WRITE: work}, annotations={READ: {"readOnlyHint": True}}
-    )
+    server = ScriptedServer(*world.lives, tools={READ: work, WRITE: work}, annotations={READ: {"readOnlyHint": True}})
     spec = ServerSpec(
         "lab",
         server.transport,
