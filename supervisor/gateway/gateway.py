@@ -316,7 +316,8 @@ class Gateway:
         if isinstance(error, ConnectionLost):
             status = status_of(self.supervisor, error.server)
             if status is not None and status.retry_in is not None:
-                text += f"\nThe server restarts in {status.retry_in:.0f} s."
+                then = "; the next call waits for it." if self._hold else "."
+                text += f"\nThe server restarts in {status.retry_in:.0f} s{then}"
         result: Json = {"content": [{"type": "text", "text": text}], "isError": True}
         return result | {"resultType": "complete"} if request.modern else result
 

@@ -108,6 +108,8 @@ def _advice(error: NurseryError) -> _Advice:
         return _Advice("connect", f"It restarts in {error.retry_in:.0f} s. {_LATER}", retryable=True)
     if isinstance(error, ServerError) and error.retry_in is not None and error.delivery is Delivery.ANSWERED:
         return _Advice("answer", f"It takes no calls for {error.retry_in:.0f} s. {_LATER}", retryable=True)
+    if isinstance(error, ServerDown) and error.state is ServerState.CONNECTING:
+        return _Advice("connect", f"It is being started again. {_LATER}", retryable=True)
     for kind, advice in _ADVICE_BY_ERROR:
         if isinstance(error, kind) and not (isinstance(error, ServerError) and error.delivery is Delivery.UNKNOWN):
             return advice

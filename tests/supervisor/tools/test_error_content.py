@@ -62,6 +62,7 @@ def test_a_server_error():
         (ServerDown(server="lab", state=ServerState.FAILED), "connect", "no"),
         (ServerDown(server="lab", state=ServerState.WAITING, retry_in=4), "connect", "yes"),
         (ServerDown(server="lab", state=ServerState.FAILED, retry_in=300), "connect", "yes"),
+        (ServerDown(server="lab", state=ServerState.CONNECTING), "connect", "yes"),
         (ServerBusy(**WHERE), "send", "yes"),
         (ServerBusy(**WHERE, delivery=Delivery.UNKNOWN), "answer", "no"),
         (ConnectionLost("gone", **WHERE, delivery=Delivery.NOT_SENT), "send", "yes"),
