@@ -121,7 +121,7 @@ def facts(sample):
 
 def test_a_sample_outlives_its_server(backend):
     pid = ("mcp_agent_pid", {})
-    (sample,), _ = evaluated(backend, pid, ("kill", {}), pid, ("wait", {}), pid)
+    (sample,), _ = evaluated(backend, pid, ("kill", {}), pid, ("wait", {}), pid, settings={"hold": 0})
     before, _, down, _, after = returns(sample)
     assert 'trust="untrusted"' in before.text
     assert down.error.type == "unknown"
@@ -130,6 +130,13 @@ def test_a_sample_outlives_its_server(backend):
     assert after.text != before.text
     assert [each["incarnation"] for each in facts(sample)] == [1, None, 2]
     assert [each["delivery"] for each in facts(sample)] == ["answered", "not_sent", "answered"]
+
+
+def test_a_call_that_meets_a_restart_is_held(backend):
+    """W13"""
+    pid = ("mcp_agent_pid", {})
+    (sample,), _ = evaluated(backend, pid, ("kill", {}), pid)
+    assert [each["incarnation"] for each in facts(sample)] == [1, 2]
 
 
 def test_all_samples_share_one_server(backend):

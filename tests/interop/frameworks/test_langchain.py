@@ -70,7 +70,7 @@ def test_a_graph_outlives_its_server():
         if made == 2:
             await supervisor.wait_connected()
 
-    before, down, after = asyncio.run(answered(("pid", {}), ("pid", {}), ("pid", {}), between=between))
+    before, down, after = asyncio.run(answered(("pid", {}), ("pid", {}), ("pid", {}), between=between, hold=0))
     assert 'trust="untrusted"' in before.content
     assert (before.status, before.artifact["incarnation"]) == ("success", 1)
     assert down.status == "error"
@@ -78,6 +78,17 @@ def test_a_graph_outlives_its_server():
     assert down.artifact["delivery"] == "not_sent"
     assert (after.status, after.artifact["incarnation"]) == ("success", 2)
     assert after.content != before.content
+
+
+def test_a_call_that_meets_a_restart_is_held():
+    """W13"""
+
+    async def between(supervisor, made):
+        if made == 1:
+            await supervisor.kill()
+
+    before, after = asyncio.run(answered(("pid", {}), ("pid", {}), between=between))
+    assert [each.artifact["incarnation"] for each in (before, after)] == [1, 2]
 
 
 def test_structured_content_is_in_the_artifact():

@@ -75,7 +75,7 @@ def test_a_run_outlives_its_server():
                 await supervisor.wait_connected()
                 return "pid", {}
 
-            server = SupervisedMCPServer(supervisor)
+            server = SupervisedMCPServer(supervisor, hold=0)
             await server.connect()
             done = returns(await run(Scripted(("pid", {}), kill, wait), mcp_servers=[server]))
             await server.cleanup()
@@ -87,6 +87,21 @@ def test_a_run_outlives_its_server():
     assert text_of(after) != text_of(before)
     assert [each.custom_data["incarnation"] for each in (before, down, after)] == [1, None, 2]
     assert [each.custom_data["delivery"] for each in (before, down, after)] == ["answered", "not_sent", "answered"]
+
+
+def test_a_call_that_meets_a_restart_is_held():
+    """W13"""
+
+    async def main():
+        async with asyncio.timeout(60), supervised_elsewhere(**ALLOWED) as supervisor:
+
+            async def kill():
+                await supervisor.kill()
+                return "pid", {}
+
+            return returns(await run(Scripted(("pid", {}), kill), mcp_servers=[SupervisedMCPServer(supervisor)]))
+
+    assert [each.custom_data["incarnation"] for each in asyncio.run(main())] == [1, 2]
 
 
 def test_function_tools_are_the_same_tools():

@@ -61,7 +61,7 @@ def test_a_run_outlives_its_server():
                 await supervisor.wait_connected()
                 return "pid", {}
 
-            agent = Agent(asks_for(("pid", {}), kill, wait), toolsets=[SupervisedToolset(supervisor)])
+            agent = Agent(asks_for(("pid", {}), kill, wait), toolsets=[SupervisedToolset(supervisor, hold=0)])
             return returns((await agent.run("go")).all_messages())
 
     before, down, after = asyncio.run(main())
@@ -71,6 +71,22 @@ def test_a_run_outlives_its_server():
     assert "restarts in" in down.content
     assert after.metadata["incarnation"] == 2
     assert after.content != before.content
+
+
+def test_a_call_that_meets_a_restart_is_held():
+    """W13"""
+
+    async def main():
+        async with asyncio.timeout(60), supervised_elsewhere(**ALLOWED) as supervisor:
+
+            async def kill():
+                await supervisor.kill()
+                return "pid", {}
+
+            agent = Agent(asks_for(("pid", {}), kill), toolsets=[SupervisedToolset(supervisor)])
+            return returns((await agent.run("go")).all_messages())
+
+    assert [each.metadata["incarnation"] for each in asyncio.run(main())] == [1, 2]
 
 
 def test_the_test_model_calls_every_tool_it_is_given():

@@ -1,5 +1,7 @@
 """W13: `when_down="hold"`, or seconds, holds a call while its server restarts. Times are virtual, and exact."""
 
+from functools import partial
+
 import pytest
 import trio
 
@@ -185,6 +187,23 @@ async def test_its_caller_is_told_of_each_attempt(autojump_clock):
             (36, -1, None, "restarting, attempt 4 of 4"),
             (51, 0, 2, "begun"),
         ]
+
+
+async def test_what_its_caller_is_told_never_goes_back(autojump_clock):
+    """A person may begin the ladder anew meanwhile."""
+    told = []
+
+    async def on_progress(progress, _total, _message):
+        told.append(progress)
+
+    server = ScriptedServer(STABLE, DOWN, DOWN, Life())
+    async with open_supervisor([spec(server)]) as supervisor, trio.open_nursery() as nursery:
+        await trio.sleep(31)
+        nursery.start_soon(partial(supervisor.call_tool, "mcp_lab_echo", when_down="hold", on_progress=on_progress))
+        await trio.sleep(1)
+        with pytest.raises(ServerDown):
+            await supervisor.reconnect("lab")
+    assert (server.starts, told) == ([0, 31, 32, 34], [-3, -2])
 
 
 @pytest.mark.parametrize(("lasts", "answered"), [(3, 3), (100, 5)])
