@@ -6,8 +6,8 @@
 | `push` | `.ci/run` | all real processes, official conformance, a client library a language, a framework | `.[dev]` |
 | `night` | `.ci/nightly` | mutants, attack, chaos, sweeps, fuzz, all hosts and frameworks | `.[dev]`, root |
 
-A test is in one lane. The longest path of `FILES` that leads to the test's file decides, and `readme` where there is
-none; a marker `push` or `night`, or a fixture of `FIXTURES`, moves a single test to a later lane. A test that needs
+A test is in one lane. The longest path of `LATER` that leads to the test decides, and `readme` where there is none; a
+marker `push` or `night`, or a fixture of `FIXTURES`, moves a test to a later lane. A test that needs
 what its lane's environment lacks belongs to a later lane: a file of a later lane is not even imported, so that it may
 import what it likes.
 
@@ -25,7 +25,7 @@ ALL = "all"
 
 ROOT = Path(__file__).parent
 
-FILES = {
+LATER = {
     "attack": NIGHT,
     "chaos": NIGHT,
     "conformance": PUSH,
@@ -41,7 +41,7 @@ FILES = {
     "test_lanes.py": PUSH,
     "test_releases.py": PUSH,
 }
-"""The lane of a file, or of all files of a folder, by its path below `tests/`."""
+"""The lane of a folder, a file or a test function, by its path below `tests/`."""
 
 FIXTURES = {"database_server": PUSH}
 """The lane of tests that use a fixture, by its name."""
@@ -63,14 +63,16 @@ def lane_of_file(path):
     except ValueError:
         return README  # a test of the tests, in a folder of its own
     candidates = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((FILES[each] for each in candidates if each in FILES), README)
+    return next((LATER[each] for each in candidates if each in LATER), README)
 
 
 def lane_of(item):
-    """The lane of a test: the latest of its file, its markers and its fixtures."""
+    """The lane of a test: the latest of its file, its name, its markers and its fixtures."""
+    file = lane_of_file(item.path)
+    named = LATER.get(f"{item.path.relative_to(ROOT)}::{item.originalname}") if item.path.is_relative_to(ROOT) else None
     marked = [lane for lane in LANES if item.get_closest_marker(lane)]
     needed = [lane for fixture, lane in FIXTURES.items() if fixture in item.fixturenames]
-    return max([lane_of_file(item.path), *marked, *needed], key=LANES.index)
+    return max([file, named or file, *marked, *needed], key=LANES.index)
 
 
 def lanes_of_run(config):
