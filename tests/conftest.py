@@ -28,7 +28,7 @@ from .timings import Timings
 
 ALL_MODULES.load()  # in no test: a clock that jumps whenever every task waits would not wait for a thread
 
-settings.register_profile("quick", max_examples=50, deadline=None, derandomize=False)
+settings.register_profile("quick", max_examples=30, deadline=None, derandomize=False)
 settings.register_profile("thorough", max_examples=100, deadline=None, derandomize=False, print_blob=True)
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, processes of the tests would inherit that it is ignored

@@ -101,19 +101,23 @@ def _advice(error: NurseryError) -> _Advice:
     if isinstance(error, BreakerOpen):
         when = f"in {error.retry_in:.0f} s" if error.retry_in else "just now"
         return _Advice("send", f"Its last calls got no answer; it is tried again {when}. {_LATER}", retryable=True)
-    if isinstance(error, ServerDown) and error.state is ServerState.FAILED and error.retry_in is not None:
-        again = f"Go on without this server; it is tried again in {error.retry_in:.0f} s."
-        return _Advice("connect", again, retryable=True)
-    if isinstance(error, ServerDown) and error.retry_in is not None:
-        return _Advice("connect", f"It restarts in {error.retry_in:.0f} s. {_LATER}", retryable=True)
+    if isinstance(error, ServerDown) and (coming := _coming_back(error)):
+        return _Advice("connect", coming, retryable=True)
     if isinstance(error, ServerError) and error.retry_in is not None and error.delivery is Delivery.ANSWERED:
         return _Advice("answer", f"It takes no calls for {error.retry_in:.0f} s. {_LATER}", retryable=True)
-    if isinstance(error, ServerDown) and error.state is ServerState.CONNECTING:
-        return _Advice("connect", f"It is being started again. {_LATER}", retryable=True)
     for kind, advice in _ADVICE_BY_ERROR:
         if isinstance(error, kind) and not (isinstance(error, ServerError) and error.delivery is Delivery.UNKNOWN):
             return advice
     return _BY_DELIVERY[error.delivery] if isinstance(error, CallError) else _OTHERWISE
+
+
+def _coming_back(error: ServerDown) -> str | None:
+    """The time at which the server is tried again; None if nobody tries it."""
+    if error.retry_in is None:
+        return f"It is being started again. {_LATER}" if error.state is ServerState.CONNECTING else None
+    if error.state is ServerState.FAILED:
+        return f"Go on without this server; it is tried again in {error.retry_in:.0f} s."
+    return f"It restarts in {error.retry_in:.0f} s. {_LATER}"
 
 
 def _name(error: NurseryError, attribute: str) -> str | None:
