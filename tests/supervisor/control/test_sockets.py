@@ -192,7 +192,13 @@ def test_a_socket_of_another_user_is_not_talked_to(open_tmp_path):
     open_tmp_path.chmod(0o777)
     path = open_tmp_path / "foreign.sock"
     listens = "import socket, sys"
-    code = "sock = socket.socket(socket.AF_UNIX); sock.bind(sys.argv[1]); sock.listen()\nprint(flush=True); sys.stdin.read()"
+    code = """
+        sock = socket.socket(socket.AF_UNIX)
+        sock.bind(sys.argv[1])
+        sock.listen()
+        print(flush=True)
+        sys.stdin.read()
+    """
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", away(listens, code), path], **streams) as foreign:
         foreign.stdout.readline()
