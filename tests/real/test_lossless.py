@@ -243,7 +243,15 @@ async def test_frames_are_the_same_directly_and_through(tmp_path, version, front
 def assert_lossless(heard, direct):
     progress = [message for messages in heard for message in messages if "progress" in message.get("method", "")]
     assert [each["params"]["progressToken"] for each in progress] == ["tok\u2028"] * 2 + [9007199254740993]
-    assert_same(comparable(heard), comparable(direct))
+    assert_same(comparable(heard), [list(map(with_delivery, messages)) for messages in comparable(direct)])
+
+
+def with_delivery(message):
+    """An answer as a gateway passes it: an error says that the server may have acted, where its data has room."""
+    error = message.get("error")
+    if error is None or not isinstance(data := error.get("data", {}), dict):
+        return message
+    return {**message, "error": {**error, "data": {**data, "delivery": "answered"}}}
 
 
 @asynccontextmanager
