@@ -52,7 +52,7 @@ def log_of_client(
     try:
         limits = _LIMITS.get()
     except LookupError:
-        limits = {}
+        limits = dict[str, LineLimit]()
         _LIMITS.set(limits)
     limit = limits.setdefault(message, LineLimit(1))
     if limit.passes(trio.current_time()):

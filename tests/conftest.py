@@ -31,7 +31,10 @@ ALL_MODULES.load()  # in no test: a clock that jumps whenever every task waits w
 settings.register_profile("quick", max_examples=30, deadline=None, derandomize=False)
 settings.register_profile("thorough", max_examples=100, deadline=None, derandomize=False, print_blob=True)
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, processes of the tests would inherit that it is ignored
+# Under nohup, or in the background of a script, processes of the tests would inherit that these are ignored.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "quick")
 

@@ -81,14 +81,24 @@ def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
     """The evidence in a failed request. The error's own text may hold a URL."""
     if isinstance(error, Unroutable):
         return Evidence(str(error), Fault.UNUSABLE)
+    request = _request_of(error)
     if isinstance(error, httpx2.LocalProtocolError):  # h11 refuses to send a header that authorisation has made
-        return Evidence(_fault_of_headers(error.request) or "the request is not valid HTTP", Fault.UNUSABLE)
-    proxy = proxy_of(error.request)
+        problem = None if request is None else _fault_of_headers(request)
+        return Evidence(problem or "the request is not valid HTTP", Fault.UNUSABLE)
+    proxy = None if request is None else proxy_of(request)
     if isinstance(error, httpx2.ProxyError):
         refused = str(error).startswith(f"{HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:d} ")
         problem = f"{proxy} did not connect to {address.host}: {one_line(error, 80)}"
         return Evidence(problem, Fault.UNUSABLE if refused else Fault.UNREACHED)
     return _evidence_of_cause(error, address.host if proxy is None else f"{address.host} through {proxy}")
+
+
+def _request_of(error: httpx2.RequestError) -> httpx2.Request | None:
+    """The request that failed; None for an error that a host's own authorisation has raised."""
+    try:
+        return error.request
+    except RuntimeError:
+        return None
 
 
 def _evidence_of_cause(error: httpx2.RequestError, host: str) -> Evidence:

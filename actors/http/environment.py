@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache, lru_cache
+from importlib import import_module
 from ipaddress import ip_address, ip_network
 from typing import TYPE_CHECKING, Final, Literal
 from urllib.parse import urlsplit
@@ -170,7 +171,7 @@ def _shown(value: str) -> str:
 
 def _has_socks() -> bool:
     try:
-        import socksio  # noqa: F401
+        import_module("socksio")
     except ImportError:
         return False
     return True

@@ -29,7 +29,7 @@ while what was queued may still be written. An answer for a slot that is gone is
 
 import logging
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -284,7 +284,7 @@ class Endpoint:
                 await self._carrier.notify(outgoing)
 
     @contextmanager
-    def _waiting_for(self, method: str) -> Iterator[None]:
+    def _waiting_for(self, method: str) -> Generator[None, None, None]:
         self._waits_for.append(method)
         self._missed = ""
         try:

@@ -56,7 +56,7 @@ def _object(value: object) -> dict[str, Any]:
 def _list(value: object) -> object:
     if type(value) is not list:
         raise Doubtful
-    return value
+    return cast("list[object]", value)
 
 
 def _anything(value: object) -> dict[str, Any]:
@@ -248,8 +248,11 @@ _BLOCKS_AT_ONCE: Final = 1000
 
 
 def _is_plain_block(block: object) -> bool:
-    kind: object = cast("dict[str, object]", block).get("type") if type(block) is dict else None
-    return type(kind) is str and (kind not in _BLOCKS or _fits(_BLOCKS[kind], block))
+    if type(block) is not dict:
+        return False
+    members = cast("dict[str, object]", block)
+    kind = members.get("type")
+    return type(kind) is str and (kind not in _BLOCKS or _fits(_BLOCKS[kind], members))
 
 
 def _fits(shape: Shape, value: object) -> bool:
@@ -262,9 +265,10 @@ def _fits(shape: Shape, value: object) -> bool:
 
 def is_text_alone(raw: Mapping[str, Any]) -> bool:
     """True if this is plainly the result of a tool, and a small one of nothing but text, as most are."""
-    blocks: Any = raw.get("content")
-    if type(blocks) is not list or type(raw.get("isError", False)) is not bool or "_meta" in raw:
+    content: object = raw.get("content")
+    if type(content) is not list or type(raw.get("isError", False)) is not bool or "_meta" in raw:
         return False
+    blocks = cast("list[object]", content)
     return len(blocks) <= _BLOCKS_AT_ONCE and all(
         type(each) is dict and len(each) == 2 and each.get("type") == "text" and type(each.get("text")) is str  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]  # noqa: PLR2004
         for each in blocks

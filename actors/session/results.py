@@ -57,7 +57,7 @@ def readable_result(raw: dict[str, Any], *, extended: bool = False) -> Steps[dic
             is_fine = place not in wrong or (extended and _is_unknown(block))
             readable += [block] if is_fine else _text_and_rest(block, f"block {at + place + 1}")
         yield
-    said = {**raw, "content": []}
+    said: dict[str, Any] = {**raw, "content": []}
     for (member,) in {where[:1] for where in _wrong_places(said)}:
         value = said.pop(member)
         if value is not None:
@@ -65,7 +65,7 @@ def readable_result(raw: dict[str, Any], *, extended: bool = False) -> Steps[dic
         if member == "isError":
             said[member] = bool(value)
     if content is not None and blocks is not content:
-        readable.append(_unread("'content'", content))
+        readable.append(_unread("'content'", raw["content"]))
     elif content is None and "structuredContent" not in raw:
         readable.append(_unread("all", raw))
     return {**said, "content": readable}
@@ -81,15 +81,20 @@ def _wrong_places(raw: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 
 def _is_unknown(block: object) -> bool:
-    kind: object = cast("dict[str, object]", block).get("type") if isinstance(block, dict) else None
+    kind = _members(block).get("type")
     return isinstance(kind, str) and kind not in _KNOWN
 
 
+def _members(value: object) -> Mapping[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}
+
+
 def _text_and_rest(block: object, name: str) -> list[object]:
-    text: object = cast("dict[str, object]", block).get("text") if isinstance(block, dict) else None
+    members = _members(block)
+    text = members.get("text")
     if not isinstance(text, str):
         return [_unread(name, block)]
-    rest = {key: value for key, value in cast("dict[str, object]", block).items() if key != "text"}
+    rest = {key: value for key, value in members.items() if key != "text"}
     return [{"type": "text", "text": text}, _unread(f"a part of {name}", rest)]
 
 

@@ -293,13 +293,15 @@ def failure_of(request: ClientRequest, error: Exception) -> JsonRpcError:
         case NurseryError():
             request.record_failure(request.delivery, error)
             said = to_client_error(error, begun=request.method not in _OPENINGS)
-            if isinstance(error, ServerError) and not isinstance(said.data, dict | None):
+            data: object = said.data
+            if isinstance(error, ServerError) and not isinstance(data, dict | None):
                 return said
         case _:
             words = "the gateway failed to answer %s; please report it"
             log_of_client(logger, logging.ERROR, words, request.method, exc_info=error)
             said = JsonRpcError(INTERNAL_ERROR, "Internal error")
-    given = said.data if isinstance(said.data, dict) else {"about": said.data} if said.data else {}
+    data = said.data
+    given = cast("dict[str, Any]", data) if isinstance(data, dict) else {"about": data} if data else {}
     said.data = {"delivery": request.delivery.value} | given
     return said
 

@@ -325,6 +325,10 @@ def _target(reference: object, root: Mapping[str, Any]) -> object:
     return cast("_Schema | bool", found) if isinstance(found, (dict, bool)) else None
 
 
+def _members(value: object) -> Mapping[str, object]:
+    return cast("_Schema", value) if isinstance(value, dict) else {}
+
+
 def _items(value: object) -> Sequence[object]:
     return cast("list[object]", value) if isinstance(value, list) else ()
 
@@ -381,10 +385,9 @@ def _with_dead_references(schema: _Schema, is_dead: Callable[[object], bool]) ->
     wrong = set[int]()
     for level in reversed([*levels_of(schema)]):
         for each in level:
-            inner: Sequence[object] = [*cast("_Schema", each).values()] if isinstance(each, dict) else _items(each)
-            if any(id(one) in wrong for one in inner) or (
-                isinstance(each, dict) and "$ref" in each and is_dead(each["$ref"])
-            ):
+            members = _members(each)
+            inner = [*members.values()] or _items(each)
+            if any(id(one) in wrong for one in inner) or ("$ref" in members and is_dead(members["$ref"])):
                 wrong.add(id(each))
             yield
     return wrong

@@ -53,7 +53,7 @@ async def test_forty_servers_of_which_one_is_used(tmp_path):
             assert [tool.name for tool in supervisor.tools] == tools
 
 
-@pytest.mark.push
+@pytest.mark.night
 def test_the_cache_outlives_a_host_that_is_killed_while_it_writes(tmp_path):
     """G5: a hundred times, at any moment: what is read afterwards is one whole list that was written, never an older
     one than was known to be written, and the next host writes on."""

@@ -96,7 +96,7 @@ def tasks():
 
 @pytest.mark.parametrize(
     ("seconds", "clients"),
-    [pytest.param(4, 6, marks=pytest.mark.slow), pytest.param(60, 20, marks=pytest.mark.push)],
+    [pytest.param(4, 6, marks=pytest.mark.slow), pytest.param(60, 20, marks=pytest.mark.night)],
 )
 @pytest.mark.timeout(240)
 async def test_every_request_is_answered_once_while_servers_are_killed(tmp_path, seconds, clients):

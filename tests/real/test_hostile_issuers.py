@@ -492,18 +492,18 @@ async def test_a_server_that_leads_through_slow_answers_is_left(far, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("said", "renewable"),
+    ("said", "lost"),
     [
-        (answer(400, {"error": "invalid_grant"}), False),
-        (answer(400, {"error": "invalid_client"}), True),
-        (answer(401, {"error": "invalid_client"}), True),
-        (answer(404, {}), True),
-        (answer(403, body=b"<html>"), True),
-        (answer(200, {"error": "invalid_request"}), True),
-        (answer(302, {}, more="location: https://portal.example/\r\n"), True),
+        (answer(400, {"error": "invalid_grant"}), {"refresh": None}),
+        (answer(400, {"error": "invalid_client"}), {"refresh": None, "client": {}}),
+        (answer(401, {"error": "invalid_client"}), {"refresh": None, "client": {}}),
+        (answer(404, {}), {}),
+        (answer(403, body=b"<html>"), {}),
+        (answer(200, {"error": "invalid_request"}), {}),
+        (answer(302, {}, more="location: https://portal.example/\r\n"), {}),
     ],
 )
-async def test_no_refusal_but_that_of_the_token_itself_deletes_it(far, monkeypatch, said, renewable):
+async def test_no_refusal_but_that_of_the_token_or_its_client_deletes_it(far, monkeypatch, said, lost):
     """Q29: what is refused once is asked for again later, unless it is sure that it comes to nothing."""
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.null.Keyring")
     spec, store = far.spec(), vault_of(SqliteStore()).store(TokenKey.of(far.url, OAuth()))
@@ -517,8 +517,8 @@ async def test_no_refusal_but_that_of_the_token_itself_deletes_it(far, monkeypat
                 await supervisor.wait_connected("far")
             assert status_of(supervisor, "far").state is ServerState.NEEDS_AUTH
         after = await store.read()
-        assert after == (before if renewable else evolve(before, refresh=None))
-    assert far.count("/token") - asked == renewable
+        assert after == evolve(before, **lost)
+    assert far.count("/token") - asked == (not lost)
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 503])

@@ -50,7 +50,7 @@ async def _ask_socks(stream: trio.abc.Stream, proxy: Proxy, host: str, port: int
     from socksio.exceptions import SOCKSError
 
     async def exchange(request: Any) -> Any:
-        socks.send(request)
+        socks.send(request)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         await stream.send_all(socks.data_to_send())
         return socks.receive_data(bytes(await stream.receive_some(HEAD_LIMIT)))
 
