@@ -14,8 +14,8 @@ from attrs import frozen
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.json_parsing import NoJsonNumber, parse_json, refuse_constant
 
-_STRING = r'"(?:\\.|[^"\\])*+"?'
-_COMMENTS = re.compile(rf"{_STRING}|//[^\n]*+|/\*(?:(?!\*/).)*+(?:\*/)?", re.DOTALL)
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"?'
+_COMMENTS = re.compile(rf"{_STRING}|//[^\n]*+|/\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/)?", re.DOTALL)
 _TRAILING_COMMAS = re.compile(rf"{_STRING}|(?:[\[{{:,][ \t\r\n]*+)?,(?=[ \t\r\n]*+[\]}}])")
 _NOT_A_LINE_END = re.compile(r"[^\r\n]")
 

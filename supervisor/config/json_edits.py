@@ -12,7 +12,9 @@ from .document import Written, blank_comments
 _decode = json.JSONDecoder().raw_decode
 _WHITE_SPACE = re.compile(r"[ \t]*+")
 _SPACE = re.compile(r"[ \t\r\n]*+")
-_REST_OF_LINE = re.compile(r"[ \t]*+,?[ \t]*+(?:/\*[^\r\n]*?\*/[ \t]*+)*+(?://[^\r\n]*+)?(?=[\r\n])")
+_REST_OF_LINE = re.compile(
+    r"[ \t]*+,?[ \t]*+(?:/\*[^*\r\n]*(?:\*(?!/)[^*\r\n]*)*\*/[ \t]*+)*(?://[^\r\n]*+)?(?=[\r\n])"
+)
 
 
 @frozen

@@ -104,7 +104,7 @@ KNOWN_KEYS: Final = (
     ("jwt", r"eyJ[A-Za-z0-9_-]{14,}(?:\.[A-Za-z0-9_-]*){0,4}"),
     (
         "private-key",
-        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[^-]|-(?!----))*+"
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^-]*(?:-(?!----)[^-]*)*"
         r"(?:-----END [A-Z0-9 ]{0,40}-----)?",
     ),
 )
