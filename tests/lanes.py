@@ -89,6 +89,7 @@ LATER = {
     "test_docs.py": PUSH,
     "test_kubernetes.py": PUSH,
     "test_lanes.py": PUSH,
+    "test_patterns.py": PUSH,
     "test_readme.py::test_asyncio_learns_that_the_trio_side_has_failed": PUSH,
     "test_readme.py::test_the_examples_of_a_page_run": PUSH,
     "test_readme.py::test_the_mounted_gateway_serves_and_ends": PUSH,
