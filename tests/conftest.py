@@ -77,6 +77,13 @@ def database(database_server, database_patience):
     return database_server.url(database_server.new_database())
 
 
+@pytest.fixture
+def as_root():
+    """The test gives files away, or is somebody else for a moment: only root can."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can do it")
+
+
 @pytest.fixture(autouse=True)
 def agreed_file():
     """A command that runs in this process holds what connects after it to what it has looked at."""

@@ -11,10 +11,15 @@ marker `push` or `night`, or a fixture of `FIXTURES`, moves a test to a later la
 what its lane's environment lacks belongs to a later lane: a file of a later lane is not even imported, so that it may
 import what it likes.
 
+Of a test of the lane `push` that is parametrized three times or more, such as by the client, its era and the transport,
+this lane has as many cases as are needed for each pair of values to occur; the others are of the lane `night`.
+
 `pytest` alone runs the lane `readme`. `pytest PATH` runs whatever is at that path. `--lane` says otherwise.
 """
 
 import re
+from collections import defaultdict
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -45,6 +50,7 @@ LATER = {
     "fuzz": NIGHT,
     "interop": NIGHT,
     "interop/frameworks/test_langchain.py": PUSH,
+    "interop/test_client_libraries.py": PUSH,
     "mutants": NIGHT,
     "real": PUSH,
     "real/test_image.py": NIGHT,
@@ -102,14 +108,13 @@ LATER = {
 """The lane of a folder, a file or a test function, by its path below `tests/`. What stands here in spite of its room
 reads the sources, starts processes by the dozen, waits in real time, or measures how a cost grows: see the timings."""
 
-FIXTURES = {"database_server": PUSH}
+FIXTURES = {"as_root": PUSH, "database_server": PUSH}
 """The lane of tests that use a fixture, by its name."""
 
-_ROOT = ("only root can .*", "gives files away", "root writes everywhere")
 _LINUX = (".* is Linux's", "only Linux has .*", "there is no /proc", ".* on Linux alone", "elsewhere a pipe .*")
 SKIPS = {
-    README: (*_ROOT, *_LINUX, "tasks begin in the next turn"),
-    PUSH: (*_LINUX, "there is no docker client", "kubectl is not installed"),
+    README: ("root writes everywhere", *_LINUX, "tasks begin in the next turn"),
+    PUSH: ("only root can do it", *_LINUX, "there is no docker client", "kubectl is not installed"),
     NIGHT: ("kubectl is not installed", "namespaces need .*", "unshare.*"),
 }
 """Reasons for which tests of a lane may be skipped, as patterns of the whole reason."""
@@ -123,6 +128,32 @@ def lane_of_file(path):
         return README  # a test of the tests, in a folder of its own
     candidates = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((LATER[each] for each in candidates if each in LATER), README)
+
+
+def beyond_pairs(items):
+    """The cases of tests of the lane `push` that this lane does not need: each pair of their values is in another."""
+    cases = defaultdict(list)
+    for item in sorted(items, key=lambda item: item.nodeid):  # the same cases in each run
+        if hasattr(item, "callspec") and len(axes := axes_of(item)) > 2:
+            cases[item.path, item.originalname].append((item, set(combinations(axes, 2))))
+    beyond = set()
+    for each in cases.values():
+        missing = set().union(*(pairs for _, pairs in each))
+        left = dict(each)
+        while missing:
+            best = max(left, key=lambda item: len(left[item] & missing))
+            missing -= left.pop(best)
+        beyond |= left.keys()
+    return beyond
+
+
+def axes_of(item):
+    """The values of a case, by the parametrizations that they come from."""
+    names = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    names = [each.replace(" ", "").split(",") if isinstance(each, str) else each for each in names]
+    named = {name for axis in names for name in axis}
+    names += [[name] for name in item.callspec.params if name not in named]  # of a fixture
+    return [(*axis, *(id(item.callspec.params[name]) for name in axis)) for axis in names]
 
 
 def lane_of(item):
@@ -164,10 +195,12 @@ class Lanes:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config, items):
-        others = [item for item in items if lane_of(item) not in self._lanes]
+        lanes = {item: lane_of(item) for item in items}
+        lanes |= dict.fromkeys(beyond_pairs([item for item in items if lanes[item] == PUSH]), NIGHT)
+        others = [item for item in items if lanes[item] not in self._lanes]
         if others:
             config.hook.pytest_deselected(items=others)
-            items[:] = [item for item in items if lane_of(item) in self._lanes]
+            items[:] = [item for item in items if lanes[item] in self._lanes]
 
     def pytest_runtest_logreport(self, report):
         self._look_at(report)

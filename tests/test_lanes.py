@@ -77,6 +77,36 @@ def test_a_lane_has_its_own_tests(run, lane):
     assert re.findall(r"::test_(\w+) PASSED", done.stdout) == [lane]
 
 
+CUBE = """
+import pytest
+
+
+@pytest.mark.push
+@pytest.mark.parametrize("client", ["stdio", "http"])
+@pytest.mark.parametrize(("era", "said"), [("old", "a"), ("new", "b"), ("both", "b")])
+@pytest.mark.parametrize("server", ["stdio", "http"])
+def test_it(client, era, said, server): pass
+
+
+@pytest.mark.push
+@pytest.mark.parametrize(("client", "era", "server"), [(1, 2, 3), (1, 2, 4), (1, 1, 4), (2, 2, 4)])
+def test_rows(client, era, server): pass
+"""
+
+
+def test_of_a_cube_the_push_has_each_pair_and_the_night_the_rest(run):
+    def cases(lane):
+        done = run(CUBE, f"--lane={lane}", "-v")
+        return [tuple(name.split("-")) for name in re.findall(r"::test_it\[(.*)\] PASSED", done.stdout)], done.stdout
+
+    (push, printed), (night, _) = cases("push"), cases("night")
+    assert printed.count("test_rows") == 4
+    assert len(push) == 6
+    assert len({*push, *night}) == len(push) + len(night) == 12
+    for i, j in ((0, 1), (0, 3), (1, 3)):
+        assert {(case[i], case[j]) for case in push} == {(case[i], case[j]) for case in (*push, *night)}
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_without_a_path_the_lane_of_the_readme_runs_in_a_random_order(run, workers):
     done = run(MARKED, "-v", named=False, workers=workers)

@@ -21,10 +21,18 @@ def test_the_documentation_has_the_table():
     assert table() in PAGE.read_text()
 
 
+def each_in_its_lane():
+    """All scenarios: those of the older revision that the newer one has as well are for the night."""
+    *older, newest = REQUIRED
+    for revision, scenario in ALL:
+        is_twice = revision in older and (newest, scenario) in ALL
+        yield pytest.param(revision, scenario, marks=[pytest.mark.night] if is_twice else [])
+
+
 @pytest.mark.interop
 @pytest.mark.push
 @pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize(("revision", "scenario"), ALL)
+@pytest.mark.parametrize(("revision", "scenario"), list(each_in_its_lane()))
 async def test_a_scenario(revision, scenario):
     result = await suite.run(revision, scenario)
     if scenario in NOT_YET:

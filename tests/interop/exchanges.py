@@ -178,6 +178,24 @@ TEXT_RESOURCE = {"type": "resource", "resource": {"uri": "file:///a", "mimeType"
 BLOB_RESOURCE = {"type": "resource", "resource": {"uri": "file:///a", "blob": "aGk="}}
 SUM = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
 
+
+def read_as(*words: str, structured: object = None, is_error: bool = False, eras: Sequence[str] = ERAS) -> Apart:
+    """The SDK's client throws away an answer with a part that cannot be read. The tool has acted: ours gives the
+    rest, and says what it could not read."""
+    return Apart(
+        got(*({"type": "text", "text": each} for each in words), structured=structured, is_error=is_error),
+        sdks=REFUSED,
+        eras=eras,
+    )
+
+
+def unread(what: str, it: str) -> str:
+    return f"[{what} of this result cannot be read: {it}]"
+
+
+_UNCHECKED = read_as(structured={"a": 1})
+"""A schema that checks nothing is its server's fault: the answer is given as it came."""
+
 RESULTS = [
     Exchange("text", [text("hi")]),
     Exchange("text_beyond_ascii", [text("naïve 🎺 \u2028 \u0000 \n")]),
@@ -198,21 +216,48 @@ RESULTS = [
     Exchange("structured_misses", [result(content=[], structuredContent={"sum": "3"})], output=SUM),
     Exchange("structured_null", [result(content=[], structuredContent=None)], output=SUM),
     Exchange("structured_missing", [text("3")], output=SUM),
-    Exchange("structured_only", [answer('{$KIND"structuredContent":{"sum":3}}')], output=SUM),
+    Exchange(
+        "structured_only",
+        [answer('{$KIND"structuredContent":{"sum":3}}')],
+        output=SUM,
+        apart=read_as(structured={"sum": 3}),
+    ),
     Exchange("error_despite_schema", [text("failed", isError=True)], output=SUM),
     Exchange("error_that_misses", [text("failed", isError=True, structuredContent={"sum": "3"})], output=SUM),
-    Exchange("schema_that_is_none", [structured(a=1)], output=member({"type": "nonsense"})),
-    Exchange("schema_refers_outside", [structured(a=1)], output=member({"$ref": "file:///etc/x"})),
-    Exchange("schema_refers_inside", [structured(a=1)], output=member({"$ref": "#/nowhere"})),
-    Exchange("no_content", [answer("{}")]),
-    Exchange("content_is_text", [result(content="hi")]),
-    Exchange("content_is_one_block", [result(content={"type": "text", "text": "hi"})]),
-    Exchange("unknown_block", [result(content=[{"type": "hologram"}])]),
-    Exchange("block_without_text", [result(content=[{"type": "text"}])]),
-    Exchange("block_of_a_number", [result(content=[{"type": "text", "text": 5}])]),
-    Exchange("image_without_type", [result(content=[{"type": "image", "data": "aGk="}])]),
-    Exchange("is_error_nonsense", [result(content=[], isError="perhaps")]),
-    Exchange("meta_of_a_number", [result(content=[], _meta=5)]),
+    Exchange("schema_that_is_none", [structured(a=1)], output=member({"type": "nonsense"}), apart=_UNCHECKED),
+    Exchange("schema_refers_outside", [structured(a=1)], output=member({"$ref": "file:///etc/x"}), apart=_UNCHECKED),
+    Exchange("schema_refers_inside", [structured(a=1)], output=member({"$ref": "#/nowhere"}), apart=_UNCHECKED),
+    Exchange("no_content", [answer("{}")], apart=read_as(unread("all", "{}"))),
+    Exchange("content_is_text", [result(content="hi")], apart=read_as(unread("'content'", '"hi"'))),
+    Exchange(
+        "content_is_one_block",
+        [result(content={"type": "text", "text": "hi"})],
+        apart=read_as(unread("'content'", '{"type": "text", "text": "hi"}')),
+    ),
+    Exchange(
+        "unknown_block",
+        [result(content=[{"type": "hologram"}])],
+        apart=read_as(unread("block 1", '{"type": "hologram"}')),
+    ),
+    Exchange(
+        "block_without_text", [result(content=[{"type": "text"}])], apart=read_as(unread("block 1", '{"type": "text"}'))
+    ),
+    Exchange(
+        "block_of_a_number",
+        [result(content=[{"type": "text", "text": 5}])],
+        apart=read_as(unread("block 1", '{"type": "text", "text": 5}')),
+    ),
+    Exchange(
+        "image_without_type",
+        [result(content=[{"type": "image", "data": "aGk="}])],
+        apart=read_as(unread("block 1", '{"type": "image", "data": "aGk="}')),
+    ),
+    Exchange(
+        "is_error_nonsense",
+        [result(content=[], isError="perhaps")],
+        apart=read_as(unread("'isError'", '"perhaps"'), is_error=True),
+    ),
+    Exchange("meta_of_a_number", [result(content=[], _meta=5)], apart=read_as(unread("'_meta'", "5"))),
     Exchange("kind_complete", [answer('{"resultType":"complete","content":[]}')]),
     Exchange(
         # The first clients of 2026-07-28 were written against servers that left it out; "complete" is what it means.
@@ -226,7 +271,11 @@ RESULTS = [
         [answer('{"resultType":"task","content":[]}')],
         apart=Apart(ours=REFUSED, sdks=got(), eras=[MODERN]),
     ),
-    Exchange("kind_unknown_no_content", [answer('{"resultType":"task"}')]),
+    Exchange(
+        "kind_unknown_no_content",
+        [answer('{"resultType":"task"}')],
+        apart=read_as(unread("all", "{}"), eras=HANDSHAKES),
+    ),
     Exchange("kind_of_a_number", [answer('{"resultType":5,"content":[]}')]),
     Exchange(
         # Only an object before 2026-07-28, by the letter. Nothing is gained by throwing away what the server did.
@@ -344,7 +393,16 @@ ARGUMENTS = [
     Exchange("nested", [text("hi")], arguments={"a": [{"b": {"c": [True, False, 1.5, -0.0, 1e22]}}], "": 1}),
     Exchange("none_members", [text("hi")], arguments={"a": None, "b": [None, {"c": None}]}),
     Exchange("big_integers", [text("hi")], arguments={"a": 2**64, "b": [-(2**70)], "c": None, "d": 2**63}),
-    Exchange("no_numbers", [text("hi")], arguments={"a": math.nan, "b": [math.inf, -math.inf]}),
+    Exchange(
+        # The SDK sends null in the place of each, which is another argument than the caller's.
+        "no_numbers",
+        [text("hi")],
+        arguments={"a": math.nan, "b": [math.inf, -math.inf]},
+        apart=Apart(ours=UNSENDABLE, sdks=got({"type": "text", "text": "hi"})),
+        frames_apart=Apart(
+            ours=[], sdks=[["tools/call", {"name": "no_numbers", "arguments": {"a": None, "b": [None, None]}}]]
+        ),
+    ),
     Exchange("beyond_ascii", [text("hi")], arguments={"ключ": 'naïve 🎺 \u2028 \x00 "\\'}),
     Exchange(
         "values",

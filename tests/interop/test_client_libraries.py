@@ -15,7 +15,7 @@ from ..lab.gateways import served_over_http, serving
 from . import installing
 from .test_gateway_clients import FASTMCP, FIRST_LINE, INSPECTOR, python_with
 
-pytestmark = [pytest.mark.interop, pytest.mark.night]
+pytestmark = pytest.mark.interop
 
 CLIENT = Path(__file__).with_name("client_libraries.py")
 SERVER = PROGRAMS / "nursery_learning.py"
@@ -33,6 +33,9 @@ IN_TYPESCRIPT = {
     "typescript_1": "@modelcontextprotocol/sdk@1.32.2",
     "typescript_2": "@modelcontextprotocol/client@2.4.0",
 }
+
+OF_A_PUSH = ("sdk_2_auto", "typescript_2")
+"""One for each language; the others are for the night."""
 
 run = partial(trio.run_process, capture_stdout=True, capture_stderr=True, check=False)
 
@@ -58,7 +61,13 @@ def client_of(library, folder):
 
 
 @pytest.mark.parametrize(("front", "announced"), [("stdio", "unannounced"), ("http", "announced")])
-@pytest.mark.parametrize("library", [*IN_PYTHON, *IN_TYPESCRIPT])
+@pytest.mark.parametrize(
+    "library",
+    [
+        pytest.param(each, marks=[] if each in OF_A_PUSH else [pytest.mark.night])
+        for each in (*IN_PYTHON, *IN_TYPESCRIPT)
+    ],
+)
 async def test_a_library_outlasts_a_kill_and_sees_a_new_tool(library, front, announced, config, tmp_path):
     client = client_of(library, tmp_path)
     with trio.fail_after(120):
@@ -75,6 +84,7 @@ async def test_a_library_outlasts_a_kill_and_sees_a_new_tool(library, front, ann
     assert all("restarts in" in each for each in said["answers"]), said["answers"]
 
 
+@pytest.mark.night
 async def test_the_inspector_outlasts_a_kill_and_sees_a_new_tool_between_its_runs(config, tmp_path):
     """Each of its runs is a session of its own."""
     with installing.needed_by_test("MCP Inspector"):

@@ -91,14 +91,21 @@ async def answering(http, url, process):
                 await trio.sleep(0.02)
 
 
+@pytest.fixture
+def program(request):
+    """A balancer that is installed here."""
+    if shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    return request.param
+
+
 @pytest.mark.night
 @pytest.mark.parametrize(
     ("program", "options"),
     [("haproxy", ["--lame-duck", "2"]), ("nginx", ["--lame-duck", "2", "--reuse-port"])],
+    indirect=["program"],
 )
 async def test_replicas_are_replaced_behind_a_balancer_and_no_client_notices(tmp_path, program, options):
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed")
     own, *ports = free_ports(3)
     first, second = (partial(served_over_http, "--http", f"127.0.0.1:{port}", *options, *COMMAND) for port in ports)
     with trio.fail_after(180):
@@ -123,10 +130,8 @@ async def test_replicas_are_replaced_behind_a_balancer_and_no_client_notices(tmp
 
 
 @pytest.mark.night
-@pytest.mark.parametrize("program", ["haproxy", "nginx"])
+@pytest.mark.parametrize("program", ["haproxy", "nginx"], indirect=True)
 async def test_replicas_that_stand_still_are_slow_and_not_gone(tmp_path, program):
-    if shutil.which(program) is None:
-        pytest.skip(f"{program} is not installed")
     own, *ports = free_ports(3)
     first, second = (partial(served_over_http, "--http", f"127.0.0.1:{port}", *COMMAND) for port in ports)
     with trio.fail_after(120):

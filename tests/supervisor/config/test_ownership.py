@@ -11,7 +11,7 @@ from mcp_nursery.supervisor import discover_config, load_config
 SERVER = {"mcpServers": {"s": {"url": "https://evil.example/mcp"}}}
 STRANGER = 54321
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+needs_root = pytest.mark.usefixtures("as_root")
 
 
 @pytest.fixture

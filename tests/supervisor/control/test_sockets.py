@@ -16,7 +16,6 @@ from mcp_nursery.supervisor import ConfigError, open_supervisor
 from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.control.sockets import connect, listening, names_of_hosts, path_of
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 NOBODY = 65534
 
 
@@ -101,7 +100,7 @@ def test_a_folder_that_others_get_into_is_refused(folder, mode):
     assert list(folder.iterdir()) == []
 
 
-@as_root
+@pytest.mark.usefixtures("as_root")
 def test_a_folder_of_somebody_else_is_refused(folder):
     folder.mkdir(parents=True, mode=0o700)
     os.chown(folder, NOBODY, NOBODY)
@@ -166,7 +165,7 @@ CONNECT = """
 """
 
 
-@as_root
+@pytest.mark.usefixtures("as_root")
 async def test_another_user_gets_nothing(open_tmp_path, monkeypatch):
     """By the modes of folder and socket, and were they open, by who the system says that it is."""
     monkeypatch.setenv("XDG_STATE_HOME", str(open_tmp_path))
@@ -186,7 +185,7 @@ async def test_another_user_gets_nothing(open_tmp_path, monkeypatch):
         assert (await ControlClient(str(os.getpid())).info()).name == str(os.getpid())
 
 
-@as_root
+@pytest.mark.usefixtures("as_root")
 def test_a_socket_of_another_user_is_not_talked_to(open_tmp_path):
     """Whoever could put a socket there would be told nothing."""
     open_tmp_path.chmod(0o777)

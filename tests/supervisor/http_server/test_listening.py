@@ -58,16 +58,8 @@ def queued(listening):
         count += 1
 
 
-def attaches_filters():
-    """True if this user may attach a filter to a socket, which new kernels allow to root alone."""
-    with closing(bind_socket("127.0.0.1", 0, reuse_port=True)) as own:
-        listen(own)
-        return module.leave_to_successor(own)
-
-
-with_filters = pytest.mark.skipif(
-    os.geteuid() != 0 and not attaches_filters(), reason="only root can attach a filter to a socket here"
-)
+with_filters = pytest.mark.usefixtures("as_root")
+"""New kernels allow root alone to attach a filter to a socket."""
 
 
 @with_filters

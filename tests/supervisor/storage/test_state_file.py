@@ -163,7 +163,7 @@ def another_user(monkeypatch):
     monkeypatch.setattr(state_file.os, "getegid", lambda: 4711)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+@pytest.mark.usefixtures("as_root")
 def test_a_folder_of_a_group(tmp_path, another_user):
     """Where everybody has a group of their own, it may write; any other may not."""
     for folder, mode, group in (("own", 0o770, 4711), ("read", 0o750, 12), ("write", 0o770, 12)):
@@ -176,7 +176,7 @@ def test_a_folder_of_a_group(tmp_path, another_user):
         open_state_file(tmp_path / "write" / "state")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives files away")
+@pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("what", ["folder", "folder above", "file"])
 def test_what_belongs_to_another_user(store, file, what, caplog):
     make(file, "")
