@@ -28,6 +28,9 @@ _OTHER_LISTS_TIMEOUT = 5.0
 """Seconds that all lists but that of tools may take before their server is connected without them."""
 _NO_TRACE: Final = nullcontext()
 
+CONNECT_SETTINGS: Final = "connect_timeout, or connectSeconds"
+"""The settings of the time to connect, for people."""
+
 Permit = Callable[[], Awaitable[str | None]]
 """Permits a server to start: returns None, or the reason against it, in one line."""
 
@@ -53,6 +56,7 @@ class ServerActor:
         connector: How to reach the server.
         incarnation: Its number, from 1.
         connect_timeout: Seconds from the start to `connected`; `inf` for no limit.
+        raised_by: The settings that give it more, for people.
         era: What an earlier incarnation found of its era, if anything.
         mailbox_size: Calls that may wait.
         max_in_flight: Calls that may be with the server at once.
@@ -73,6 +77,7 @@ class ServerActor:
         *,
         incarnation: int,
         connect_timeout: float,
+        raised_by: str = CONNECT_SETTINGS,
         era: Remembered | None,
         mailbox_size: int,
         max_in_flight: int,
@@ -88,6 +93,7 @@ class ServerActor:
         self.incarnation = incarnation
         self._connector = connector
         self._connect_timeout = connect_timeout
+        self._raised_by = raised_by
         self._era = era
         self._era_answered = False
         self._mailbox_size = mailbox_size
@@ -120,6 +126,12 @@ class ServerActor:
             self._life.cancel()
         else:
             self._service.stop(drain)
+
+    @property
+    def last_line(self) -> str:
+        """The last line that its process has written to standard error; empty if there is none."""
+        said = "" if self._connection is None else self._connection.stderr_tail
+        return said.rstrip().rpartition("\n")[2]
 
     def put_first(self, awaited: float) -> None:
         """Start before those that nobody waits for: see `StartLimiter.put_first`."""
@@ -239,7 +251,7 @@ class ServerActor:
         """The error of a connect that took too long: names the missing answer, and the setting that gives more time."""
         missing = "connection" if self._connection is None else self._connection.awaited
         problem = f"not connected within {self._connect_timeout:g} s{f': no {missing}' if missing else ''}"
-        return f"{problem} (connect_timeout, or connectSeconds in a file, gives it more)"
+        return f"{problem} ({self._raised_by} in a file, gives it more)"
 
     async def _introduce(self, connection: "Connection", place: StartPermit) -> Service:
         """Do the handshake and fetch the lists, up to `connected`; return the service of callers. The keeper gets the

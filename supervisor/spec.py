@@ -145,6 +145,12 @@ class ServerSpec:
     )
     """Seconds from the start to `connected`; 0 for no limit. Default 30; `MCP_TIMEOUT` (ms) in the environment
     overrides it."""
+    install_timeout: float | None = field(
+        default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none))
+    )
+    """Seconds from the start to `connected`, if longer than `connect_timeout`, while its command may still install what
+    it starts (`npx`, `uvx`, `docker run` and the like): until it has answered for the first time, and after an attempt
+    that was cut off. 0 for no limit. Default 300."""
     call_timeout: float | None = field(default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none)))
     """Seconds for a call that names no timeout of its own. Default `MCP_TOOL_TIMEOUT` (ms), or none."""
     trust_hints: bool = field(default=True, kw_only=True, validator=setting(true_or_false))

@@ -85,6 +85,9 @@ class ServerStatus:
     """In `needs_auth`: what the server said was missing, if it did."""
     breaker: BreakerStatus | None = None
     """The circuit breaker, while it is not closed."""
+    installing: str | None = None
+    """In `connecting`, while its command may be installing what it starts: the command's name, and the last line that
+    it wrote, without secrets."""
     instances: tuple["ServerStatus", ...] = ()
     """The further instances: see `Supervisor.open_instance`. Calls are counted together: all have the same figures."""
 
@@ -127,6 +130,7 @@ def status_of(
         snapshot.spec.description,
         snapshot.challenge,
         breaker,
+        snapshot.installing,
         instances,
     )
 

@@ -342,12 +342,14 @@ async def _read_lines(lines: StderrLines, said: list[str]) -> None:
 
 
 def _start_document(status: ServerStatus, took: float | None, said: Sequence[str]) -> Document:
-    late = status.state is ServerState.CONNECTING
+    late = None
+    if status.state is ServerState.CONNECTING:
+        late = "still connecting" if status.installing is None else f"still installing ({status.installing})"
     return {
         "state": status.state.value,
         "seconds": None if took is None else round(took, 3),
         "tools": status.tool_count,
-        "error": status.error or ("still connecting" if late else None),
+        "error": status.error or late,
         "stderr": list(said),
     }
 

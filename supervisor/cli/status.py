@@ -175,7 +175,8 @@ def _late(status: ServerStatus, timeout: float) -> ServerStatus:
     if status.state is not ServerState.CONNECTING:
         return status
     before = f"; before that: {status.error}" if status.error else ""
-    return evolve(status, error=f"still connecting after {timeout:g} s{before}")
+    doing = "connecting" if status.installing is None else f"installing ({status.installing})"
+    return evolve(status, error=f"still {doing} after {timeout:g} s{before}", installing=None)
 
 
 async def _print_row(cells: Sequence[object]) -> None:

@@ -72,14 +72,14 @@ def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]
     """Make the cells of one server under `HEADERS`. `median` is the p50 of its calls in seconds, if known."""
     return (
         f"{status.name} +{len(status.instances)}" if status.instances else status.name,
-        status.state.value,
+        status.state.value if status.installing is None else f"{status.state.value}: installing",
         f"{status.attempt}/{status.max_attempts}" if _is_trying(status) else None,
         None if status.retry_in is None else f"{status.retry_in:.1f} s",
         None if status.uptime is None else duration(status.uptime),
         status.tool_count,
         status.pid,
         _calls(status, median),
-        status.error if status.breaker is None else _describe_breaker(status.breaker),
+        (status.installing or status.error) if status.breaker is None else _describe_breaker(status.breaker),
     )
 
 
@@ -92,7 +92,7 @@ def error_of(status: ServerStatus) -> str | None:
     """Return on one line why the server's tools cannot be called; None if they can, or if it is off on purpose."""
     if status.state in GOOD | _OFF:
         return None
-    return safe_line(status.error or f"the server is {status.state}")
+    return safe_line(status.error or status.installing or f"the server is {status.state}")
 
 
 def errors_of(statuses: Iterable[ServerStatus]) -> dict[str, str]:

@@ -20,6 +20,7 @@ _HARMLESS = frozenset(
             "idleSeconds",
             "protocol",
             "connectSeconds",
+            "installSeconds",
             "callSeconds",
             "maxInFlight",
             "mailboxSize",

@@ -104,6 +104,7 @@ class _WrittenEntry:
     revive: Revive | None = None
     protocol: Protocol | None = None
     connect_timeout: float | None = field(default=None, alias="connectSeconds")
+    install_timeout: float | None = field(default=None, alias="installSeconds")
     call_timeout: float | None = field(default=None, alias="callSeconds")
     max_in_flight: int | None = field(default=None, alias="maxInFlight")
     mailbox_size: int | None = field(default=None, alias="mailboxSize")

@@ -123,6 +123,9 @@ class Snapshot:
     stderr_tail: str | None = field(default=None, repr=False)
     """The last lines that its process wrote to stderr, without secrets; None if there are none."""
     pid: int | None = None
+    installing: str | None = None
+    """In `connecting`, while its command may be installing what it starts: the command's name, and the last line that
+    it wrote, without secrets."""
     introduction: Introduction | None = None
     """The server's introduction, last known."""
     owner: Owner | None = field(default=None, repr=False)
@@ -303,6 +306,10 @@ class StateMachine:
         """The event: there is a transport."""
         return self._to(evolve(self.snapshot, pid=pid))
 
+    def installing(self, said: str) -> "StateMachine":
+        """The event: its command may be installing what it starts, and has written this last, without secrets."""
+        return self if said == self.snapshot.installing else self._to(evolve(self.snapshot, installing=said))
+
     def connected(
         self, report: Connected, introduction: Introduction, review: Review, *, stderr_tail: str | None, now: float
     ) -> "StateMachine":
@@ -310,6 +317,7 @@ class StateMachine:
         snapshot = evolve(
             self.snapshot,
             state=ServerState.CONNECTED,
+            installing=None,
             connected_at=now,
             error=None,
             stderr_tail=stderr_tail,
@@ -408,6 +416,7 @@ class StateMachine:
             due_at=None,
             revives_on_call=False,
             was_stable=False,
+            installing=None,
             connected_at=None,
             ended=None,
             owner=None,
@@ -442,6 +451,7 @@ def _disconnect(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], 
         snapshot,
         owner=None,
         connected_at=None,
+        installing=None,
         pid=None,
         woken=False,
         error=error,

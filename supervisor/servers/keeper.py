@@ -57,7 +57,7 @@ from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.oauth.tokens import LOG_IN
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.preload import SDK_MODULES
-from mcp_nursery.actors.server_actor import Connector, ServerActor, log_crash
+from mcp_nursery.actors.server_actor import CONNECT_SETTINGS, Connector, ServerActor, log_crash
 from mcp_nursery.actors.start_limiter import UNLIMITED, Turn
 
 from ..decisions.error_line import redact_tail
@@ -98,6 +98,12 @@ logger: Final = logging.getLogger(__name__)
 
 _REMOVED = "the server was removed"
 
+INSTALL_SETTINGS = "install_timeout, or installSeconds"
+"""The settings of the time to connect while a command installs what it starts, for people."""
+
+_INSTALLER_LOOKED_AT = 1.0
+"""Seconds between two looks at what an installing command has written."""
+
 _RUNNING = (ServerState.CONNECTING, ServerState.CONNECTED)
 _UNBLOCKED_BY_RELOAD = (ServerState.FAILED, ServerState.NEEDS_AUTH)
 """States that a reload ends although nothing changed here: what was in the way may have gone."""
@@ -137,6 +143,8 @@ class Keeper:
     """Resources that were subscribed before: when they are subscribed again, they may have changed meanwhile."""
     _overruled: bool = field(default=False, init=False)
     """True if a command has ended the incarnation: what it still reports changes nothing."""
+    _may_install: bool = field(default=False, init=False)
+    """True if the living incarnation's command may install what it starts."""
     _asked_person: bool = field(default=False, init=False)
     """True if a person was asked to authorise it, and it was neither connected nor started by anybody since."""
     _looks_for_person: bool = field(default=False, init=False)
@@ -231,6 +239,7 @@ class Keeper:
         connector = self._make_connector()
         if connector is None:
             return
+        self._may_install = self._installs_next()
         self._write(self._machine.incarnated())
         self._actor = self._new_actor(connector)
         async with trio.open_nursery() as nursery:
@@ -239,6 +248,14 @@ class Keeper:
         self._actor = None
         await self._settings.definitions.save()
         self._pending.closed(self._now)
+
+    def _installs_next(self) -> bool:
+        """True if the next incarnation's command may install what it starts: it has never answered, or was cut off
+        while it wrote something. Who is as patient as before would cut it off at the same place."""
+        if self._settings.installer is None:
+            return False
+        was_cut_off = self._now.ended is ExitKind.CONNECT_FAILED and self._now.stderr_tail is not None
+        return was_cut_off or (self._now.introduction is None and self._settings.notes.era is None)
 
     def _make_connector(self) -> Connector | None:
         """The connector of the next incarnation; None if its transport has none: what follows is decided then.
@@ -260,10 +277,13 @@ class Keeper:
         uses it any more, compare its tools again with what they were, have them cached."""
         while True:
             message = await self._next(
-                until=min(self._idle_at(), self._review_at(), self._settings.definitions.save_at)
+                until=min(
+                    self._idle_at(), self._review_at(), self._settings.definitions.save_at, self._installer_looked_at()
+                )
             )
             match message:
                 case None:
+                    self._look_at_installer()
                     await self._review_again()
                     await self._save_definitions()
                     self._stop_if_idle()
@@ -277,10 +297,22 @@ class Keeper:
                     continue
                 case Opened():
                     self._write(self._machine.opened(message.pid))
+                    self._look_at_installer()
                 case Connected():
                     await self._hear_connected(message)
                 case Refreshed():
                     await self._hear_refreshed(message)
+
+    def _installer_looked_at(self) -> float:
+        """The time of the next look at what an installing command has written."""
+        return math.inf if self._now.installing is None else trio.current_time() + _INSTALLER_LOOKED_AT
+
+    def _look_at_installer(self) -> None:
+        """Show what an installing command has written last."""
+        if self._may_install and self._now.state is ServerState.CONNECTING and not self._overruled:
+            assert self._actor is not None
+            said = one_line(self._settings.secrets.hide(self._actor.last_line))
+            self._write(self._machine.installing(": ".join(filter(None, (self._settings.installer, said)))))
 
     async def _next(self, *, until: float) -> Command | Report | None:
         """The next message; None if none has come by then."""
@@ -294,7 +326,8 @@ class Keeper:
         return ServerActor(
             connector,
             incarnation=self._now.incarnation,
-            connect_timeout=self._settings.connect_timeout,
+            connect_timeout=self._settings.install_timeout if self._may_install else self._settings.connect_timeout,
+            raised_by=INSTALL_SETTINGS if self._may_install else CONNECT_SETTINGS,
             era=self._settings.notes.era,
             mailbox_size=self._now.spec.mailbox_size,
             max_in_flight=self._now.spec.max_in_flight,

@@ -16,6 +16,7 @@ from mcp_nursery.actors.oauth.tokens import MemoryVault, Tokens, Vault
 from mcp_nursery.actors.server_actor import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
 
+from ..decisions.installers import installer_of
 from ..decisions.restart_policy import Lazy, RestartPolicy
 from ..login.vault import ServerVault, words_of
 from ..security.redaction import ServerSecrets
@@ -25,7 +26,7 @@ from ..storage.definition_cache import DefinitionCache
 from ..storage.era_memory import EraMemory
 from ..storage.tool_pins import PinMode, ToolPins
 from ..storage.worker import StoreWorker
-from ..transports import LOCAL_KINDS, REMOTE_KINDS
+from ..transports import LOCAL_KINDS, REMOTE_KINDS, DockerTransport, StdioTransport
 from .call_counter import CallCounter
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ IN_PROCESS_STARTS = 20
 
 DEFAULT_CONNECT_TIMEOUT = 30.0
 """Seconds to connect."""
+
+DEFAULT_INSTALL_TIMEOUT = 300.0
+"""Seconds to connect while a command installs what it starts."""
 
 _MILLISECONDS = re.compile(r"[0-9]+(\.[0-9]+)?")
 
@@ -135,6 +139,10 @@ class KeeperSettings:
     """The policy, if its spec brings none."""
     connect_timeout: float
     """Seconds to connect; `inf` for no limit."""
+    installer: str | None
+    """The command that installs what it starts; None if the server's command installs nothing."""
+    install_timeout: float
+    """Seconds to connect while that may take place; `inf` for no limit."""
     close_grace: float
     """Seconds at each step of closing a transport."""
     secrets: ServerSecrets
@@ -185,6 +193,8 @@ class KeeperSettings:
             secrets=secrets,
             definitions=DefinitionCache(settings.store_worker, spec, digest, secrets),
             connect_timeout=timeout,
+            installer=_installer(spec),
+            install_timeout=max(timeout, _install_timeout(spec.install_timeout)),
             close_grace=settings.shutdown_timeout / _GRACES_PER_SHUTDOWN,
             limiter=settings.limiters.get(spec.transport.kind, UNLIMITED),
             number=number,
@@ -221,6 +231,15 @@ def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> flo
     if seconds is None:
         seconds = DEFAULT_CONNECT_TIMEOUT if spec_value is None else spec_value
     return seconds or math.inf
+
+
+def _installer(spec: ServerSpec) -> str | None:
+    transport = spec.transport
+    return installer_of(transport.argv) if isinstance(transport, StdioTransport | DockerTransport) else None
+
+
+def _install_timeout(spec_value: float | None) -> float:
+    return DEFAULT_INSTALL_TIMEOUT if spec_value is None else spec_value or math.inf
 
 
 def default_call_timeout(environ: Mapping[str, str]) -> float:

@@ -80,7 +80,7 @@ class ServerPage:
         latency, busy = self._history.latency_of(self._name), past.busy
         state = (
             *(status.state, status.incarnation, status.attempt, status.retry_in is None, status.error, status.pid),
-            *(status.calls, None if status.breaker is None else status.breaker.state, latency, busy),
+            *(status.installing, status.calls, None if status.breaker is None else status.breaker.state, latency, busy),
             *(status.protocol_version, status.source, status.description, status.challenge is None),
             tuple((each.state, each.incarnation) for each in status.instances),
         )
@@ -146,6 +146,7 @@ class ServerPage:
         challenge = status.challenge
         facts: list[tuple[str, Child]] = [
             ("State", join(state_of(status.state), " ", start_of(status))),
+            ("Installing", status.installing and short(status.installing, LONGEST_SHOWN)),
             ("Reason", short(status.error, LONGEST_SHOWN) if status.error else None),
             ("Needs", None if challenge is None else f"mcp-nursery login {short(self._name)}"),
             ("Circuit breaker", None if status.breaker is None else f"{status.breaker.state}"),

@@ -295,6 +295,7 @@ KEYS_OF = {
     "enabled": {"enabled", "disabled"},
     "protocol": {"protocol"},
     "connect_timeout": {"connectSeconds"},
+    "install_timeout": {"installSeconds"},
     "call_timeout": {"callSeconds"},
     "trust_hints": {"trustHints"},
     "max_in_flight": {"maxInFlight"},

@@ -1,0 +1,35 @@
+"""The commands that install what they start: their first start takes as long as a download. Pure."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from types import MappingProxyType
+
+_ALWAYS = frozenset({"npx", "pnpx", "bunx", "uvx"})
+"""Commands that install whatever is named to them."""
+
+_WITH_WORD: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "npm": frozenset({"exec", "x"}),
+        "pnpm": frozenset({"dlx"}),
+        "yarn": frozenset({"dlx"}),
+        "bun": frozenset({"x"}),
+        "deno": frozenset({"run"}),
+        "uv": frozenset({"run"}),
+        "pipx": frozenset({"run"}),
+        **dict.fromkeys(("docker", "podman", "nerdctl"), frozenset({"run"})),
+    }
+)
+"""Commands that install with one of these words among their arguments."""
+
+
+def installer_of(argv: Sequence[str]) -> str | None:
+    """The name of the command if it installs what it starts, such as `npx`; None if it does not.
+
+    Args:
+        argv: The program, by name or path, and its arguments.
+    """
+    if not argv:
+        return None
+    name = PurePath(argv[0]).name
+    installs = name in _ALWAYS or not _WITH_WORD.get(name, frozenset()).isdisjoint(argv[1:])
+    return name if installs else None
