@@ -12,7 +12,8 @@ what its lane's environment lacks belongs to a later lane: a file of a later lan
 import what it likes.
 
 Of a test of the lane `push` that is parametrized three times or more, such as by the client, its era and the transport,
-this lane has as many cases as are needed for each pair of values to occur; the others are of the lane `night`.
+this lane has as many cases as are needed for each pair of values to occur; of one that is parametrized twice and has
+more than twelve cases, as many as are needed for each value to occur. The others are of the lane `night`.
 
 `pytest` alone runs the lane `readme`. `pytest PATH` runs whatever is at that path. `--lane` says otherwise.
 """
@@ -130,21 +131,32 @@ def lane_of_file(path):
     return next((LATER[each] for each in candidates if each in LATER), README)
 
 
+FEW = 12
+"""Cases of a test with two parametrizations that the lane `push` has at any rate."""
+
+
 def beyond_pairs(items):
-    """The cases of tests of the lane `push` that this lane does not need: each pair of their values is in another."""
-    cases = defaultdict(list)
+    """The cases of tests of the lane `push` that this lane does not need: what they have is in another."""
+    cases = defaultdict(dict)
     for item in sorted(items, key=lambda item: item.nodeid):  # the same cases in each run
-        if hasattr(item, "callspec") and len(axes := axes_of(item)) > 2:
-            cases[item.path, item.originalname].append((item, set(combinations(axes, 2))))
+        if hasattr(item, "callspec"):
+            cases[item.path, item.originalname][item] = axes_of(item)
     beyond = set()
     for each in cases.values():
-        missing = set().union(*(pairs for _, pairs in each))
-        left = dict(each)
-        while missing:
-            best = max(left, key=lambda item: len(left[item] & missing))
-            missing -= left.pop(best)
-        beyond |= left.keys()
+        count = len(next(iter(each.values())))
+        if count > 2 or (count == 2 and len(each) > FEW):
+            beyond |= each.keys() - _covering({item: set(combinations(axes, count - 1)) for item, axes in each.items()})
     return beyond
+
+
+def _covering(left):
+    """A few of these items, which have all that any of them has."""
+    missing, chosen = set().union(*left.values()), set()
+    while missing:
+        best = max(left.keys() - chosen, key=lambda item: (len(left[item] & missing), item.nodeid))
+        missing -= left[best]
+        chosen.add(best)
+    return chosen
 
 
 def axes_of(item):

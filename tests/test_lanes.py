@@ -55,12 +55,14 @@ def test_a_skip_that_no_list_allows_fails_the_lane(run):
     assert "FAILED test_it.py::test_it - skipped: there is no elephant" in done.stdout
 
 
+@pytest.mark.night
 def test_a_module_that_is_skipped_fails_the_lane(run):
     done = run('import pytest\n\npytest.importorskip("no_such_package")\n', "--lane=readme")
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "FAILED test_it.py - skipped: could not import 'no_such_package'" in done.stdout
 
 
+@pytest.mark.night
 def test_whoever_names_a_path_may_skip(run):
     done = run(SKIPPED.format("there is no elephant"))
     assert done.returncode == 0
@@ -71,6 +73,7 @@ MARKED = "import pytest\n\n\n" + "\n\n".join(
 )
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("lane", LANES)
 def test_a_lane_has_its_own_tests(run, lane):
     done = run(MARKED, f"--lane={lane}", "-v")
@@ -107,7 +110,7 @@ def test_of_a_cube_the_push_has_each_pair_and_the_night_the_rest(run):
         assert {(case[i], case[j]) for case in push} == {(case[i], case[j]) for case in (*push, *night)}
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.night), 2])
 def test_without_a_path_the_lane_of_the_readme_runs_in_a_random_order(run, workers):
     done = run(MARKED, "-v", named=False, workers=workers)
     assert re.search(r"^lanes: readme; in the order of --shuffle=\d+$", done.stdout, re.MULTILINE)
@@ -127,8 +130,16 @@ def test_a_process_that_is_left_fails_the_run(run):
     assert not is_alive(int(pid))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("workers", ["-n0", "-n1"])
+@pytest.mark.parametrize(
+    ("number", "workers"),
+    [
+        (signal.SIGKILL, "-n1"),
+        *(
+            pytest.param(number, workers, marks=pytest.mark.night)
+            for number, workers in [(signal.SIGKILL, "-n0"), (signal.SIGTERM, "-n0"), (signal.SIGTERM, "-n1")]
+        ),
+    ],
+)
 async def test_a_run_that_is_killed_leaves_nothing(tmp_path, number, workers):
     pids = tmp_path / "pids"
     command = [*PYTEST, workers, "tests/lab/programs/killed_run.py"]
@@ -142,6 +153,7 @@ async def test_a_run_that_is_killed_leaves_nothing(tmp_path, number, workers):
     await eventually(lambda: not any(map(is_alive, started)))
 
 
+@pytest.mark.night
 def test_a_run_leaves_its_timings(run, timings):
     run("def test_it(): pass\n", "--lane=readme,night")
     (found,) = read(timings / "readme-night.jsonl")

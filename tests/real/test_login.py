@@ -80,7 +80,10 @@ def test_login_status_logout(config, far):
     assert (code, "mcp-nursery login far" in err) == (3, True)
 
 
-@pytest.mark.parametrize("expires", [True, False], ids=["at a renewal", "at the page"])
+@pytest.mark.parametrize(
+    "expires",
+    [pytest.param(True, id="at a renewal"), pytest.param(False, id="at the page", marks=pytest.mark.night)],
+)
 def test_the_printed_advice_helps_when_the_issuer_has_forgotten_the_client(config, far, expires):
     login = ("login", "far", "--config", config)
     call = ("call", "look", "--server", "far", "--yes", "--config", config)

@@ -19,7 +19,7 @@ from ..lab.raw_clients import NEW, OLD, http_client, opened, request
 
 pytestmark = pytest.mark.slow
 
-ERAS = pytest.mark.parametrize("version", [OLD, NEW])
+ERAS = pytest.mark.parametrize("version", [pytest.param(OLD, marks=pytest.mark.night), NEW])
 
 
 def lab(journal):

@@ -145,6 +145,17 @@ PROGRAMS = {
     "the loop is closed": (LOOP_CLOSED, "", 0),
     "the loop is closed in a callback": (CLOSED_IN_A_CALLBACK, "", 0),
 }
+OF_A_PUSH = {
+    "plain, Ctrl-C a thousand times",
+    "plain, Ctrl-C in a call",
+    "plain, forked",
+    "asyncio, Ctrl-C in a call",
+    "asyncio, an exception",
+    "asyncio, sys.exit in a callback",
+    "never left, Ctrl-C in a call",
+    "the loop is closed",
+}
+"""The hardest way to each end; the others are for the night."""
 STUBBORN = """
 import signal, subprocess, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -175,7 +186,13 @@ WITHIN = 15
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("program", "end", "status"), PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize(
+    ("program", "end", "status"),
+    [
+        pytest.param(*it, id=name, marks=[] if name in OF_A_PUSH else [pytest.mark.night])
+        for name, it in PROGRAMS.items()
+    ],
+)
 def test_nothing_is_left(program, end, status, tmp_path):
     script = tmp_path / "program.py"
     script.write_text(program.replace("{end}", end))
