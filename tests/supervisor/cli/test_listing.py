@@ -27,6 +27,7 @@ STATUS = [
     "description",
     "challenge",
     "breaker",
+    "installing",
     "instances",
 ]
 ECHO = '{"text": "hi"}'
