@@ -113,7 +113,9 @@ async def test_a_container_that_never_answers(docker, caplog, leave):
     """K2, L9, L10: it is removed also when its start is cancelled, or out of time."""
     docker.forget()
     caplog.clear()
-    spec = contained("mute=yes", *STUBBORN, policy=ONCE, connect_timeout=1.5 if leave == "timeout" else 0)
+    patience = 1.5 if leave == "timeout" else 0
+    limits = {"connect_timeout": patience, "install_timeout": patience}
+    spec = contained("mute=yes", *STUBBORN, policy=ONCE, **limits)
     with trio.fail_after(60):
         async with open_supervisor([spec], gate=0) as supervisor, supervisor.events() as events:
             await eventually(docker.containers)
