@@ -22,6 +22,7 @@ _HARMLESS = frozenset(
             "connectSeconds",
             "installSeconds",
             "callSeconds",
+            "humanSeconds",
             "maxInFlight",
             "mailboxSize",
             "trustHints",

@@ -106,6 +106,7 @@ class _WrittenEntry:
     connect_timeout: float | None = field(default=None, alias="connectSeconds")
     install_timeout: float | None = field(default=None, alias="installSeconds")
     call_timeout: float | None = field(default=None, alias="callSeconds")
+    human_timeout: float | None = field(default=None, alias="humanSeconds")
     max_in_flight: int | None = field(default=None, alias="maxInFlight")
     mailbox_size: int | None = field(default=None, alias="mailboxSize")
     trust_hints: bool | None = field(default=None, alias="trustHints")

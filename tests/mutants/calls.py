@@ -6,7 +6,7 @@ CALLS = (
     *mutants_of(
         "actors/reply.py",
         "actors/test_mailbox.py actors/jsonrpc/test_send_queue.py supervisor/calls/test_resending.py "
-        "supervisor/calls/test_circuit_breaker.py supervisor/calls/test_call_times.py",
+        "supervisor/calls/test_circuit_breaker.py supervisor/calls/test_call_times.py supervisor/calls/test_human_time.py",
         {
             "if self.waits_since is not None:": "if self.waits_since is None:",
             "if isinstance(self.outcome, (Answered, Rejected, Malformed)):": "if isinstance(self.outcome, Answered):",
@@ -17,8 +17,11 @@ CALLS = (
             "self._said.append((size, said))": "self._said.appendleft((size, said))",
             "if len(self._said) == _PROGRESS_BACKLOG:": "if False:",
             "self.heard = True": "pass",
-            "if self._idle is not None and not self.decided:": "if False:",
+            "if self._idle is not None and not self.decided and not self._questions:": "if False:",
             "task, self._task = self._task, None": "task = self._task",
+            "if not self._questions and not self.decided:": "if not self.decided:",
+            "if self._questions == 1 and not self.decided:": "if False:",
+            "self.deadline.timer.watch(self, self.deadline.at)": "pass",
         },
     ),
     *mutants_of(

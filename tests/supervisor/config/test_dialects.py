@@ -297,6 +297,7 @@ KEYS_OF = {
     "connect_timeout": {"connectSeconds"},
     "install_timeout": {"installSeconds"},
     "call_timeout": {"callSeconds"},
+    "human_timeout": {"humanSeconds"},
     "trust_hints": {"trustHints"},
     "max_in_flight": {"maxInFlight"},
     "mailbox_size": {"mailboxSize"},
