@@ -279,6 +279,8 @@ def _lasts(attribute: Any, value: object) -> bool:
     words still hold."""
     if attribute.name == "inherit_env":
         return value is True
+    if attribute.name == "ca_file":
+        return value is not None
     if attribute.name == "require_pkce":
         return False  # no part of how it is reached
     return attribute.name not in ("auth", "headers_helper") or has(type(value)) or isinstance(value, str)

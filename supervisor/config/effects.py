@@ -41,6 +41,7 @@ _READS_FILE = "reads a file for env"
 _DOES = {
     "headersHelper": "runs a command for headers",
     "auth": "uses your tokens",
+    "caFile": "trusts the certificate authorities of a file",
     "roots": "is told of folders",
     "envFile": _READS_FILE,
 }

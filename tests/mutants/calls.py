@@ -93,7 +93,7 @@ CALLS = (
             "if earlier is not None:": "if False:",
             "return Delivery.UNKNOWN if self._acted_before and delivery is Delivery.NOT_SENT else delivery": "return delivery",
             "self._acted_before = self._acted_before or before.sent": "self._acted_before = False",
-            "with trio.move_on_at(self._started + self.timeout) as scope:": "with trio.move_on_after(self.timeout) as scope:",
+            "ends = self._started + self.timeout": "ends = trio.current_time() + self.timeout",
         },
     ),
     *mutants_of(

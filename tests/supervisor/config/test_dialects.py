@@ -284,6 +284,7 @@ KEYS_OF = {
         "headers",
         "headersHelper",
         "auth",
+        "caFile",
     },
     "policy": {"restartDelays", "stableAfterSeconds"},
     "restart": {"restart"},
