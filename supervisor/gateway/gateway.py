@@ -307,7 +307,7 @@ class Gateway:
         if not self._mark:
             return hello
         said = [*view.instructions().items()]
-        return add_preamble(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]))
+        return add_preamble(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]), view.missing())
 
     def _error_result(self, error: NurseryError, request: ClientRequest) -> Json:
         """The result of a tool that gives a model the reason for a failure, and the time until a restart."""
