@@ -67,8 +67,8 @@ class Toolset(ToolForms):
     def preamble(self) -> str:
         """The text for the system prompt of the model: the rule that words of servers are data and no instructions, and
         the instructions of the servers that have tools now, between the same marks, at most 2,000 characters of each.
-        One line names servers that are missing, and why: they have failed, or wait for a login or for trust. The text is
-        the same for the same servers in the same states, in whatever order they connect."""
+        One line names servers that are missing, and why: they have failed, or wait for a login or for trust. The text
+        is the same for the same servers in the same states, in whatever order they connect."""
         snapshots = [observable.value for observable in self._servers.snapshots.values()]
         return preamble(
             {

@@ -31,7 +31,8 @@ REMOTE_KINDS = frozenset({"http", "sse", "ws"})
 
 @frozen
 class StdioTransport:
-    """A subprocess that speaks MCP on its standard streams."""
+    """A subprocess that speaks MCP on its standard streams. If that is `docker run` without a `--name`, the container
+    ends with it as that of a `DockerTransport` does."""
 
     kind: ClassVar[TransportKind] = "stdio"
 
@@ -63,13 +64,18 @@ class StdioTransport:
         close."""
         from mcp_nursery.actors.transports.stdio import StdioConnector
 
-        return StdioConnector(
+        client = StdioConnector(
             command=self.command,
             args=tuple(self.args),
             env=self.environment,
             cwd=None if self.cwd is None else str(self.cwd),
             close_grace=close_grace,
         )
+        if "run" not in self.args:
+            return client
+        from mcp_nursery.actors.transports.docker import DockerConnector, runs_container
+
+        return DockerConnector(client, removes="--rm" in self.args) if runs_container(self.argv) else client
 
 
 _ANY_VARIABLE = re.compile(r"\$\{[^}]*\}")
