@@ -236,8 +236,9 @@ class ReplySlot:
     def _go_on(self) -> None:
         if self.deadline is not None:
             self.deadline.resume()
-        if self.waits_since:
-            self.waits_since += trio.current_time() - self._asked_at
+        since = self.waits_since
+        if since is not None:
+            self.waits_since = since + trio.current_time() - self._asked_at
 
     @property
     def delivery(self) -> Delivery:
