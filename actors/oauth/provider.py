@@ -71,6 +71,7 @@ class _ProviderTokens:
     near: bool
     """True if the server, or its issuer, is on this machine."""
     ca_file: str | None
+    """See `OAuth`."""
     client: OAuthClientInformationFull | None = field(default=None, repr=False)
     token: OAuthToken | None = field(default=None, repr=False)
     endpoint: str = ""
