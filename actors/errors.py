@@ -319,15 +319,27 @@ class ConnectionLost(CallError):
 
 
 class CallTimeout(CallError):
-    """The call's own timeout elapsed."""
+    """The time limit of the call was over. A limit that the caller did not name counts the server's time alone: it
+    stands still while somebody is asked about the call."""
 
     def __init__(
-        self, *, server: str, tool: str, incarnation: int | None, delivery: Delivery, timeout: float, idle: bool = False
+        self,
+        *,
+        server: str,
+        tool: str,
+        incarnation: int | None,
+        delivery: Delivery,
+        timeout: float,
+        idle: bool = False,
+        raised_by: str = "",
     ) -> None:
         self.timeout = timeout
         """The seconds that elapsed."""
         what = "no progress for" if idle else "no answer within"
-        super().__init__(f"{what} {timeout:g} s", server=server, tool=tool, incarnation=incarnation, delivery=delivery)
+        how = raised_by and f" ({raised_by} gives it more)"
+        super().__init__(
+            f"{what} {timeout:g} s{how}", server=server, tool=tool, incarnation=incarnation, delivery=delivery
+        )
 
 
 @frozen

@@ -44,3 +44,13 @@ USUAL: Final = Limits()
 def size_text(count: int) -> str:
     """A number of bytes, for people."""
     return f"{count >> 20} MiB" if count and count % (1 << 20) == 0 else f"{count} bytes"
+
+
+HUMAN_TIMEOUT = 600.0
+"""Seconds for an answer to one question of a server."""
+
+
+def unanswered(seconds: float) -> str:
+    """The words about a question that got no answer in time."""
+    settings = "human_timeout, humanSeconds in a file or serve --answer-within"
+    return f"nobody has answered within {seconds:g} s ({settings} gives more time)"

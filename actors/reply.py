@@ -47,6 +47,7 @@ from attrs import define, field, frozen
 
 from .account import PROGRESS_KIND as PROGRESS_KEPT
 from .account import Account
+from .deadlines import Deadline
 from .enums import Delivery
 from .limits import MOST_KEPT
 from .mailbox import Mailbox
@@ -83,7 +84,7 @@ class IdleLimit:
         self.scope.deadline = trio.current_time() + self.seconds
 
     def stop(self) -> None:
-        """Lift the limit: the outcome has come."""
+        """Lift the limit: the outcome has come, or the server waits for an answer of ours."""
         self.scope.deadline = math.inf
 
 
@@ -152,6 +153,8 @@ class ReplySlot:
     waits_since: float | None = field(default=None, init=False)
     """The time since which a call with a time limit waits, on Trio's clock: when handed on, then when the write of its
     frame began. Written by `limit` and `mark_sent`."""
+    deadline: Deadline | None = field(default=None, init=False)
+    """The deadline of its call; None without a limit. Written by `limit`."""
     heard: bool = field(default=False, init=False)
     """True if the server has sent a message about it before its outcome. Written by `report` and `note`."""
     incarnation: int | None = field(default=None, init=False)
@@ -163,6 +166,10 @@ class ReplySlot:
     control: Mailbox[Any] | None = field(default=None, init=False)
     """The owner's mailbox for cancelled slots, which `Service` in `service.py` reads: see `Owner.control`.
     Written by `route` and `unroute`."""
+    _questions: int = field(default=0, init=False)
+    """Questions of the server that wait for an answer, and may be about it."""
+    _asked_at: float = field(default=0.0, init=False)
+    """The time at which the first of them came."""
     _unwanted: bool = field(default=False, init=False)
     """True if it is not to be sent again, should the server refuse its frame."""
     _said: deque[tuple[int, tuple[Any, ...]]] | None = field(default=None, init=False)
@@ -202,9 +209,36 @@ class ReplySlot:
         if self._unwanted:
             self.withdraw()
 
-    def limit(self, now: float) -> None:
+    def limit(self, now: float, deadline: Deadline | None) -> None:
         """Record when a call with a time limit is handed on: its wait may count."""
-        self.waits_since = now
+        self.waits_since, self.deadline = now, deadline
+
+    def pause(self) -> None:
+        """Let the server's time stand still: it has asked something that may be about the call, and waits."""
+        self._questions += 1
+        if self._questions == 1 and not self.decided:
+            self._asked_at = trio.current_time()
+            if self._idle is not None:
+                self._idle.stop()
+            if self.deadline is not None:
+                self.deadline.pause()
+
+    def resume(self) -> None:
+        """Let the server's time go on, once all of its questions have their answers."""
+        self._questions -= 1
+        if not self._questions and not self.decided:
+            self._go_on()
+            if self._idle is not None:
+                self._idle.restart()
+            if self.deadline is not None:
+                self.deadline.timer.watch(self, self.deadline.at)
+
+    def _go_on(self) -> None:
+        if self.deadline is not None:
+            self.deadline.resume()
+        since = self.waits_since
+        if since is not None:
+            self.waits_since = since + trio.current_time() - self._asked_at
 
     @property
     def delivery(self) -> Delivery:
@@ -217,6 +251,8 @@ class ReplySlot:
         """Decide the slot, unless it is decided already."""
         if not self.decided:
             self.decided, self.outcome = True, outcome
+            if self._questions:
+                self._go_on()
             if self._idle is not None:
                 self._idle.stop()
             self._wake()
@@ -281,7 +317,7 @@ class ReplySlot:
         return said
 
     def _restart(self) -> None:
-        if self._idle is not None and not self.decided:
+        if self._idle is not None and not self.decided and not self._questions:
             self._idle.restart()
 
     async def wait(self, on_said: ProgressCallback | NoticeCallback | None = None) -> Outcome:
@@ -314,6 +350,8 @@ class ReplySlot:
         if self.decided:
             return
         self.decided = self.cancelled = True
+        if self._questions:
+            self._go_on()
         if self.control is not None:
             try:
                 self.control.put_nowait(self)

@@ -22,7 +22,7 @@ from mcp_nursery.actors.argument_checks import (
 )
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.actors.limits import MOST_DEFINITIONS, MOST_KEPT, MOST_VALUES, Limits
+from mcp_nursery.actors.limits import HUMAN_TIMEOUT, MOST_DEFINITIONS, MOST_KEPT, MOST_VALUES, Limits
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.roots import fixed_roots, folders_or_none
 from mcp_nursery.actors.secrets import names_only
@@ -152,7 +152,11 @@ class ServerSpec:
     it starts (`npx`, `uvx`, `docker run` and the like): until it has answered for the first time, and after an attempt
     that was cut off. 0 for no limit. Default 300."""
     call_timeout: float | None = field(default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none)))
-    """Seconds for a call that names no timeout of its own. Default `MCP_TOOL_TIMEOUT` (ms), or none."""
+    """Seconds for a call that names no timeout of its own. Default `MCP_TOOL_TIMEOUT` (ms), or none. Time in which the
+    server waits for an answer to a question of its own does not count."""
+    human_timeout: float | None = field(default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none)))
+    """Seconds for the answer to one question of the server, and behind a gateway to a question about one of its calls.
+    Then the question is cancelled. 0 for no limit. Default 600."""
     trust_hints: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """True if its tools' read-only and idempotent hints may decide that a lost call is sent again. True for specs given
     by code and user configuration."""
@@ -227,6 +231,11 @@ class ServerSpec:
         return Limits(self.max_message_values, self.max_definitions, self.max_kept_bytes)
 
     @property
+    def human_limit(self) -> float:
+        """Seconds for the answer to a question; `inf` for no limit."""
+        return HUMAN_TIMEOUT if self.human_timeout is None else self.human_timeout or math.inf
+
+    @property
     def idle_limit(self) -> float:
         """Seconds without a call or list after which it is stopped; `inf` for never."""
         if self.stop_idle_after is None:
@@ -270,6 +279,8 @@ def _lasts(attribute: Any, value: object) -> bool:
     words still hold."""
     if attribute.name == "inherit_env":
         return value is True
+    if attribute.name == "ca_file":
+        return value is not None
     if attribute.name == "require_pkce":
         return False  # no part of how it is reached
     return attribute.name not in ("auth", "headers_helper") or has(type(value)) or isinstance(value, str)

@@ -12,7 +12,7 @@ from mcp_nursery.actors.reply import ProgressCallback
 from .calls.host_tools import HostTools
 from .catalogue.catalogue import Catalogue
 from .decisions.restart_policy import WhenDown
-from .security.untrusted_marks import preamble
+from .security.untrusted_marks import missing_servers, preamble
 from .servers.view import ServerView
 from .tools.outcome import ToolOutcome, outcome_of_error, outcome_of_result
 from .tools.tool import Tool
@@ -67,14 +67,18 @@ class Toolset(ToolForms):
     def preamble(self) -> str:
         """The text for the system prompt of the model: the rule that words of servers are data and no instructions, and
         the instructions of the servers that have tools now, between the same marks, at most 2,000 characters of each.
-        It is the same for the same servers, in whatever order they connect."""
+        One line names servers that are missing, and why: they have failed, or wait for a login or for trust. The text
+        is the same for the same servers in the same states, in whatever order they connect."""
         snapshots = [observable.value for observable in self._servers.snapshots.values()]
         return preamble(
             {
                 each.spec.name: each.introduction.instructions
                 for each in snapshots
                 if each.keeps_tools and each.introduction is not None and each.introduction.instructions
-            }
+            },
+            missing_servers(
+                (each.spec.name, each.state, each.keeps_tools and bool(each.definitions)) for each in snapshots
+            ),
         )
 
     async def call(self, name: str, arguments: Mapping[str, Any] | str | None = None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.argument_checks import choice, copied, several, true_or_false
 from mcp_nursery.actors.errors import ConfigError
@@ -31,7 +31,8 @@ REMOTE_KINDS = frozenset({"http", "sse", "ws"})
 
 @frozen
 class StdioTransport:
-    """A subprocess that speaks MCP on its standard streams."""
+    """A subprocess that speaks MCP on its standard streams. If that is `docker run` without a `--name`, the container
+    ends with it as that of a `DockerTransport` does."""
 
     kind: ClassVar[TransportKind] = "stdio"
 
@@ -63,13 +64,18 @@ class StdioTransport:
         close."""
         from mcp_nursery.actors.transports.stdio import StdioConnector
 
-        return StdioConnector(
+        client = StdioConnector(
             command=self.command,
             args=tuple(self.args),
             env=self.environment,
             cwd=None if self.cwd is None else str(self.cwd),
             close_grace=close_grace,
         )
+        if "run" not in self.args:
+            return client
+        from mcp_nursery.actors.transports.docker import DockerConnector, runs_container
+
+        return DockerConnector(client, removes="--rm" in self.args) if runs_container(self.argv) else client
 
 
 _ANY_VARIABLE = re.compile(r"\$\{[^}]*\}")
@@ -256,6 +262,15 @@ def _headers(headers: Headers) -> Mapping[str, str] | ComputeHeaders:
     return BothHeaders(dict(fixed), compute)
 
 
+def _as_path(path: "str | Path | None") -> str | None:
+    return str(path) if isinstance(path, Path) else path
+
+
+def _named_file(_transport: object, attribute: Any, path: object) -> None:
+    if path is not None and not (isinstance(path, str) and path.strip()):
+        raise ConfigError("must be the path of a file", field=attribute.name)
+
+
 @frozen
 class RemoteTransport:
     """A transport to a server with a URL.
@@ -272,6 +287,9 @@ class RemoteTransport:
     headers: Mapping[str, str] | ComputeHeaders = field(factory=dict[str, str], converter=_headers, repr=_shown_headers)
     """Headers of each request to this origin, and to no other. They override authorisation's, and the protocol's
     override them. Only names are ever shown."""
+    ca_file: str | None = field(default=None, kw_only=True, converter=_as_path, validator=_named_file)
+    """A file in PEM format with certificate authorities that are trusted for this server besides the usual ones. It is
+    read at each connect."""
 
 
 def _authorises(_transport: object, attribute: Any, auth: object) -> None:
@@ -290,6 +308,12 @@ class AuthorisedTransport(RemoteTransport):
     auth: "httpx2.Auth | OAuth | None" = field(default=None, kw_only=True, validator=_authorises, repr=_shown_auth)
     """The authorisation of its requests. It overrides user and password in the URL, and `headers` override it."""
 
+    @property
+    def authorisation(self) -> "httpx2.Auth | OAuth | None":
+        """The authorisation, whose requests trust the authorities of `ca_file`, too."""
+        auth = self.auth
+        return evolve(auth, ca_file=auth.ca_file or self.ca_file) if isinstance(auth, OAuth) else auth
+
 
 @frozen
 class HttpTransport(AuthorisedTransport):
@@ -302,7 +326,7 @@ class HttpTransport(AuthorisedTransport):
         session."""
         from mcp_nursery.actors.transports.http.connectors import StreamableHttpConnector
 
-        return StreamableHttpConnector(self.url, self.headers, close_grace=close_grace, auth=self.auth)
+        return StreamableHttpConnector(self.url, self.headers, close_grace, self.authorisation, self.ca_file)
 
 
 @frozen
@@ -315,7 +339,7 @@ class SseTransport(AuthorisedTransport):
         """The connector by which an incarnation reaches it. `close_grace` bounds, in seconds, its end."""
         from mcp_nursery.actors.transports.http.connectors import SseConnector
 
-        return SseConnector(self.url, self.headers, close_grace=close_grace, auth=self.auth)
+        return SseConnector(self.url, self.headers, close_grace, self.authorisation, self.ca_file)
 
 
 @frozen
@@ -332,7 +356,8 @@ class WebSocketTransport(RemoteTransport):
         from mcp_nursery.actors.transports.websocket.connector import WebSocketConnector
 
         return WithHeaders(
-            self.headers, lambda headers: WebSocketConnector(url=self.url, headers=headers, close_grace=close_grace)
+            self.headers,
+            lambda headers: WebSocketConnector(self.url, headers, close_grace=close_grace, ca_file=self.ca_file),
         )
 
 

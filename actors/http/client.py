@@ -202,8 +202,10 @@ def origin_of(url: httpx2.URL) -> str:
 
 
 @asynccontextmanager
-async def open_client(address: Address, headers: Mapping[str, str]) -> AsyncGenerator[HttpClient, None]:
-    """Open a client; leaving the block closes its connections."""
+async def open_client(
+    address: Address, headers: Mapping[str, str], ca_file: str | None = None
+) -> AsyncGenerator[HttpClient, None]:
+    """Open a client; leaving the block closes its connections. `ca_file`: see `Routes`."""
     make = partial(
         httpx2.AsyncClient,
         auth=Layers(address, headers),
@@ -211,7 +213,7 @@ async def open_client(address: Address, headers: Mapping[str, str]) -> AsyncGene
         headers={"user-agent": _USER_AGENT},
         timeout=None,
     )
-    client = HttpClient(lambda kept: make(transport=Routes(_limits(kept))), address)
+    client = HttpClient(lambda kept: make(transport=Routes(_limits(kept), ca_file)), address)
     try:
         yield client
     finally:

@@ -1,4 +1,5 @@
-"""The environment as input: proxies and certificate authorities. No other module reads these variables.
+"""The environment as input: proxies and certificate authorities, besides those of one server. No other module reads
+these variables.
 
 A variable is checked when a request would use it, and for that request alone: a proxy that cannot be used breaks no
 server that is reached without one. Loopback is reached without one, unless `NO_PROXY` holds `<-loopback>`, which is how
@@ -9,12 +10,12 @@ import os
 import re
 import ssl
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import import_module
 from ipaddress import ip_address, ip_network
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -25,6 +26,8 @@ from ..threads import BRIEF_THREADS
 
 if TYPE_CHECKING:
     import httpx2
+
+T = TypeVar("T")
 
 PROXY_VARIABLES: Final = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 """The variables about proxies, each in lower or upper case; lower case takes precedence."""
@@ -40,6 +43,8 @@ _PORTS: Final = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
 _ENDS_WITH_PORT: Final = re.compile(r"[^:]:\d+$")
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
 """The name by which OpenSSL finds an authority in a folder."""
+_MOST_FILES: Final = 16
+"""Contexts with the authorities of a file that are kept."""
 _LOADING: Final = threading.Lock()
 """The lock held while the authorities are loaded: many first connections begin at once."""
 
@@ -56,10 +61,14 @@ def shown_variables() -> dict[str, str]:
 
 
 class EnvironmentUnusable(Exception):
-    """A variable of the environment that a request would use cannot be used. One line: which, its value without
-    secrets, and the way out."""
+    """A variable of the environment that a request would use, or the `ca_file` of its server, cannot be used. One line:
+    which, its value without secrets, and the way out."""
 
     def __init__(self, variable: str, shown: str, problem: str, advice: str) -> None:
+        self.shown = shown
+        """The value that cannot be used."""
+        self.problem = problem
+        """The problem alone."""
         super().__init__(f"{variable}={one_line(shown, 200)} cannot be used: {problem}; {advice}")
 
 
@@ -180,24 +189,25 @@ def _has_socks() -> bool:
 # -- certificate authorities ------------------------------------------------------------------------------------------
 
 
-async def authorities() -> ssl.SSLContext:
-    """The context with the system's authorities, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names. Loaded in
-    a thread, since that takes tens of milliseconds in which no call would make progress.
+async def authorities(ca_file: str | None = None) -> ssl.SSLContext:
+    """The context with the system's authorities, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names, and with
+    those of a file. Loaded in a thread, since that takes tens of milliseconds in which no call would make progress.
 
     Raises:
-        EnvironmentUnusable: The variable names none.
+        EnvironmentUnusable: The variable or the file names none.
     """
-    return await BRIEF_THREADS.run(_authorities)
+    return await BRIEF_THREADS.run(_authorities, ca_file)
 
 
-async def context_for(scheme: str, proxy: Proxy | None) -> ssl.SSLContext:
-    """The context for requests to a server; without TLS, one that trusts nobody and costs nothing.
+async def context_for(scheme: str, proxy: Proxy | None, ca_file: str | None = None) -> ssl.SSLContext:
+    """The context for requests to a server whose own authorities are in a file, if any; without TLS, one that trusts
+    nobody and costs nothing.
 
     Raises:
-        EnvironmentUnusable: The environment names authorities that cannot be used.
+        EnvironmentUnusable: The environment or the file names authorities that cannot be used.
     """
     with_tls = scheme in ("https", "wss") or (proxy is not None and proxy.url.scheme == "https")
-    return await authorities() if with_tls else _nobody()
+    return await authorities(ca_file) if with_tls else _nobody()
 
 
 @cache
@@ -205,24 +215,61 @@ def _nobody() -> ssl.SSLContext:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-def _authorities() -> ssl.SSLContext:
+def _authorities(ca_file: str | None) -> ssl.SSLContext:
     named = next(((name, value) for name in AUTHORITY_VARIABLES if (value := os.environ.get(name))), (None, ""))
     with _LOADING:
-        return _load(*named)
+        return _load(*named) if ca_file is None else _load_with(*named, ca_file, _stamp(ca_file))
+
+
+_Variable = Literal["SSL_CERT_FILE", "SSL_CERT_DIR"]
+
+
+def _stamp(path: str) -> object:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):  # loading it says more
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @lru_cache(maxsize=1)
-def _load(variable: Literal["SSL_CERT_FILE", "SSL_CERT_DIR"] | None, value: str) -> ssl.SSLContext:
+def _load(variable: _Variable | None, value: str) -> ssl.SSLContext:
     """The context. A later value is loaded anew."""
+    return _made(variable, value)
+
+
+@lru_cache(maxsize=_MOST_FILES)
+def _load_with(variable: _Variable | None, value: str, ca_file: str, stamp: object) -> ssl.SSLContext:
+    """The context with the authorities of a file, too; `stamp` changes with the file."""
+    del stamp
+    context = _made(variable, value)
+    _named("ca_file", ca_file, lambda: context.load_verify_locations(ca_file))
+    return context
+
+
+def _made(variable: _Variable | None, value: str) -> ssl.SSLContext:
     import httpx2
 
     if variable is None:
         return httpx2.create_ssl_context(trust_env=False)
+    if variable == "SSL_CERT_FILE":
+        return _named(variable, value, lambda: ssl.create_default_context(cafile=value))
+    return _named(variable, value, lambda: _of_folders(value))
+
+
+def _of_folders(value: str) -> ssl.SSLContext:
+    _check_folders(value.split(os.pathsep))
+    return ssl.create_default_context(capath=value)
+
+
+def _named(name: str, value: str, load: Callable[[], T]) -> T:
+    """The loaded authorities.
+
+    Raises:
+        EnvironmentUnusable: This value of a variable, or of `ca_file`, names none.
+    """
     try:
-        if variable == "SSL_CERT_FILE":
-            return ssl.create_default_context(cafile=value)
-        _check_folders(value.split(os.pathsep))
-        return ssl.create_default_context(capath=value)
+        return load()
     except ssl.SSLError:
         problem = "it is no file of certificates in PEM format"
     except FileNotFoundError:
@@ -233,7 +280,8 @@ def _load(variable: Literal["SSL_CERT_FILE", "SSL_CERT_DIR"] | None, value: str)
         problem = "it is not a path"
     except _NoAuthority:
         problem = "no certificate in it is named by its hash, as `openssl rehash` does"
-    raise EnvironmentUnusable(variable, value, problem, "correct it, or unset it for the system's authorities")
+    advice = "correct it, or leave it out" if name == "ca_file" else "correct it, or unset it"
+    raise EnvironmentUnusable(name, value, problem, f"{advice} for the system's authorities")
 
 
 class _NoAuthority(Exception):

@@ -31,10 +31,11 @@ class _Way:
 
 
 class Routes(httpx2.AsyncBaseTransport):
-    """The connections of one client of httpx2, to any origin."""
+    """The connections of one client of httpx2, to any origin. The authorities in `ca_file` are trusted, too."""
 
-    def __init__(self, limits: httpx2.Limits | None = None) -> None:
+    def __init__(self, limits: httpx2.Limits | None = None, ca_file: str | None = None) -> None:
         self._limits = limits or httpx2.Limits()
+        self._ca_file = ca_file
         self._ways: dict[tuple[str, str, int | None], _Way] = {}
 
     @override
@@ -44,7 +45,7 @@ class Routes(httpx2.AsyncBaseTransport):
         if origin not in self._ways:  # with a way nothing waits before its pool is asked: see `HttpClient.close_idle`
             try:
                 proxy = proxy_for(f"{url.scheme}://{url.netloc.decode('ascii')}")
-                context = await context_for(url.scheme, proxy)
+                context = await context_for(url.scheme, proxy, self._ca_file)
             except EnvironmentUnusable as error:
                 raise Unroutable(str(error)) from None
             self._ways.setdefault(origin, self._open(context, proxy))

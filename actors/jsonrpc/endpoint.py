@@ -31,6 +31,7 @@ import logging
 import math
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
@@ -61,8 +62,18 @@ from ..secrets import SECRETS
 from . import codec, large_messages
 from .carrier import Carrier, Origin, Outgoing, cancellation, no_headers
 from .codec import inject_trace
-from .incoming import Inbound, Intercept, Notices, OnNotify, OnRequest, PeerRequest, PeerRequests
+from .incoming import (
+    Inbound,
+    Intercept,
+    Notices,
+    NotificationParams,
+    OnNotify,
+    OnRequest,
+    PeerRequest,
+    PeerRequests,
+)
 from .pending import CLOSED_BY_US, CallTable, outcome_of
+from .relays import CONNECTION_METHODS
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
@@ -159,6 +170,8 @@ class Endpoint:
         self._notices: Notices | None = None
         """Notifications that wait; made for the first: many servers send none."""
         self._requests = PeerRequests(self, self.account, limits.kept)
+        self._questions = 0
+        """The peer's requests that may be about any call in flight, and wait for an answer."""
         self._session: _Session | None = None
         """The session that runs the endpoint; None before."""
 
@@ -197,6 +210,8 @@ class Endpoint:
             slot.resolve(Unlisted())
             return False
         request_id = self._table.open(slot, codec=codec)
+        if self._questions:
+            slot.pause()
         try:
             call.frame = codec.frame(request_id, call.params, call.meta, wants_progress=slot.wants_progress)
         except TypeError as error:
@@ -445,7 +460,10 @@ class Endpoint:
             raise ValueError("a method that is not a string")  # like any other broken frame
         elif (request_id := as_request_id(message.get("id"))) is not None:
             asked = PeerRequest(request_id, method, _object(message.get("params")), origin, size)
-            self._requests.begin(session.nursery, self._handler(method, origin, session), asked)
+            handler = self._handler(method, origin, session)
+            if method not in CONNECTION_METHODS:
+                handler = partial(self._ask, handler, origin.slot)
+            self._requests.begin(session.nursery, handler, asked)
         elif "id" not in message:
             self._notice(method, _object(message.get("params")), size, origin, session)
         else:  # nobody can answer it
@@ -455,6 +473,29 @@ class Endpoint:
         if self._table.relays.may_answer(method) and (origin.slot is None or origin.slot.relay is not None):
             return self._table.relays.handler(origin.slot, others=self._has_others)
         return session.on_request
+
+    async def _ask(
+        self, handler: OnRequest, about: ReplySlot | None, context: Inbound, method: str, params: NotificationParams
+    ) -> dict[str, Any]:
+        """Answer a request of the peer. Meanwhile the time of the call that it is about stands still; if that is not
+        said, the time of all calls in flight."""
+        if about is not None:
+            about.pause()
+        else:
+            self._questions += 1
+            if self._questions == 1:
+                for slot in self.calls:
+                    slot.pause()
+        try:
+            return await handler(context, method, params)
+        finally:
+            if about is not None:
+                about.resume()
+            else:
+                self._questions -= 1
+                if not self._questions:
+                    for slot in self.calls:
+                        slot.resume()
 
     def _answer(self, message: dict[str, Any], size: int, origin: Origin) -> None:
         slot = self._table.find(message)

@@ -28,7 +28,7 @@ ASKED: Final[Mapping[str, str]] = {
 }
 """The questions that a server may ask in the middle of a call, and the capability that the client needs for each."""
 
-_CONNECTION_METHODS: Final = frozenset(["ping"])
+CONNECTION_METHODS: Final = frozenset(["ping"])
 """The requests of a server that are about the connection and about no call."""
 MOST_CANCELLED: Final = 10_000
 """Abandoned requests that are remembered; beyond that, questions are refused."""
@@ -117,7 +117,7 @@ class Relays:
     def may_answer(self, method: str) -> bool:
         """True if a question of this method is for the maker of a request: one about a call, or one that the protocol
         does not know."""
-        return bool(self._waiting) and method not in _CONNECTION_METHODS
+        return bool(self._waiting) and method not in CONNECTION_METHODS
 
     def handler(self, about: ReplySlot | None, *, others: bool) -> "Handler":
         """The handler of a question of the server.

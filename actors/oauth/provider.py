@@ -70,6 +70,8 @@ class _ProviderTokens:
 
     near: bool
     """True if the server, or its issuer, is on this machine."""
+    ca_file: str | None
+    """See `OAuth`."""
     client: OAuthClientInformationFull | None = field(default=None, repr=False)
     token: OAuthToken | None = field(default=None, repr=False)
     endpoint: str = ""
@@ -124,7 +126,7 @@ async def authorise(
     scopes = " ".join(words.scopes) or challenge.scope
     near = is_loopback(url) or is_loopback(words.issuer or "")
     client = _client_of(words, consent, known, scopes)
-    kept = _ProviderTokens(near, client, is_old_client=client is not None and words.client_id is None)
+    kept = _ProviderTokens(near, words.ca_file, client, is_old_client=client is not None and words.client_id is None)
     with warnings.catch_warnings():  # to name no issuer is the user's decision, of which the documentation warns
         warnings.simplefilter("ignore")
         try:
@@ -186,7 +188,7 @@ async def _answer(outgoing: httpx2.Request, kept: _ProviderTokens) -> httpx2.Res
     if outgoing.method == "POST" and kept.unwell is not None:
         raise kept.unwell
     await outgoing.aread()  # the body is not read yet if it follows a redirect
-    response = await send(outgoing)
+    response = await send(outgoing, kept.ca_file)
     if response.next_request is not None:
         return response
     if outgoing.method != "POST":
@@ -279,7 +281,7 @@ def _for_a_person(words: OAuth, url: str, kept: _ProviderTokens, consent: Consen
         _check_issuer(words, provider.context.oauth_metadata)
         _check_pkce(words, provider.context.oauth_metadata)
         if kept.is_old_client:
-            await _check_client(page)
+            await _check_client(page, words.ca_file)
         pages.append(page)
 
     async def ask() -> AuthorizationCodeResult:
@@ -290,7 +292,7 @@ def _for_a_person(words: OAuth, url: str, kept: _ProviderTokens, consent: Consen
     return provider
 
 
-async def _check_client(page: str) -> None:
+async def _check_client(page: str, ca_file: str | None) -> None:
     """Check that the issuer still knows the client, before a person is sent to its page: nobody else sees an error that
     it shows there.
 
@@ -298,7 +300,7 @@ async def _check_client(page: str) -> None:
         GrantRefused: It does not.
     """
     try:
-        response = await send(httpx2.Request("GET", page, headers={"accept": "text/html"}))
+        response = await send(httpx2.Request("GET", page, headers={"accept": "text/html"}), ca_file)
     except (Passing, GrantRefused):
         return  # which says nothing about the client
     if response.status_code in _UNKNOWN_CLIENT and "www-authenticate" not in response.headers:

@@ -88,6 +88,10 @@ class OAuth:
     redirect_uri: str | None = field(default=None, validator=_loopback)
     """The whole URL to which the browser comes back; default `http://127.0.0.1:PORT/callback`."""
 
+    ca_file: str | None = None
+    """A PEM file of authorities that requests to the issuer trust besides the usual ones. Default: that of the
+    transport."""
+
     def __attrs_post_init__(self) -> None:
         for name in self._missing():
             raise ConfigError(f"missing, and {self.grant} needs it", field=name)

@@ -64,8 +64,8 @@ class GrantRefused(Exception):
         super().__init__(problem)
 
 
-async def send(request: httpx2.Request) -> httpx2.Response:
-    """Send a request; return the whole answer. Redirects are left to the caller.
+async def send(request: httpx2.Request, ca_file: str | None) -> httpx2.Response:
+    """Send a request; return the whole answer. Redirects are left to the caller. `ca_file`: see `OAuth`.
 
     Raises:
         Passing: There is no answer.
@@ -79,7 +79,7 @@ async def send(request: httpx2.Request) -> httpx2.Response:
         raise GrantRefused(f"{address.bare} is not asked: secrets go by https alone")
     try:
         with trio.move_on_after(ANSWER_TIMEOUT):
-            return await _send(request)
+            return await _send(request, ca_file)
     except httpx2.RequestError as error:
         raise Passing(evidence_of(error, address).problem) from None
     except TooLarge as error:
@@ -87,8 +87,8 @@ async def send(request: httpx2.Request) -> httpx2.Response:
     raise Passing(f"{address.host} did not answer within {ANSWER_TIMEOUT:g} s")
 
 
-async def _send(request: httpx2.Request) -> httpx2.Response:
-    async with httpx2.AsyncClient(transport=Routes(), timeout=None) as client:
+async def _send(request: httpx2.Request, ca_file: str | None) -> httpx2.Response:
+    async with httpx2.AsyncClient(transport=Routes(ca_file=ca_file), timeout=None) as client:
         request.extensions = {**request.extensions, "trace": check_head}
         response = await client.send(request, stream=True, follow_redirects=False)
         moved = response.next_request is not None
@@ -171,7 +171,8 @@ async def refresh(tokens: Tokens, words: OAuth) -> Tokens:
     if tokens.resource is not None:
         form["resource"] = tokens.resource
     headers = _as_client(form, client)
-    response = await send(httpx2.Request("POST", tokens.token_endpoint, data=form, headers=headers))
+    request = httpx2.Request("POST", tokens.token_endpoint, data=form, headers=headers)
+    response = await send(request, words.ca_file)
     token = token_in(response)
     return evolve(
         tokens,

@@ -65,7 +65,7 @@ class Connection:
         stderr_tail: Callable[[], str],
     ) -> None:
         self._carrier = carrier
-        self._server = host.server
+        self._host = host
         self._protocol: Protocol = host.protocol
         self._wants_logs = host.callbacks.log is not None
         self._offers_roots = host.callbacks.roots is not None
@@ -201,7 +201,7 @@ class Connection:
         sdk = await self._session.sdk()
         from .host_requests import answer
 
-        return await answer(sdk, question, self._server)
+        return await answer(sdk, question, self._host)
 
     def send_round(self, again: Round) -> None:
         """Start one more round of a call. Its outcome comes to its slot. Never waits."""

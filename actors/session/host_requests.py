@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypedDict
 
-from attrs import frozen
+import trio
+from attrs import evolve, frozen
 from mcp.client import ClientRequestContext, ClientSession
 from mcp.client.session import ElicitationFnT, ListRootsFnT, LoggingFnT, SamplingFnT
 from mcp_types import (
@@ -38,6 +39,7 @@ from pydantic import BaseModel, FileUrl
 from ..account import NOTICES, own_weight
 from ..callbacks import Host, Log, Roots, ServerMessage
 from ..jsonrpc.codec import encode
+from ..limits import unanswered
 from ..messages import Question
 from ..nurseries import run_alongside
 from ..outcomes import Answered, Rejected
@@ -90,14 +92,14 @@ async def open_callbacks(host: Host) -> AsyncGenerator[SessionCallbacks, None]:
 def _answering(host: Host) -> SessionCallbacks:
     offered = SessionCallbacks()
     if host.callbacks.elicit is not None:
-        offered["elicitation_callback"] = _Answering(host.server, host.callbacks.elicit, (ElicitResult, ErrorData))
+        offered["elicitation_callback"] = _Answering(host, host.callbacks.elicit, (ElicitResult, ErrorData))
     if host.callbacks.sample is not None:
         results = (CreateMessageResult, CreateMessageResultWithTools, ErrorData)
-        offered["sampling_callback"] = _Answering(host.server, host.callbacks.sample, results)
+        offered["sampling_callback"] = _Answering(host, host.callbacks.sample, results)
         offered["sampling_capabilities"] = SamplingCapability(tools=SamplingToolsCapability())
     if host.callbacks.roots is not None:
         named = partial(_list_roots, host.callbacks.roots)
-        offered["list_roots_callback"] = _Answering(host.server, named, (ListRootsResult, ErrorData))
+        offered["list_roots_callback"] = _Answering(host, named, (ListRootsResult, ErrorData))
     return offered
 
 
@@ -112,24 +114,36 @@ async def _list_roots(roots: Roots, message: ServerMessage[None]) -> ListRootsRe
 class _Answering:
     """One callback of the host. Whatever it does, the server gets an answer."""
 
-    server: str
+    host: Host
     callback: Callable[[ServerMessage[Any]], Awaitable[Any]]
     results: tuple[type[BaseModel], ...]
 
     async def __call__(self, context: ClientRequestContext, params: Any = None) -> Any:
         tool = context.tool if isinstance(context, CallContext) else None
+        answer: object = None
         try:
-            answer = await self.callback(ServerMessage(self.server, tool, params))
+            with trio.move_on_after(self.host.human_timeout) as limit:
+                answer = await self.callback(ServerMessage(self.host.server, tool, params))
         except Exception:
-            logger.exception("%s: the host's callback raised; the server gets an error", self.server)
+            logger.exception("%s: the host's callback raised; the server gets an error", self.host.server)
             return ErrorData(code=INTERNAL_ERROR, message="the host's callback failed")
+        if limit.cancelled_caught:
+            return self._no_answer_in_time()
         if isinstance(answer, self.results):
             return answer if _can_be_written(answer) else self._no_answer("an answer that cannot be written as JSON")
         wanted = " or ".join(result.__name__ for result in self.results)
         return self._no_answer(f"{type(answer).__name__}, not {wanted}")
 
+    def _no_answer_in_time(self) -> ElicitResult | ErrorData:
+        """The protocol's answer of a user who dismisses the question, where there is one."""
+        words = unanswered(self.host.human_timeout)
+        logger.warning("%s: its question is cancelled: %s", self.host.server, words)
+        if ElicitResult in self.results:
+            return ElicitResult(action="cancel")
+        return ErrorData(code=INTERNAL_ERROR, message=words)
+
     def _no_answer(self, what: str) -> ErrorData:
-        logger.error("%s: the host's callback returned %s; the server gets an error", self.server, what)
+        logger.error("%s: the host's callback returned %s; the server gets an error", self.host.server, what)
         return ErrorData(code=INTERNAL_ERROR, message="the host's callback returned no answer")
 
 
@@ -169,7 +183,7 @@ class _Logs:
                 logger.exception("%s: the log callback raised", self._server)
 
 
-async def answer(session: ClientSession, question: Question, server: str) -> Answered | Rejected:
+async def answer(session: ClientSession, question: Question, host: Host) -> Answered | Rejected:
     """The answer of the host's callback, or of the session where the host has none; or of the callbacks that came with
     the question."""
     params = question.request.params
@@ -179,7 +193,7 @@ async def answer(session: ClientSession, question: Question, server: str) -> Ans
     if question.callbacks is None:
         said = await session.dispatch_input_request(context, question.request)
     else:
-        said = await _said_by(_answering(Host(server, question.callbacks)), context, question.request)
+        said = await _said_by(_answering(evolve(host, callbacks=question.callbacks)), context, question.request)
     if isinstance(said, ErrorData):
         return Rejected(said.code, f"the server asked for input: {said.message}", said.data)
     return Answered(said.model_dump(by_alias=True, mode="json", exclude_none=True))

@@ -2,9 +2,11 @@
 docker's MCP gateway as one server."""
 
 import logging
+import re
 import subprocess
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import PurePath
 from secrets import token_hex
 from typing import Final
 
@@ -34,8 +36,21 @@ _NOT_RUN = 125
 _MOST_SAID = 64 << 10
 """Bytes kept of a client's output, about: more says nothing that is looked for."""
 
-_CONTAINER_GONE = ("no such container", "is already in progress")
-"""The client's words if the container does not exist, or is being removed."""
+_CONTAINER_GONE = ("no such container", "is already in progress", "is not running")
+"""The client's words if the container does not exist, is being removed, or has ended."""
+
+_CLIENTS = frozenset(["docker", "podman", "nerdctl"])
+"""Clients with docker's command line."""
+_ITS_OWN = re.compile(r"(?:--name|--detach|-[a-zA-Z]*d[a-zA-Z]*)(?:=.*)?")
+"""Options of a container that is named, or goes on, by its user's wish."""
+
+
+def runs_container(argv: Sequence[str]) -> bool:
+    """True if a command line is `docker run` or that of another client, for a container that ends with its server: not
+    if it has a `--name` of its own, or is detached."""
+    name, *args = argv
+    is_client = PurePath(name).name in _CLIENTS and args[:1] == ["run"]
+    return is_client and not any(map(_ITS_OWN.fullmatch, args))
 
 
 @frozen
@@ -48,6 +63,8 @@ class DockerConnector(StreamConnector):
 
     client: StdioConnector
     """The docker client; the first of its arguments is `run`."""
+    removes: bool = True
+    """True if the container is removed; False if it is only killed, because its user keeps it."""
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[FrameStream, None]:
@@ -80,7 +97,8 @@ class DockerConnector(StreamConnector):
 
     async def _problem_with_removing(self, name: str) -> str | None:
         try:
-            ended = await run_client(self.client.command, ["rm", "--force", name], self.client.env)
+            how = ["rm", "--force"] if self.removes else ["kill"]
+            ended = await run_client(self.client.command, [*how, name], self.client.env)
         except OSError as error:
             return error.strerror or type(error).__name__
         # If the container is not there, some clients say so and some fail; old ones do not fail for other reasons.

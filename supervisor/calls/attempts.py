@@ -105,8 +105,7 @@ async def _ended(call: ActiveCall[Any, R], outcome: Outcome) -> R | Unrouted | L
                 except InputWanted as asked:
                     question = asked.wanted
         rounds = rounds or InputRounds(call)
-        with call.in_time():
-            outcome = await rounds.go_on(question)
+        outcome = await rounds.go_on(question)
 
 
 async def _failed(call: ActiveCall[Any, Any], outcome: Loss | Dropped, *, final: bool) -> CallError:

@@ -19,9 +19,10 @@ A call has one time limit and one place of truth for each thing that may go wron
     target       the waits for its server, made for the first of them: most calls are sent at once
                  and need none.
 
-The time limit counts from the beginning, over all attempts and waits. A timer ends the wait in a slot; a scope of its
-own is opened only where other code runs on the call's time, which no timer could end: a callback for progress, a
-question to the host, work on a large answer.
+The time limit counts from the beginning, over all attempts and waits. One that the caller has named is a limit of all
+of that; any other stands still while the host answers a question of the server. A timer ends the wait in a slot; a
+scope of its own is opened only where other code runs on the call's time, which no timer could end: a callback for
+progress, work on a large answer.
 
 The circuit breaker is asked before each attempt, and each slot is settled with it once, also when the caller gives
 up.
@@ -46,6 +47,7 @@ from mcp_nursery.actors.argument_checks import (
     seconds,
     seconds_or_none,
 )
+from mcp_nursery.actors.deadlines import Deadline
 from mcp_nursery.actors.enums import Delivery, ListKind, ServerState
 from mcp_nursery.actors.errors import (
     BreakerOpen,
@@ -151,6 +153,9 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
     raise InvalidArguments(problem, server=server, tool=name)
 
 
+CALL_SETTINGS: Final = "call_timeout, callSeconds in a file, serve --timeout or MCP_TOOL_TIMEOUT"
+"""The settings that limit the time of a call whose caller names no limit."""
+
 _NO_SLOT: Final = ReplySlot()
 """The slot of a call that was not sent yet."""
 
@@ -183,6 +188,8 @@ class ActiveCall(ABC, Generic[F, R]):
     """The agreement to it; None if none was needed."""
     timeout: float = field(default=math.inf, init=False)
     """Seconds for the whole call."""
+    deadline: Deadline | None = field(default=None, init=False)
+    """The deadline that follows from that; None if there is no limit."""
     slot: ReplySlot = field(default=_NO_SLOT, init=False)
     """The slot in which it waits, or waited last."""
     found: F | None = field(default=None, init=False)
@@ -289,6 +296,11 @@ class ActiveCall(ABC, Generic[F, R]):
             known = None if server is None else self.servers.snapshots.get(server)
             own = None if known is None else known.value.spec.call_timeout
             self.timeout = self.servers.default_timeout if own is None else own or math.inf
+        if self.timeout < math.inf:
+            ends = self._started + self.timeout
+            self.deadline = Deadline(ends, self.servers.timer, stands_still=self.asked.timeout is None)
+        else:
+            self.deadline = None
         if self.servers.telemetry is not None:
             self._begin_operation(self.servers.telemetry)
 
@@ -346,7 +358,7 @@ class ActiveCall(ABC, Generic[F, R]):
         Raises:
             CallTimeout: The time was over before the block was done.
         """
-        with trio.move_on_at(self._started + self.timeout) as scope:
+        with trio.CancelScope() if self.deadline is None else self.deadline.scope() as scope:
             yield
         if scope.cancelled_caught:
             raise self.timed_out()
@@ -360,6 +372,7 @@ class ActiveCall(ABC, Generic[F, R]):
             delivery=self.delivery,
             timeout=self.timeout if idle is None else idle,
             idle=idle is not None,
+            raised_by=CALL_SETTINGS if idle is None and self.asked.timeout is None else "",
         )
 
     # -- its slots ------------------------------------------------------------------------------------------------
@@ -381,8 +394,9 @@ class ActiveCall(ABC, Generic[F, R]):
         limited = asked.idle_timeout is not None or self.timeout < math.inf
         if limited:
             has_waited = self.target is not None or self.slot is not _NO_SLOT
-            slot.limit(trio.current_time() if has_waited else self._started)
-            self.servers.timer.watch(slot, self._started + self.timeout)
+            slot.limit(trio.current_time() if has_waited else self._started, self.deadline)
+            if self.deadline is not None:
+                self.servers.timer.watch(slot, self.deadline.at)
         self.slot = slot
         if self.agreed is not None or (self.servers.pinned and self.method == CALL_TOOL):
             self.bound = slot
@@ -445,7 +459,7 @@ class ActiveCall(ABC, Generic[F, R]):
         asked = self.asked
         if self.slot.sent:
             self._acted_before = True
-        if trio.current_time() >= self._started + self.timeout:  # the limit may have become known after the wait
+        if self.deadline is not None and trio.current_time() >= self.deadline.at:  # it may be known only now
             raise self.timed_out()
         if hand_on is None and self.servers.breakers.circuits:
             self._check_admitted(earlier)

@@ -59,7 +59,8 @@ class InputRounds:
         if self._rounds > MAX_ROUNDS:
             return Malformed(f"the server still asks for input after {MAX_ROUNDS} rounds")
         if not wanted.input_requests:
-            await trio.sleep(self._pause)
+            with self._call.in_time():
+                await trio.sleep(self._pause)
             self._pause = min(self._pause * 2, _LONGEST_PAUSE)
             return await self._send_again(None, wanted.request_state)
         self._pause = _FIRST_PAUSE
@@ -96,14 +97,26 @@ class InputRounds:
         return await self._send_again(None, None)
 
     async def _ask(self, key: str, request: "InputRequest") -> Outcome:
-        """Have a callback of the host answer. That time is the host's: no idle limit applies.
+        """Have a callback of the host answer. That time is the host's: no idle limit applies, and the deadline stands
+        still unless the caller has named it.
 
         Returns `Answered` with the answer as JSON, `Rejected` if the host refuses, or the loss of the connection.
+
+        Raises:
+            CallTimeout: The time that the caller has named is over.
         """
         self._call.renew_slot()
-        slot = self._call.slot
+        slot, deadline = self._call.slot, self._call.deadline
         follow_up(self._owner, Question(self._call.name, key, request, slot, self._call.servers.callbacks))
-        return await slot.wait()
+        with self._call.in_time():
+            if deadline is not None:
+                deadline.pause()
+            try:
+                return await slot.wait()
+            finally:
+                if deadline is not None:
+                    deadline.resume()
+        raise AssertionError  # its time being over is an error of its own
 
     async def _send_again(self, responses: dict[str, Any] | None, state: str | None) -> Outcome:
         """Send the call once more with answers and the server's state: a part of the same attempt."""

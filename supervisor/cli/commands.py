@@ -129,7 +129,11 @@ _SERVE: Final = CommandSignature(
     _TRUST,
     _STATE,
     option("--template TEMPLATE", "How the tools of all servers are named.", default="{server}_{tool}"),
-    option("--timeout --call-seconds SECONDS", "The time limit for one call. Default: none.", type=float),
+    option(
+        "--timeout --call-seconds SECONDS",
+        "The time limit for one call, without the time in which a client is asked. Default: none.",
+        type=float,
+    ),
     *_ENTRY,
     option("--http HOST:PORT", "Serve over HTTP, at /mcp, in place of standard streams. Port 0 takes a free port."),
     option("--lazy", "Start each server at its first call; until then list its tools from the cache."),
@@ -145,9 +149,8 @@ _SERVE: Final = CommandSignature(
     ),
     option(
         "--answer-within SECONDS",
-        "How long a call waits until its client returns with answers.",
+        "How long a client may take to answer, for servers whose entries have no humanSeconds. Default: 600.",
         type=float,
-        default=300.0,
     ),
     option("--gate SECONDS", "How long a list waits for servers that are starting.", type=float, default=10.0),
     option("--drain SECONDS", "How long calls may go on after SIGTERM.", type=float, default=5.0),

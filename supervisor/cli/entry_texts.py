@@ -27,7 +27,19 @@ SHORTEST: Final = 3
 _ALONE: Final = 6
 """Characters of a text that is searched for within words, too, at least."""
 
-_FIELDS: Final = ("command", "image", "args", "cwd", "url", "env", "envFile", "headers", "headersHelper", "auth")
+_FIELDS: Final = (
+    "command",
+    "image",
+    "args",
+    "cwd",
+    "url",
+    "env",
+    "envFile",
+    "headers",
+    "headersHelper",
+    "auth",
+    "caFile",
+)
 """The fields of an entry with texts that only its server is meant to see. Unknown fields count as such, too."""
 
 _ORDINARY: Final = re.compile(

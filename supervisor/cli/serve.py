@@ -49,7 +49,7 @@ def serve(
     template: str,
     timeout: float | None,
     hold: float,
-    answer_within: float,
+    answer_within: float | None,
     gate: float,
     drain: float,
     lazy: bool,

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from attrs import asdict, define, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_HOST, Host
-from mcp_nursery.actors.errors import ConfigError, StartFailed
+from mcp_nursery.actors.errors import ConfigError, StartFailed, one_line
 from mcp_nursery.actors.http.header_rules import check_headers, problem_with_header
 from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.oauth.settings import OAuth
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from .discovery import EntryOrigin
 
-TEXTS = ("command", "image", "cwd", "url")
+TEXTS = ("command", "image", "cwd", "url", "ca_file")
 """Fields of transports that hold one text. `args` holds several, `env` and `headers` hold them by name."""
 
 _LEAST_SECRET = 4
@@ -145,6 +145,7 @@ def defer(
         named += _texts_of(auth).values()
     texts += [*getattr(transport, "args", ()), *named]
     reads = env_file is not None or headers_helper is not None or any(map(has_variables, texts))
+    reads = reads or getattr(transport, "ca_file", None) is not None  # errors about it name the entry
     if not reads and all(command_of(text) is None for text in named):
         return transport if origin.workspace is None else in_workspace(transport, origin.workspace)
     used = {name: inputs[name] for name in inputs_in([*texts, env_file]) if inputs}
@@ -161,9 +162,11 @@ def defer(
 
 
 def in_workspace(transport: Any, workspace: str | None) -> Any:
-    """The resolved transport, with the relative working directory of a project's entry in the folder of the project."""
-    cwd = getattr(transport, "cwd", None)
-    return transport if cwd is None or workspace is None else evolve(transport, cwd=os.path.join(workspace, cwd))
+    """The resolved transport, with the relative paths of a project's entry in the folder of the project."""
+    paths = {name: path for name in ("cwd", "ca_file") if (path := getattr(transport, name, None)) is not None}
+    if workspace is None or not paths:
+        return transport
+    return evolve(transport, **{name: os.path.join(workspace, path) for name, path in paths.items()})
 
 
 def _texts_of(auth: object) -> dict[str, str]:
@@ -250,7 +253,7 @@ class Resolver:
         for name in TEXTS:
             text = getattr(written, name, None)
             if text is not None:
-                found[name] = self._text(name, str(text), inside)
+                found[name] = self._text("caFile" if name == "ca_file" else name, str(text), inside)
         if hasattr(written, "args"):
             found["args"] = tuple(self._text("args", text, inside) for text in written.args)
         if hasattr(written, "env"):
@@ -263,7 +266,22 @@ class Resolver:
             surroundings = evolve(outside, own=own)
             words = {name: await self._value(f"auth.{name}", text, surroundings) for name, text in words.items()}
             found["auth"] = evolve(written.auth, **words)
-        return in_workspace(evolve(written, **found), self.deferred.workspace)
+        resolved = in_workspace(evolve(written, **found), self.deferred.workspace)
+        if getattr(resolved, "ca_file", None) is not None:
+            await self._check_authorities(resolved.ca_file)
+        return resolved
+
+    async def _check_authorities(self, ca_file: str) -> None:
+        from mcp_nursery.actors.http.environment import EnvironmentUnusable, authorities
+
+        try:
+            await authorities(ca_file)
+        except EnvironmentUnusable as error:
+            named = error.shown == ca_file
+            problem = f"{one_line(ca_file, 200)}: {error.problem}" if named else str(error)
+        else:
+            return
+        raise self._failure("caFile", problem, retriable=False)
 
     @property
     def _workspace(self) -> str:
@@ -392,7 +410,7 @@ async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None
     written: Any = transport.transport if isinstance(transport, DeferredTransport) else transport
     try:
         if isinstance(transport, DeferredTransport):
-            if transport.env_file is not None and not trusted:
+            if not trusted and (transport.env_file is not None or getattr(written, "ca_file", None) is not None):
                 return None
             # Nothing is known of a command that prints headers before it runs.
             transport = await Resolver(evolve(transport, headers_helper=None), run=_not_run).transport()
@@ -423,7 +441,7 @@ async def _check_requests(transport: RemoteTransport) -> None:
     if not callable(transport.headers):
         check_headers(transport.headers)
     try:
-        await context_for(urlsplit(transport.url).scheme, proxy_for(transport.url))
+        await context_for(urlsplit(transport.url).scheme, proxy_for(transport.url), transport.ca_file)
     except EnvironmentUnusable as error:
         raise StartFailed(str(error), retriable=False) from None
 

@@ -22,6 +22,7 @@ _HARMLESS = frozenset(
             "connectSeconds",
             "installSeconds",
             "callSeconds",
+            "humanSeconds",
             "maxInFlight",
             "mailboxSize",
             "trustHints",
@@ -40,6 +41,7 @@ _READS_FILE = "reads a file for env"
 _DOES = {
     "headersHelper": "runs a command for headers",
     "auth": "uses your tokens",
+    "caFile": "trusts the certificate authorities of a file",
     "roots": "is told of folders",
     "envFile": _READS_FILE,
 }

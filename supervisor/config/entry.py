@@ -90,6 +90,7 @@ class _WrittenEntry:
     headers: Mapping[str, str] = field(factory=dict[str, str])
     headers_helper: str | None = field(default=None, alias="headersHelper")
     auth: Any = None
+    ca_file: str | None = field(default=None, alias="caFile")
     enabled: bool = True
     disabled: bool = False
     restart_delays: tuple[float, ...] | None = field(default=None, alias="restartDelays")
@@ -106,6 +107,7 @@ class _WrittenEntry:
     connect_timeout: float | None = field(default=None, alias="connectSeconds")
     install_timeout: float | None = field(default=None, alias="installSeconds")
     call_timeout: float | None = field(default=None, alias="callSeconds")
+    human_timeout: float | None = field(default=None, alias="humanSeconds")
     max_in_flight: int | None = field(default=None, alias="maxInFlight")
     mailbox_size: int | None = field(default=None, alias="mailboxSize")
     trust_hints: bool | None = field(default=None, alias="trustHints")
@@ -406,12 +408,15 @@ def _remote(entry: _WrittenEntry, kind: str | None) -> RemoteTransport:
     problem = problem_with_url(entry.url, *transport.schemes)
     if problem is not None:
         raise FieldError(problem, "url")
+    if entry.ca_file is not None and not entry.ca_file.strip():
+        raise FieldError("must not be empty", "caFile")
     if entry.auth is None:
-        return transport(entry.url, headers=entry.headers)
+        return transport(entry.url, headers=entry.headers, ca_file=entry.ca_file)
     if transport is WebSocketTransport:
         raise FieldError("a WebSocket is authorised by its headers", "auth")
     authorised: Any = transport
-    return cast("RemoteTransport", authorised(entry.url, headers=entry.headers, auth=_oauth(entry.auth)))
+    words = _oauth(entry.auth)
+    return cast("RemoteTransport", authorised(entry.url, headers=entry.headers, auth=words, ca_file=entry.ca_file))
 
 
 def _oauth(written: object) -> OAuth:

@@ -29,7 +29,7 @@ from .discovery import (
 )
 from .document import PROJECT_LIMIT, read_document
 from .entry import ENTRY_KEYS, NAMELESS, Entry, read_entry
-from .variables import how_to_pass_on
+from .variables import command_of, how_to_pass_on, unexpanded_in
 
 logger: Final = logging.getLogger(__name__)
 
@@ -237,6 +237,24 @@ def _config(files: Sequence[File], specs: Iterable[ServerSpec] = (), keep: Keep 
     )
 
 
+_EXPANDING = frozenset(
+    ["bash", "cmd", "cmd.exe", "dash", "fish", "ksh", "powershell", "pwsh", "sh", "ssh", "wsl", "zsh"]
+)
+"""Commands that expand their arguments themselves."""
+
+
+def _texts_as_they_stand(entry: Entry) -> Iterator[tuple[str, str]]:
+    """The texts of an entry that a server gets with no more than our variables replaced, with their fields."""
+    transport = entry.spec.transport
+    written = transport.transport if isinstance(transport, DeferredTransport) else transport
+    for name, text in getattr(written, "env", {}).items():
+        if command_of(text) is None:
+            yield f"env.{name[:80]}", text
+    if PurePath(getattr(written, "command", "")).name not in _EXPANDING:
+        for text in getattr(written, "args", ()):
+            yield "args", text
+
+
 def warnings_of(path: str, name: str, entry: Entry, *, before: int = 0) -> Iterator[tuple[tuple[str, str], str]]:
     """The warnings about words of an entry that have no meaning, one line each, with a key that equal ones share.
 
@@ -251,6 +269,9 @@ def warnings_of(path: str, name: str, entry: Entry, *, before: int = 0) -> Itera
     for number, key in enumerate(entry.spec.extra, before):
         meant = advice_for_key(key, ENTRY_KEYS) if number < _ADVISED else ""
         yield (path, key), f"{where}: unknown key {key[:80]!r} is ignored{meant}"
+    for member, text in _texts_as_they_stand(entry):
+        if (advice := unexpanded_in(text)) is not None:
+            yield (where, member), f"{where}: field {member!r}: {advice}"
     if isinstance(entry.spec.transport, DeferredTransport):
         for header, variable in entry.spec.transport.empty_headers():
             said = [f"field 'headers.{header}': {variable} is not in its env, so it is empty", how_to_pass_on(variable)]

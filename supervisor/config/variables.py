@@ -19,6 +19,15 @@ _COMMAND = "!"
 """The prefix of a value of `env` or `headers` that is a command's output."""
 
 
+_UNEXPANDED = {
+    re.compile(r"(?:^|=)~/"): "~/ stays as it stands: ${userHome}/ is the home folder",
+    re.compile(r"(?:^|[=:/ ])\$[A-Z_][A-Z0-9_]+(?![A-Za-z0-9_])"): "$NAME stays as it stands: ${NAME} is a variable",
+    re.compile(r"%[A-Za-z_][A-Za-z0-9_]{2,}%"): "%NAME% stays as it stands: ${NAME} is a variable",
+    re.compile(r"\{\{ ?[A-Z_][A-Z0-9_]* ?\}\}"): "{{NAME}} stays as it stands: ${NAME} is a variable",
+}
+"""The forms that other hosts and shells expand, and the advice about each."""
+
+
 class UnresolvedVariable(Exception):
     """The error of a variable that has no value, or is invalid. Its text shows the name only."""
 
@@ -83,6 +92,12 @@ def how_to_pass_on(variable: str) -> str | None:
     """The words of an entry that pass a variable of the host's environment to a header; None if there is no way."""
     found = re.fullmatch(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}", variable)
     return f'"env": {{"{found[1]}": "${{env:{found[1]}}}"}} passes it on to ${{{found[1]}}}' if found else None
+
+
+def unexpanded_in(text: str) -> str | None:
+    """The advice about what other hosts and shells would expand in a text, and what stays as it stands here; None if
+    there is nothing. Nothing of the text is shown: it may be a secret."""
+    return next((advice for form, advice in _UNEXPANDED.items() if form.search(text)), None)
 
 
 def has_variables(text: str) -> bool:

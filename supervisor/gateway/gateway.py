@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, true_or_false
+from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, seconds_or_none, true_or_false
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError, UnknownServer
 from mcp_nursery.actors.fairness import by_turns
@@ -32,7 +32,6 @@ from .client_status import HeldCallStatus
 from .notifications import ClientNotifications
 from .sealing import SessionKeys
 from .upstream.ask_client import Unattended
-from .upstream.held_calls import ANSWER_WITHIN
 from .upstream.requests import Upstream
 from .views.all import INSTRUCTIONS, All, Pages
 from .views.marks import add_preamble, mark_result
@@ -112,7 +111,7 @@ class Gateway:
         nursery: trio.Nursery,
         *,
         hold: float,
-        answer_within: float,
+        answer_within: float | None,
         gate: float,
         search: bool,
         mark: bool,
@@ -308,7 +307,7 @@ class Gateway:
         if not self._mark:
             return hello
         said = [*view.instructions().items()]
-        return add_preamble(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]))
+        return add_preamble(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]), view.missing())
 
     def _error_result(self, error: NurseryError, request: ClientRequest) -> Json:
         """The result of a tool that gives a model the reason for a failure, and the time until a restart."""
@@ -334,7 +333,7 @@ async def open_gateway(
     supervisor: Supervisor,
     *,
     hold: float = HOLD,
-    answer_within: float = ANSWER_WITHIN,
+    answer_within: float | None = None,
     gate: float = LIST_GATE,
     search: bool = False,
     mark: bool = False,
@@ -351,8 +350,9 @@ async def open_gateway(
         hold: Seconds that a request is held at most while its server restarts, within its own time limit; its client
             is told of the attempts if it asked for progress. The restart begins at once if the lost connection was
             stable, else when it is due. 0: such a request is refused.
-        answer_within: Seconds that a call waits for its client to come back with answers. A client that never does
-            keeps its call under way for that long, and meanwhile an older server over stdio can ask no other client.
+        answer_within: Seconds that a call waits for answers of its client, where its server's spec has no
+            `human_timeout`; None: 600. A client that never answers keeps its call under way for that long, and
+            meanwhile an older server over stdio can ask no other client.
         gate: Seconds that lists wait at most for servers whose first attempt is under way and of which nothing is
             cached. They count from the opening of the gateway, or for a server added later from the first list after
             that. Lists then contain what is known, and clients are notified of what follows. 0: no list waits.
@@ -371,7 +371,7 @@ async def open_gateway(
         ConfigError: `search` is true, and the SQLite of this Python has no FTS5.
     """
     check_argument("hold", hold, seconds)
-    check_argument("answer_within", answer_within, seconds)
+    check_argument("answer_within", answer_within, seconds_or_none)
     check_argument("gate", gate, seconds)
     check_argument("mark", mark, true_or_false)
     check_argument("unattended", unattended, one_of(Unattended))

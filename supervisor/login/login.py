@@ -54,7 +54,7 @@ async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens
         StartFailed: A variable of its configuration has no value, or a command failed.
     """
     transport = await resolved(spec)
-    words: OAuth = transport.auth
+    words: OAuth = transport.authorisation
     SECRETS.get().learn(words.secrets)
     address = Address.of(transport.url)
     store = vault.store(TokenKey.of(address.bare, words))
@@ -156,6 +156,6 @@ async def _challenge(transport: Any, address: Address, known: Tokens | None) -> 
     else:
         ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         request = httpx2.Request("POST", address.complete(address.url), headers=headers, json=ping)
-    challenge = challenge_of(await send(request)) or Challenge()
+    challenge = challenge_of(await send(request, transport.authorisation.ca_file)) or Challenge()
     granted = None if known is None else join_scopes(known.scope, known.wanted)
     return evolve(challenge, scope=join_scopes(granted, challenge.scope)) if known and known.wanted else challenge

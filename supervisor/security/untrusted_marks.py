@@ -6,11 +6,12 @@ Words that cannot stand between marks, a tool's description and schema, are at l
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 from unicodedata import normalize
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.json_depth import with_each
 
 from .injection import finder
@@ -158,13 +159,51 @@ _USAGE = (
 )
 
 
-def preamble(instructions: Mapping[str, str]) -> str:
+MOST_MISSING = 5
+"""Missing servers that a model is told of by name."""
+MOST_MISSING_CHARS = 300
+"""Characters of what it is told of them."""
+
+_MISSING = {
+    ServerState.FAILED: "failed",
+    ServerState.NEEDS_AUTH: "the user has to log in",
+    ServerState.BLOCKED: "the user has not trusted it",
+}
+"""The states in which nothing of a server can be called, in words for a model."""
+
+
+def missing_servers(servers: Iterable[tuple[str, ServerState, bool]]) -> str:
+    """One line for a model about the servers of which it can call nothing, and why; empty if there are none. The words
+    are ours alone, so they need no marks: an error quotes a server.
+
+    Args:
+        servers: The name and the state of each server, and whether its tools are listed: a call of one may start it
+            again once it has failed.
+    """
+    missing = sorted(
+        (name, _MISSING[state])
+        for name, state, listed in servers
+        if state in _MISSING and not (state is ServerState.FAILED and listed)
+    )
+    if not missing:
+        return ""
+    for count in range(min(len(missing), MOST_MISSING), -1, -1):
+        named = [f"{clean_name(name)} ({why})" for name, why in missing[:count]]
+        more = [f"{len(missing) - count} more"] if count < len(missing) else []
+        line = f"Not available now: {', '.join(named + more)}. Tell the user if their tools are needed."
+        if len(line) <= MOST_MISSING_CHARS:
+            break
+    return line
+
+
+def preamble(instructions: Mapping[str, str], missing: str = "") -> str:
     """The text for a system prompt: the rule, and after it each server's instructions, between its marks.
 
     Args:
         instructions: The instructions by server. Of each, 2,000 characters are taken, in the order of the servers'
             names.
+        missing: See `missing_servers`.
     """
     said = [(server, text.strip()) for server, text in sorted(instructions.items()) if text.strip()]
     blocks = [wrap(truncate(text, MOST_INSTRUCTIONS), server=server, tool=None) for server, text in said]
-    return "\n\n".join([RULE, *([_USAGE] if blocks else []), *blocks])
+    return "\n\n".join(filter(None, [RULE, missing, *([_USAGE] if blocks else []), *blocks]))

@@ -345,7 +345,8 @@ class Keeper:
         spec = self._now.spec
         overhear = partial(self._registry.notices.publish, spec.name)
         account = Account(whole=self._registry.account(spec.name))
-        return Host(spec.name, self._settings.offered, spec.limits, spec.protocol, self._log, overhear, account)
+        offered, limit = self._settings.offered, spec.human_limit
+        return Host(spec.name, offered, spec.limits, spec.protocol, self._log, overhear, account, limit)
 
     def _write(self, machine: StateMachine) -> None:
         """Take the machine that follows an event; all that depends on it is published in the same step."""

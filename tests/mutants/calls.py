@@ -6,7 +6,7 @@ CALLS = (
     *mutants_of(
         "actors/reply.py",
         "actors/test_mailbox.py actors/jsonrpc/test_send_queue.py supervisor/calls/test_resending.py "
-        "supervisor/calls/test_circuit_breaker.py supervisor/calls/test_call_times.py",
+        "supervisor/calls/test_circuit_breaker.py supervisor/calls/test_call_times.py supervisor/calls/test_human_time.py",
         {
             "if self.waits_since is not None:": "if self.waits_since is None:",
             "if isinstance(self.outcome, (Answered, Rejected, Malformed)):": "if isinstance(self.outcome, Answered):",
@@ -17,8 +17,11 @@ CALLS = (
             "self._said.append((size, said))": "self._said.appendleft((size, said))",
             "if len(self._said) == _PROGRESS_BACKLOG:": "if False:",
             "self.heard = True": "pass",
-            "if self._idle is not None and not self.decided:": "if False:",
+            "if self._idle is not None and not self.decided and not self._questions:": "if False:",
             "task, self._task = self._task, None": "task = self._task",
+            "if not self._questions and not self.decided:": "if not self.decided:",
+            "if self._questions == 1 and not self.decided:": "if False:",
+            "self.deadline.timer.watch(self, self.deadline.at)": "pass",
         },
     ),
     *mutants_of(
@@ -90,7 +93,7 @@ CALLS = (
             "if earlier is not None:": "if False:",
             "return Delivery.UNKNOWN if self._acted_before and delivery is Delivery.NOT_SENT else delivery": "return delivery",
             "self._acted_before = self._acted_before or before.sent": "self._acted_before = False",
-            "with trio.move_on_at(self._started + self.timeout) as scope:": "with trio.move_on_after(self.timeout) as scope:",
+            "ends = self._started + self.timeout": "ends = trio.current_time() + self.timeout",
         },
     ),
     *mutants_of(

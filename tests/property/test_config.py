@@ -22,6 +22,7 @@ KEYS = [
         "idleSeconds",
         "connectSeconds",
         "callSeconds",
+        "humanSeconds",
         "maxInFlight",
         "mailboxSize",
         "trustHints",

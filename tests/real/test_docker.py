@@ -14,6 +14,7 @@ from mcp_nursery.supervisor import (
     DockerTransport,
     RestartPolicy,
     ServerSpec,
+    StdioTransport,
     load_config,
     open_supervisor,
 )
@@ -63,6 +64,30 @@ async def test_a_server_in_a_container(docker, journal, caplog, monkeypatch):
     (removal,) = docker.calls("rm")
     assert removal["argv"] == ["rm", "--force", name]
     assert removal["env"].keys() <= run["env"].keys()
+
+
+@pytest.mark.parametrize(("options", "end"), [(["-i", "--rm"], ["rm", "--force"]), (["-i"], ["kill"])])
+async def test_a_container_of_a_command(docker, journal, options, end):
+    """K2, L11: one that heeds nothing ends with its server, too; without `--rm` it stays, and is killed."""
+    command = StdioTransport("docker", ["run", *options, "--", "lab", f"journal={journal.path}", *STUBBORN])
+    async with supervised(ServerSpec("lab", command, policy=AT_ONCE)) as supervisor:
+        ((name, pid),) = docker.containers().items()
+        await supervisor.reconnect("lab")
+        assert not is_alive(pid)
+        ((again, other),) = docker.containers().items()
+        assert again != name
+    assert not is_alive(other)
+    assert [each["argv"] for each in docker.calls(end[0])] == [[*end, name], [*end, again]]
+    assert docker.calls("run")[0]["argv"] == ["run", f"--name={name}", *command.args[1:]]
+
+
+async def test_a_container_with_a_name_of_its_own(docker):
+    """K2: it is its user's: nothing is added, and it is not removed."""
+    command = StdioTransport("docker", ["run", "--name=mcp-nursery-mine", "-i", "--rm", "--", "lab"])
+    async with supervised(ServerSpec("lab", command, policy=AT_ONCE)):
+        assert [*docker.containers()] == ["mcp-nursery-mine"]
+    assert [each["argv"] for each in docker.calls("run")] == [["run", *command.args[1:]]]
+    assert docker.calls("rm") == docker.calls("kill") == []
 
 
 async def test_no_process_list_shows_a_value(docker):

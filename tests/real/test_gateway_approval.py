@@ -56,6 +56,26 @@ async def test_a_call_is_made_when_the_user_of_its_client_allows_it(front, mode,
             assert len(user.asked) == 4
 
 
+class Slow(Judge):
+    """A user who thinks for longer than a server may take."""
+
+    async def elicit(self, context, params):
+        await trio.sleep(3)
+        return await super().elicit(context, params)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_limit_of_a_call_leaves_the_user_of_its_client_time(mode):
+    """An approval, and the form of a server that asks by a request."""
+    user = Slow(allows=True)
+    args = ["--timeout", "2", "--ask", "*/insist", "--", *ASKING, "era=old"]
+    with trio.fail_after(60):
+        async with client_on("stdio", args, mode, user) as client:
+            greeted = await client.call_tool("insist", {})
+            assert greeted.content[0].text == "hello Ann"
+    assert (len(user.judged), user.asked) == (1, ["What is your name?"])
+
+
 @pytest.mark.parametrize(("unattended", "text"), [("allow", "talked"), ("deny", "its client cannot be asked")])
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_client_that_cannot_be_asked(mode, unattended, text):

@@ -17,7 +17,10 @@ from mcp_nursery.supervisor import (
     InProcessTransport,
     MemoryStore,
     NotApproved,
+    RestartPolicy,
+    ServerDown,
     ServerSpec,
+    StdioTransport,
     UnknownTool,
     open_supervisor,
 )
@@ -176,6 +179,12 @@ async def test_the_preamble_is_of_the_servers_there_are(autojump_clock):
         assert "Obey" not in toolset.preamble()
         await supervisor.stop_server("b")
         assert toolset.preamble() == RULE
+        await supervisor.add_server(ServerSpec("d", StdioTransport("/nonesuch"), policy=RestartPolicy(delays=())))
+        with pytest.raises(ServerDown):
+            await supervisor.wait_connected("d")
+        assert toolset.preamble() == (
+            f"{RULE}\n\nNot available now: d (failed). Tell the user if their tools are needed."
+        )
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ class HttpConnector:
     """Seconds that a close may take: to end a session, and to renew a token."""
     auth: httpx2.Auth | OAuth | None = field(default=None, repr=False)
     """The authorisation, instead of the user and password in the URL; the headers override it."""
+    ca_file: str | None = None
+    """The file of authorities that are trusted besides the usual ones."""
     frame_limit: int = FRAME_LIMIT
     """Bytes of one answer, and of one event, before its call fails."""
 
@@ -42,7 +44,7 @@ class HttpConnector:
         """
         async with (
             open_authorisation(self.auth, Address.of(self.url).bare, self.close_grace) as auth,
-            open_client(Address.of(self.url, auth), await resolve(self.headers)) as client,
+            open_client(Address.of(self.url, auth), await resolve(self.headers), self.ca_file) as client,
         ):
             yield client
 

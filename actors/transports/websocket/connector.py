@@ -46,7 +46,9 @@ class WebSocketConnector(StreamConnector):
     close_grace: float
     """Seconds the server gets to answer the closing frame."""
     ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
-    """For `wss`; by default with the system's certificate authorities, as for HTTP."""
+    """For `wss`; by default with the system's certificate authorities, as for HTTP, and those of `ca_file`."""
+    ca_file: str | None = None
+    """The file of authorities that are trusted besides the usual ones."""
     frame_limit: int = FRAME_LIMIT
     """Characters of one message before the connection counts as lost."""
 
@@ -78,7 +80,9 @@ class WebSocketConnector(StreamConnector):
             proxy = proxy_for(self.url)
             through = "" if proxy is None else f" through {proxy}"
             stream = await (_dial(target.host, target.port) if proxy is None else _tunnel(proxy, target, through))
-            return await _secure(stream, self.ssl_context, target.host, through) if target.secure else stream
+            if not target.secure:
+                return stream
+            return await _secure(stream, self.ssl_context, target.host, through, self.ca_file)
         except EnvironmentUnusable as error:
             raise NoWebSocket(HandshakeRefusal(f"cannot be reached: {error}", retriable=False)) from error
 
@@ -103,10 +107,14 @@ async def _dial(host: str, port: int, through: str = "") -> trio.abc.Stream:
 
 
 async def _secure(
-    stream: trio.abc.Stream, context: ssl.SSLContext | None, host: str, through: str = ""
+    stream: trio.abc.Stream,
+    context: ssl.SSLContext | None,
+    host: str,
+    through: str = "",
+    ca_file: str | None = None,
 ) -> trio.abc.Stream:
     try:
-        context = context or await authorities()
+        context = context or await authorities(ca_file)
         secured = trio.SSLStream(stream, context, server_hostname=host, https_compatible=True)
         await secured.do_handshake()
     except BaseException as error:

@@ -2,12 +2,13 @@
 about. The latter are put to the client's user, in a form, if the client takes forms."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
 from mcp_nursery.actors.errors import NotApproved
+from mcp_nursery.actors.limits import unanswered
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
 from mcp_nursery.actors.reply import AskPeer
 
@@ -46,7 +47,12 @@ def can_be_asked(request: ClientRequest) -> bool:
 
 
 async def approve(
-    call: ApprovalRequest, request: ClientRequest, *, ask: AskPeer | None, unattended: Unattended, within: float
+    call: ApprovalRequest,
+    request: ClientRequest,
+    *,
+    ask: AskPeer | None,
+    unattended: Unattended,
+    within: Callable[[], float],
 ) -> Approval:
     """Ask the user of a client about a call.
 
@@ -55,7 +61,7 @@ async def approve(
         request: The request of that client.
         ask: The function that asks that client; None: it cannot be asked here.
         unattended: The answer for a client that takes no forms.
-        within: Seconds that its user may take.
+        within: The function that returns how many seconds its user may take.
 
     Raises:
         NobodyAsked: The client takes forms, and `ask` is None.
@@ -69,16 +75,34 @@ async def approve(
     if ask is None:
         raise NobodyAsked
     said: object = None
-    with trio.move_on_after(within) as limit:
+    seconds = within()
+    with trio.move_on_after(seconds) as limit:
         try:
             said = await ask(_KEY, "elicitation/create", {"message": question(call), "requestedSchema": _FORM})
         except JsonRpcError as error:
             raise NotApproved(tool.server, tool.tool, f"its client could not ask: {error.message}") from None
     if limit.cancelled_caught:
-        raise NotApproved(tool.server, tool.tool, f"nobody has answered within {within:g} s")
+        raise NotApproved(tool.server, tool.tool, unanswered(seconds))
     if _is_approval(said):
         return Approval.ALLOW
     raise NotApproved(tool.server, tool.tool, "the user of its client has not allowed it")
+
+
+async def ask_in_time(
+    ask: AskPeer, within: Callable[[], float], key: str, method: str, params: Mapping[str, Any] | None
+) -> Json:
+    """Ask a client for a server. A user who does not answer in time, of `within` seconds, counts as one who dismisses
+    the question.
+
+    Raises:
+        JsonRpcError: The client cannot be asked that, or somebody else than its user has not answered in time.
+    """
+    seconds = within()
+    with trio.move_on_after(seconds):
+        return dict(await ask(key, method, params))
+    if method == "elicitation/create":
+        return {"action": "cancel"}
+    raise JsonRpcError(INTERNAL_ERROR, unanswered(seconds))
 
 
 def _is_approval(said: object) -> bool:

@@ -34,8 +34,6 @@ from ..client_status import HeldCallStatus
 from ..clients import BACKLOG_BYTES
 from ..sealing import SessionKeys, bind
 
-ANSWER_WITHIN: Final = 300.0
-"""Seconds that a call waits for its client to come back with answers."""
 MOST_HELD: Final = 1_000
 """Calls that wait for their clients; beyond that a question is refused."""
 MOST_HELD_OF_CLIENT: Final = 100
@@ -45,7 +43,7 @@ _UNATTENDED: Final = 1024
 TOGETHER: Final = 0.01
 """Seconds in which questions are collected, to be asked together."""
 MOST_ADOPTED: Final = 65_536
-"""Calls of other gateways that are made here within `ANSWER_WITHIN`; beyond that a client has to begin anew."""
+"""Calls of other gateways that are made here and may come back once more; beyond that a client has to begin anew."""
 MOST_BOUND: Final = 1 << 20
 """Bytes of a request that a `requestState` can be bound to; the call of a larger one goes on only where it is held."""
 
@@ -210,7 +208,7 @@ class HeldCalls:
 
     Args:
         nursery: The nursery of the calls.
-        answer_within: Seconds that a call waits for its client.
+        answer_within: The function that returns how many seconds a call to a server waits for its client.
         keys: The keys that seal the state of a call; None: no other gateway can read it.
         reached: The function that returns how a server is reached: in a chain of gateways with the same key, each
             reaches it in another way.
@@ -219,7 +217,7 @@ class HeldCalls:
     def __init__(
         self,
         nursery: trio.Nursery,
-        answer_within: float,
+        answer_within: Callable[[str], float],
         keys: SessionKeys | None = None,
         reached: Callable[[str], str | None] = str,
     ) -> None:
@@ -298,14 +296,15 @@ class HeldCalls:
         if len(self._held) >= MOST_HELD or own >= MOST_HELD_OF_CLIENT:
             call.scope.cancel()
             raise JsonRpcError(INVALID_PARAMS, "too many calls wait for answers of their clients")
-        state, scope = self._seal(call), trio.CancelScope()
+        state = self._seal(call)
+        scope = trio.CancelScope(deadline=trio.current_time() + self._answer_within(call.server))
         self._held[state] = call, scope
         self._nursery.start_soon(self._expire, state, call, scope)
         return {"resultType": "input_required", "inputRequests": call.questions, "requestState": state}
 
     async def _expire(self, state: str, call: HeldCall, scope: trio.CancelScope) -> None:
         """Give up a call whose client has not come back in time."""
-        with trio.move_on_after(self._answer_within), scope:
+        with scope:
             await trio.sleep_forever()
         if self._held.pop(state, None) is not None:
             call.scope.cancel()
@@ -334,12 +333,8 @@ class HeldCalls:
             JsonRpcError: It cannot be made here.
         """
         said, now, adopted = self._open(state, request, server), time.time(), self._adopted
-        if (
-            self._keys is None
-            or said is None
-            or said.replica == self._keys.replica
-            or said.since + self._answer_within < now
-        ):
+        within = self._answer_within(server)
+        if self._keys is None or said is None or said.replica == self._keys.replica or said.since + within < now:
             raise _unknown_state()
         while adopted and next(iter(adopted.values())) < now:
             adopted.popitem(last=False)
@@ -348,7 +343,7 @@ class HeldCalls:
         if said.approved:
             words = "this call waits for answers at another gateway, where they did not arrive: it may have acted"
             raise JsonRpcError(INTERNAL_ERROR, words)
-        adopted[said.key] = now + self._answer_within
+        adopted[said.key] = now + within
 
     def _bind(self, request: ClientRequest, server: str) -> bytes | None:
         """The associated data of a call's state: its client, request and server. None if the request is too large."""
@@ -360,7 +355,8 @@ class HeldCalls:
 
 
 def _unknown_state() -> JsonRpcError:
-    return JsonRpcError(INVALID_PARAMS, "unknown or expired requestState, or not that of this request")
+    settings = "humanSeconds of the server or serve --answer-within gives answers more time"
+    return JsonRpcError(INVALID_PARAMS, f"unknown or expired requestState, or not that of this request ({settings})")
 
 
 def _is_answer(method: str, response: Any) -> bool:

@@ -21,9 +21,9 @@ server it is for. Results are translated by `bridge`.
 
 *Held calls.* Such a call is a task of the gateway, not of the HTTP request or the message that began it. Between two
 requests of its client nobody attends to it; `requestState` is the key by which the client finds it again. It ends with
-its result, when its client has not come back within `answer_within` seconds, when its client loses its access, or with
-the gateway. A repetition with other parameters, or of another client, is refused. Another gateway with a key in common
-makes a call that waited for its approval alone, and refuses one that a server may have (`HeldCalls`).
+its result, when its client has not come back in the time that a person has for an answer, when its client loses its
+access, or with the gateway. A repetition with other parameters, or of another client, is refused. Another gateway with
+a key in common makes a call that waited for its approval alone, and refuses one that a server may have (`HeldCalls`).
 
 *Cancelling.* A client cancels by a notification (over HTTP only one of the handshake era), by closing the HTTP
 connection of its request (only one since 2026-07-28: see `http/exchange.py`), or by ending its session. Each cancels
@@ -51,9 +51,10 @@ from typing import Any, Final
 import trio
 
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.errors import NurseryError, UnknownServer
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.relays import ASKED
+from mcp_nursery.actors.limits import HUMAN_TIMEOUT
 from mcp_nursery.actors.messages import CALL_TOOL
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
@@ -70,7 +71,7 @@ from ..client_request import ClientRequest
 from ..client_status import HeldCallStatus
 from ..sealing import SessionKeys
 from ..views.view import RequestRoute, protocol_of
-from .ask_client import NobodyAsked, Unattended, approve
+from .ask_client import NobodyAsked, Unattended, approve, ask_in_time
 from .held_calls import HeldCall, HeldCalls, strip_answers
 from .instance_leases import InstancePool
 
@@ -94,14 +95,14 @@ class Upstream:
         nursery: trio.Nursery,
         *,
         hold: float,
-        answer_within: float,
+        answer_within: float | None,
         unattended: Unattended,
         session_keys: SessionKeys | None,
     ) -> None:
         self._supervisor = supervisor
         self._instances = instances
         self._held = HeldCalls(
-            nursery, answer_within, session_keys, lambda server: spec_digest(supervisor.spec(server))
+            nursery, self._human_limit, session_keys, lambda server: spec_digest(supervisor.spec(server))
         )
         self._hold = float(hold)
         self._answer_within = answer_within
@@ -139,7 +140,7 @@ class Upstream:
         """
         modern = is_modern(await self._protocol_of(route.server))
         if not request.modern:
-            ask = partial(_ask_in_session, request)
+            ask = partial(ask_in_time, partial(_ask_in_session, request), partial(self._human_limit, route.server))
             agreed = await self._approve(request, route, ask)
             return await self._rounds(request, route.server, route.params, request.forward, ask, agreed=agreed)
         agreed = None
@@ -159,6 +160,16 @@ class Upstream:
         return await self._request(
             request, route.server, route.params, modern=modern, on_notice=request.forward, agreed=agreed
         )
+
+    def _human_limit(self, server: str) -> float:
+        """Seconds for the answer to a question about a call to this server."""
+        try:
+            spec = self._supervisor.spec(server)
+        except UnknownServer:  # it was removed while the client was asked
+            return HUMAN_TIMEOUT if self._answer_within is None else self._answer_within
+        if spec.human_timeout is None and self._answer_within is not None:
+            return self._answer_within
+        return spec.human_limit
 
     async def _protocol_of(self, server: str) -> str:
         """The version of the protocol that a server speaks, once it has been connected. Requests that wait for that go
@@ -223,7 +234,8 @@ class Upstream:
         """
         if request.method != "tools/call":
             return None
-        asking = partial(approve, request=request, ask=ask, unattended=self._unattended, within=self._answer_within)
+        within = partial(self._human_limit, route.server)
+        asking = partial(approve, request=request, ask=ask, unattended=self._unattended, within=within)
         arguments = route.params.get("arguments")
         return await self._supervisor.agree(route.server, route.params["name"], arguments, approve=asking)
 

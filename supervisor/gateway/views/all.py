@@ -142,7 +142,7 @@ class All(View):
             "completions": {},
             "logging": {},
         }
-        instructions = _join_instructions(self.instructions())
+        instructions = "\n\n".join(filter(None, [self.missing(), _join_instructions(self.instructions())]))
         said = {"instructions": instructions} if instructions else {}
         return {"serverInfo": _INFO, "capabilities": capabilities} | said
 

@@ -19,9 +19,10 @@ SIGNALS_KEY: Final = "mcp-nursery/signals"
 _HOLDS_TEXT: Final = "text"
 
 
-def add_preamble(hello: Json, instructions: Mapping[str, str]) -> Json:
-    """The introduction to clients with the rule about marks, and marked instructions."""
-    return hello | {"instructions": preamble(instructions)}
+def add_preamble(hello: Json, instructions: Mapping[str, str], missing: str) -> Json:
+    """The introduction to clients with the rule about marks, marked instructions, and the line about servers that are
+    missing."""
+    return hello | {"instructions": preamble(instructions, missing)}
 
 
 def mark_result(method: str, result: Json, *, server: str, tool: str, room: int) -> Steps[Json]:

@@ -15,6 +15,7 @@ from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import CLIENT_METHODS, INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 
 from ...resources import Prompt, Resource, ResourceTemplate
+from ...security.untrusted_marks import missing_servers
 from ...status import ServerStatus
 from ...supervisor import Supervisor
 from ...tools.tool import Tool
@@ -69,6 +70,12 @@ class View(ABC):
         """True if the offers of a server are in the lists that this method asks for."""
         del method
         return self.server in (None, server) and self.access.has_server(server)
+
+    def missing(self) -> str:
+        """The line for a model about servers that are missing; empty for a view of one server."""
+        if self.server is not None:
+            return ""
+        return missing_servers((one.name, one.state, one.tool_count > 0) for one in self.statuses)
 
     def instructions(self) -> dict[str, str]:
         """The instructions of servers for a model, as they came, by the servers' names, in their order."""

@@ -84,7 +84,7 @@ async def test_a_server_with_tls_behind_a_proxy(monkeypatch, trusted, scheme):
         async with lab_proxy(scheme, {FAR: port}) as proxy:
             only(monkeypatch, https_proxy=proxy.url, http_proxy="http://127.0.0.1:1")
             await works(far(peer, f"https://{FAR}"))
-            assert (await send(httpx2.Request("POST", f"https://{FAR}/token"))).status_code == 202
+            assert (await send(httpx2.Request("POST", f"https://{FAR}/token"), None)).status_code == 202
             assert set(proxy.asked) == {f"{FAR}:443"}
         nursery.cancel_scope.cancel()
 
@@ -214,7 +214,7 @@ async def test_a_proxy_that_cannot_be_used_is_one_line_and_not_retried(monkeypat
     ws = f"url 'ws://far.test/mcp' cannot be reached: {line}"
     assert await problem_of(websocket_peer.connector(f"ws://{FAR}/mcp")) == (ws, False)
     with pytest.raises(Passing) as passing:
-        await send(httpx2.Request("POST", f"https://{FAR}/token"))
+        await send(httpx2.Request("POST", f"https://{FAR}/token"), None)
     assert str(passing.value) == line
     assert caplog.text == ""
 

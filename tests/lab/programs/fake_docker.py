@@ -149,6 +149,13 @@ def remove(arguments):
     sys.stdout.write(name + "\n")
 
 
+def kill(arguments):
+    (name,) = arguments
+    if not (STATE / name).exists():
+        fail(1, f"Error response from daemon: cannot kill container: {name}: container is not running")
+    remove(["--force", name])
+
+
 def gateway(arguments):
     """The gateway itself is the lab."""
     if (STATE / "mcp_hangs").exists():
@@ -176,4 +183,4 @@ if __name__ == "__main__":
         sys.exit()
     with open(STATE / "calls", "a") as file:
         file.write(json.dumps({"argv": [command, *arguments], "env": environment()}) + "\n")
-    {"run": run, "rm": remove, "mcp": gateway, "info": info}[command](arguments)
+    {"run": run, "rm": remove, "kill": kill, "mcp": gateway, "info": info}[command](arguments)

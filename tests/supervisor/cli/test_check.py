@@ -53,6 +53,10 @@ def test_every_transport(cli, config, monkeypatch):
         ({**LAB, "args": ["${NONESUCH}"]}, "field 'args' is unusable: variable ${NONESUCH} is not set"),
         ({**LAB, "cwd": "/nonesuch"}, "cwd '/nonesuch' does not exist"),
         ({**LAB, "envFile": "/nonesuch"}, "field 'envFile' is unusable: cannot be read: No such file or directory"),
+        (
+            {"url": "https://x", "caFile": "/nonesuch"},
+            "field 'caFile' is unusable: /nonesuch: it does not exist",
+        ),
         ({"url": "https://${NONESUCH}"}, "field 'url' is unusable: variable ${NONESUCH} is not set"),
         ({"url": "${SCHEME}://x"}, "must be a URL that begins with http:// or https://"),
         ({**LAB, "env": {"A": "!exit 1"}, "args": ["${A}"]}, None),

@@ -72,7 +72,7 @@ async def test_a_subscription_right_behind_the_end_of_another_can_be_ended(autoj
 async def test_an_answer_to_a_question_that_is_gone_answers_no_other(autojump_clock):
     """Each incarnation counts its questions anew."""
     async with trio.open_nursery() as nursery:
-        held = HeldCalls(nursery, 300)
+        held = HeldCalls(nursery, lambda server: 300)
 
         def incoming(**params):
             return ClientRequest(1, "prompts/get", {"name": "p"} | params, {}, None, None, capabilities=CAN)
@@ -107,7 +107,7 @@ async def test_a_client_is_told_that_a_server_cannot_be_started(autojump_clock):
 
 async def test_one_client_cannot_have_all_the_calls_that_may_be_held(autojump_clock):
     async with trio.open_nursery() as nursery:
-        held = HeldCalls(nursery, 300)
+        held = HeldCalls(nursery, lambda server: 300)
 
         async def make(call):
             return {"said": await call.ask("0", "elicitation/create", {"message": "?"})}
@@ -130,7 +130,7 @@ async def test_one_client_cannot_have_all_the_calls_that_may_be_held(autojump_cl
 async def test_a_call_waits_for_a_time(option):
     async with open_supervisor([], state=MemoryStore()) as supervisor:
         with pytest.raises(ValueError, match=option):
-            async with open_gateway(supervisor, **{option: None}):
+            async with open_gateway(supervisor, **{option: -1}):
                 pass
 
 

@@ -23,7 +23,7 @@ class Held:
 
     def __init__(self, nursery, hold):
         self.nursery = nursery
-        self.calls = HeldCalls(nursery, hold)
+        self.calls = HeldCalls(nursery, lambda server: hold)
         self.cancelled = 0
         self.answers = {}
 

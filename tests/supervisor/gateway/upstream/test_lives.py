@@ -96,6 +96,7 @@ async def test_a_call_that_took_too_long_is_asked_about_by_nobody_else(autojump_
         process = await server.called("Ann")
         process.ask("Ann")
         await ann.asked.wait()
+        ann.goes_on.set()
         await trio.sleep(60)
         assert "no answer within 50 s" in ann.results[0]
         nursery.start_soon(bob.work)

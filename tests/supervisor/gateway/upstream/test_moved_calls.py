@@ -7,12 +7,13 @@ import pytest
 import trio
 
 from mcp_nursery.actors.enums import Delivery
+from mcp_nursery.actors.limits import HUMAN_TIMEOUT
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.gateway import Access, Principal, SessionKeys, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.upstream import held_calls, requests
-from mcp_nursery.supervisor.gateway.upstream.held_calls import ANSWER_WITHIN, HeldCall, HeldCalls
+from mcp_nursery.supervisor.gateway.upstream.held_calls import HeldCall, HeldCalls
 
 from ....lab.specs import spec
 from .test_ask_client import NEW, OLD, YES, Opened, eras, newer, opened, server
@@ -152,7 +153,7 @@ async def test_what_was_answered_elsewhere_is_no_answer_to_a_question_of_the_ser
         return {"said": await call.ask_for_server("approval", "elicitation/create", {"message": "delete all?"})}
 
     async with trio.open_nursery() as nursery:
-        one, other = (HeldCalls(nursery, ANSWER_WITHIN, SessionKeys([KEY])) for _ in range(2))
+        one, other = (HeldCalls(nursery, lambda server: HUMAN_TIMEOUT, SessionKeys([KEY])) for _ in range(2))
 
         async def first(call):
             return {"said": await call.ask("approval", "elicitation/create", {"message": "may it be called?"})}
@@ -175,7 +176,7 @@ async def test_without_the_key_nothing_goes_on(autojump_clock, key):
 async def test_it_goes_on_no_longer_than_it_would_be_held(autojump_clock, monkeypatch):
     async with two(OLD) as (one, other):
         back, now = await asked_at(one), time.time()
-        monkeypatch.setattr(held_calls.time, "time", lambda: now + ANSWER_WITHIN + 1)
+        monkeypatch.setattr(held_calls.time, "time", lambda: now + HUMAN_TIMEOUT + 1)
         with pytest.raises(JsonRpcError, match=UNKNOWN):
             await other.answer(push(**back))
         assert other.calls == []
@@ -191,7 +192,7 @@ async def test_a_call_that_a_server_may_have_is_not_made_again(autojump_clock):
         return {"said": await call.ask("0", "elicitation/create", {"message": "your name?"})}
 
     async with trio.open_nursery() as nursery:
-        one, other = (HeldCalls(nursery, ANSWER_WITHIN, SessionKeys([KEY])) for _ in range(2))
+        one, other = (HeldCalls(nursery, lambda server: HUMAN_TIMEOUT, SessionKeys([KEY])) for _ in range(2))
         asked = await one.begin(HeldCall(push()), make)
         back = push(requestState=asked["requestState"], inputResponses={"0": YES})
         assert other.has(back, "")
@@ -213,11 +214,11 @@ async def test_too_many_are_refused_and_none_is_made_twice(autojump_clock, monke
             with pytest.raises(JsonRpcError, match=UNKNOWN):
                 await other.answer(push(**back))
         now = time.time()
-        monkeypatch.setattr(held_calls.time, "time", lambda: now + ANSWER_WITHIN - 1)
+        monkeypatch.setattr(held_calls.time, "time", lambda: now + HUMAN_TIMEOUT - 1)
         with pytest.raises(JsonRpcError, match=UNKNOWN):
             await other.answer(push(**second))
         third = await asked_at(one)
-        monkeypatch.setattr(held_calls.time, "time", lambda: now + ANSWER_WITHIN + 1)
+        monkeypatch.setattr(held_calls.time, "time", lambda: now + HUMAN_TIMEOUT + 1)
         assert await other.text(push(**third)) == (False, '{"to": "main"}')
         assert len(other.calls) == 2
 

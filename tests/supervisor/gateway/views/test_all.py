@@ -8,7 +8,7 @@ import trio
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor import RestartPolicy, ServerDown, ServerSpec, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.calls.search_tools import NOTHING
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
@@ -221,6 +221,12 @@ async def test_a_client_of_all_is_told_what_all_of_them_want_a_model_to_know(aut
         about = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}, "protocolVersion": OLD}
         said = await ask("initialize", modern=False, **about)
         assert "instructions" not in said
+        await supervisor.add_server(ServerSpec("d", StdioTransport("/nonesuch"), policy=RestartPolicy(delays=())))
+        with pytest.raises(ServerDown):
+            await supervisor.wait_connected("d")
+        told = (await ask("initialize", modern=False, **about))["instructions"]
+        assert told == "Not available now: d (failed). Tell the user if their tools are needed."
+        assert "instructions" not in await ask("initialize", modern=False, access=ONE_TOOL, **about)
         assert said["capabilities"]["resources"] == {"listChanged": True, "subscribe": True}
         assert said["capabilities"].keys() == {"tools", "prompts", "resources", "completions", "logging"}
 
