@@ -87,7 +87,7 @@ async def test_the_only_client_is_what_a_server_sees(front, era, version, capabi
 async def test_a_client_is_listed_what_the_server_has_for_it_whoever_came_before(version, era, tmp_path):
     """Clients that share a state file: from the first start on, and once the list comes from the cache alone."""
     program, stuck = tmp_path / "server", tmp_path / "stuck"
-    program.write_text(f'#!/bin/sh\n[ -e "{stuck}" ] && exec sleep 600\nexec {" ".join(server(era))}\n')
+    program.write_text(f'#!/bin/sh\n[ -e "{stuck}" ] && exec cat >&2\nexec {" ".join(server(era))}\n')
     program.chmod(0o700)
     environment = {**os.environ, "MCP_NURSERY_STATE": str(tmp_path / "state.sqlite3")}
     cold, warm = [], []
