@@ -116,6 +116,17 @@ class Callbacks:
     that can do less. One left out is declared with all that the protocol has of it; one without a callback is not
     declared."""
 
+    @property
+    def declared(self) -> dict[str, Any]:
+        """The capabilities of the host as servers are told of them, by the protocol's names."""
+        own = {
+            "sampling": None if self.sample is None else {"tools": {}},
+            "elicitation": None if self.elicit is None else {"form": {}, "url": {}},
+            "roots": None if self.roots is None else {"listChanged": True},
+        }
+        given = self.capabilities or {}
+        return {name: given.get(name, value) for name, value in own.items() if value is not None}
+
 
 def _settled(roots: Roots | None) -> Roots | None:
     """A copy that later changes of the given list, or of the working directory, do not affect."""

@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, cast
 
+import trio
+
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, one_line
 from mcp_nursery.actors.json_parsing import finite_number, parse_json, refuse_constant
 from mcp_nursery.actors.overrides import override
@@ -119,7 +121,13 @@ class Toolset(ToolForms):
                 await tool(given, timeout=timeout, on_progress=on_progress, meta=meta, when_down=when_down)
             )
         except NurseryError as error:
-            return outcome_of_error(error, transport=self._transport(getattr(error, "server", None) or server))
+            known = self._servers.snapshots.get(getattr(error, "server", None) or server or "")
+            return outcome_of_error(
+                error,
+                transport=None if known is None else known.value.spec.transport.kind,
+                restarts_in=None if known is None else known.value.retry_in(trio.current_time()),
+                held=when_down == "hold" or (isinstance(when_down, int | float) and when_down > 0),
+            )
 
     async def changed(self, since: tuple[Tool, ...]) -> tuple[Tool, ...]:
         """Wait until the tools differ from `since`, an earlier value of `tools`, and return them.
@@ -134,10 +142,6 @@ class Toolset(ToolForms):
             return tools if tools != since else None
 
         return await self._servers.catalogue.wait(others)
-
-    def _transport(self, server: str | None) -> str | None:
-        observable = None if server is None else self._servers.snapshots.get(server)
-        return None if observable is None else observable.value.spec.transport.kind
 
 
 def _object_in(text: str, tool: Tool) -> dict[str, Any]:

@@ -71,7 +71,9 @@ def test_the_host_example_runs(tmp_path: Path, answer: str) -> None:
     if answer == "y":
         assert shown == f"{opening}\nhello\n</mcp_tool_output>\n"
     else:
-        assert shown.startswith("MCP error: NotApproved\nserver: lab\ntool: echo\ntransport: stdio\n")
+        assert shown.startswith("MCP error: NotApproved\n")
+        assert "\nacted: no\n" in shown
+        assert "\nserver: lab\ntool: echo\ntransport: stdio\n" in shown
         assert shown.endswith(f"{opening}\nlab: echo: not approved: denied\n</mcp_tool_output>\n")
 
 

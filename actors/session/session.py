@@ -78,7 +78,7 @@ class ServerSession:
         self._endpoint = endpoint
         self._host = host
         self._news = news
-        self._capabilities: Final = _capabilities(host)
+        self._capabilities: Final = host.callbacks.declared
         self._log_level = _log_level(host)
         self._hello: dict[str, Any] = {}
         """The answer that was adopted, as far as the protocol knows it."""
@@ -340,19 +340,6 @@ async def _read_info(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if said is None:
         return None
     return await _read(lambda reader: reader.read_implementation(said))
-
-
-def _capabilities(host: Host) -> dict[str, Any]:
-    """The capabilities of the host, as they are declared to servers."""
-    callbacks = host.callbacks
-    able: dict[str, Any] = {}
-    if callbacks.sample is not None:
-        able["sampling"] = {"tools": {}}
-    if callbacks.elicit is not None:
-        able["elicitation"] = {"form": {}, "url": {}}
-    if callbacks.roots is not None:
-        able["roots"] = {"listChanged": True}
-    return able
 
 
 def _log_level(host: Host) -> str | None:

@@ -311,12 +311,9 @@ class Gateway:
 
     def _error_result(self, error: NurseryError, request: ClientRequest) -> Json:
         """The result of a tool that gives a model the reason for a failure, and the time until a restart."""
-        text = error_content(error)
-        if isinstance(error, ConnectionLost):
-            status = status_of(self.supervisor, error.server)
-            if status is not None and status.retry_in is not None:
-                then = "; the next call waits for it." if self._hold else "."
-                text += f"\nThe server restarts in {status.retry_in:.0f} s{then}"
+        status = status_of(self.supervisor, error.server) if isinstance(error, ConnectionLost) else None
+        restarts_in = None if status is None else status.retry_in
+        text = error_content(error, restarts_in=restarts_in, held=self._hold > 0)
         result: Json = {"content": [{"type": "text", "text": text}], "isError": True}
         return result | {"resultType": "complete"} if request.modern else result
 

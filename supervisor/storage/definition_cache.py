@@ -1,12 +1,13 @@
 """The cached definitions of one server, for its keeper: a host that has just been started offers what the server listed
 last before the server is connected."""
 
+import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field
@@ -31,10 +32,17 @@ SAVED_EVERY: Final = 60.0
 _DEFINITION_KINDS: Final = ("tools", "resources", "templates", "prompts")
 
 
+def cache_key(digest: str, capabilities: Mapping[str, Any]) -> str:
+    """The key, in a store, of the definitions that a server with this digest of its spec lists for a host with these
+    capabilities."""
+    return f"{digest}/{sha256(json.dumps(capabilities, sort_keys=True).encode()).hexdigest()}"
+
+
 @define(eq=False)
 class DefinitionCache:
     """The cached definitions of one server, for its keeper.
 
+    A server may choose its tools by the capabilities of its host: what it has listed for others is not read.
     Definitions in which a server quotes what it was given are not cached: no secret is written to disk. Those of a
     server that its user has not agreed to are not read.
     """
@@ -45,6 +53,8 @@ class DefinitionCache:
     """The digest of how it is reached; None if that does not last: then nothing is cached."""
     _secrets: ServerSecrets
     """The secrets of the server."""
+    _key: str = field(init=False)
+    """The digest, and that of the capabilities of the host."""
     save_at: float = field(default=math.inf, init=False)
     """The time to save the definitions of the last `remember`, on Trio's clock; `inf` if nothing is unsaved."""
     _saved_at: float = field(default=-math.inf, init=False)
@@ -53,13 +63,18 @@ class DefinitionCache:
     _cached: bytes = field(default=b"", init=False)
     _unsaved: tuple[Definitions, float] | None = field(default=None, init=False)
     """The definitions to be saved, and when they were listed, by the wall clock."""
-    _unwritten: list[tuple[bytes, float]] = field(factory=list[tuple[bytes, float]], init=False)
-    """The latest of these, encoded, for the thread of the store: while that hangs, no more are kept."""
+    _unwritten: list[tuple[str, bytes, float]] = field(factory=list[tuple[str, bytes, float]], init=False)
+    """The latest of these, encoded, with their key, for the thread of the store: while that hangs, no more are kept."""
 
     @property
     def lasts(self) -> bool:
         """True if definitions of the server can be cached."""
         return self._digest is not None
+
+    def declare(self, capabilities: Mapping[str, Any]) -> None:
+        """Set the capabilities of the host, as the server is told of them: definitions that are read, and noted, from
+        now on are for a host with these."""
+        self._key = cache_key(self._digest or "", capabilities)
 
     def fetch(self) -> None:
         """Have the cache read."""
@@ -69,8 +84,8 @@ class DefinitionCache:
     def _read(self, store: Store) -> None:
         """Read the cache, in the thread of the store."""
         request = self._spec.trust_request
-        if self._digest is not None and (request is None or store.agreed(request.as_found().digest)):
-            self._cached = store.definitions(self._spec.name, self._digest, most=self._spec.max_kept_bytes)
+        if request is None or store.agreed(request.as_found().digest):
+            self._cached = store.definitions(self._spec.name, self._key, most=self._spec.max_kept_bytes)
 
     async def recalled(self) -> Definitions:
         """The definitions that `fetch` has found; none if they cannot be used, for any reason, or take two seconds."""
@@ -94,18 +109,18 @@ class DefinitionCache:
 
     async def save(self) -> None:
         """Save the definitions that were noted last, if that is not done. Does not wait for the store."""
-        if self._unsaved is None or (digest := self._digest) is None:
+        if self._unsaved is None:
             return
         (definitions, at), self._unsaved = self._unsaved, None
         self._saved_at, self.save_at = trio.current_time(), math.inf
-        self._unwritten[:] = [(await by_turns(self._encoding_steps(definitions)), at)]
-        self._worker.submit(partial(self._write, digest))
+        self._unwritten[:] = [(self._key, await by_turns(self._encoding_steps(definitions)), at)]
+        self._worker.submit(self._write)
 
-    def _write(self, digest: str, store: Store) -> None:
+    def _write(self, store: Store) -> None:
         """Write them, in the thread of the store."""
         with suppress(IndexError):  # an earlier job has written it
-            declared, at = self._unwritten.pop()
-            store.remember_definitions(self._spec.name, digest, declared, at)
+            key, declared, at = self._unwritten.pop()
+            store.remember_definitions(self._spec.name, key, declared, at)
 
     def _encoding_steps(self, definitions: Definitions) -> Steps[bytes]:
         """The definitions, one a line; nothing if one of them must not be cached, or they are too large."""

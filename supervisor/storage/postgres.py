@@ -55,10 +55,13 @@ _EXPIRE = "DELETE FROM mcp_nursery.definitions WHERE at <= %s"
 _MAKE_ROOM = """
 DELETE FROM mcp_nursery.definitions AS known USING (
     SELECT spec, server, format,
-        sum(octet_length(declared)) OVER (ORDER BY at > %s, at DESC, spec, server, format) AS total
+        sum(octet_length(declared)) OVER (ORDER BY at > %(now)s, at DESC, spec, server, format) AS total,
+        row_number() OVER (
+            PARTITION BY server, left(spec, %(digest)s) ORDER BY at > %(now)s, at DESC, spec, format
+        ) AS lists
     FROM mcp_nursery.definitions
 ) AS counted
-WHERE counted.total > %s
+WHERE (counted.total > %(most)s OR counted.lists > %(lists)s)
 AND known.spec = counted.spec AND known.server = counted.server AND known.format = counted.format
 """
 """Rows from the future go first, however many there are, so that a new row always finds room."""
@@ -227,7 +230,7 @@ def _sweep(db: "Connection") -> bool:
         row: Any = db.execute("SELECT pg_try_advisory_xact_lock(%s)", (lock_key("sweep"),)).fetchone()
         if row[0]:  # two at once could wait for each other
             db.execute(_EXPIRE, (now - rows.LASTS,))
-            db.execute(_MAKE_ROOM, (now, rows.MOST_CACHED))
+            db.execute(_MAKE_ROOM, rows.room(now))
     return True
 
 

@@ -17,7 +17,7 @@ from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS, LEVELS
 from ..session_notes import SessionNote
 from ..tools.pins import DefinitionChange, UnusablePins, check_pinned
 from .state_file import whole
-from .store import DOUBT, EraNote
+from .store import DIGEST, DOUBT, MOST_LISTS, EraNote
 
 # -- eras and pins: each is checked like the words of a server --------------------------------------------------------
 
@@ -108,9 +108,13 @@ _EXPIRE = "DELETE FROM definitions WHERE at <= ?"
 _MAKE_ROOM = """
 DELETE FROM definitions WHERE rowid IN (
     SELECT rowid FROM (
-        SELECT rowid, sum(length(declared)) OVER (ORDER BY at > ?, at DESC, rowid) AS total FROM definitions
+        SELECT rowid, sum(length(declared)) OVER (ORDER BY at > :now, at DESC, rowid) AS total,
+            row_number() OVER (
+                PARTITION BY server, substr(spec, 1, :digest) ORDER BY at > :now, at DESC, rowid
+            ) AS lists
+        FROM definitions
     )
-    WHERE total > ?
+    WHERE total > :most OR lists > :lists
 )
 """
 """Rows from the future go first, however many there are, so that a new row always finds room."""
@@ -146,6 +150,11 @@ class Sweeps:
         self._swept_at, self._written = time.time(), 0
 
 
+def room(now: float) -> dict[str, float]:
+    """The parameters of the query by which a store keeps no more definitions than these, at this time."""
+    return {"now": now, "most": MOST_CACHED, "digest": DIGEST, "lists": MOST_LISTS}
+
+
 def write_definitions(
     db: sqlite3.Connection, sweeps: Sweeps, server: str, spec: str, declared: bytes, *, at: float
 ) -> None:
@@ -155,7 +164,7 @@ def write_definitions(
         db.execute(_WRITE, (server, spec, ROW_FORMAT, at, declared, now))
         if sweeps.due(len(declared)):
             db.execute(_EXPIRE, (now - LASTS,))
-            db.execute(_MAKE_ROOM, (now, MOST_CACHED))
+            db.execute(_MAKE_ROOM, room(now))
             sweeps.done()
 
 

@@ -5,7 +5,7 @@ All of it is synchronous; the owner of a store decides in which thread.
 
 import math
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
@@ -26,6 +26,12 @@ DOUBT = 24 * 3600.0
 
 MOST_NOTES = 65_536
 """Notes about sessions; beyond it the oldest are forgotten."""
+
+DIGEST = 64
+"""Characters of the digest of a spec."""
+
+MOST_LISTS = 16
+"""Cached definitions of one server for hosts that differ in their capabilities; beyond that the oldest go."""
 
 
 @frozen
@@ -84,7 +90,8 @@ class Store(Protocol):
 
     def remember_definitions(self, server: str, spec: str, declared: bytes, at: float) -> None:
         """Remember the definitions that a server declared at a time of the wall clock; empty: they must not be cached.
-        Definitions of a later time stay."""
+        Definitions of a later time stay. What follows the `DIGEST` in `spec` is for what else a list depends on; about
+        the latest `MOST_LISTS` of one spec are kept."""
         ...
 
     def add_process(self, marker: str, host: HostProcess) -> None:
@@ -198,9 +205,10 @@ class MemoryStore(Store):
     problem: str | None = field(default=None, init=False)  # pyright: ignore[reportIncompatibleMethodOverride]
     """None: it can always be used."""
     _eras: dict[tuple[str, str], EraNote] = field(factory=dict[tuple[str, str], EraNote], init=False)
-    _definitions: dict[tuple[str, str], tuple[bytes, float]] = field(
-        factory=dict[tuple[str, str], tuple[bytes, float]], init=False
+    _definitions: dict[tuple[str, str], dict[str, tuple[bytes, float]]] = field(
+        factory=lambda: defaultdict[tuple[str, str], dict[str, tuple[bytes, float]]](dict), init=False
     )
+    """The definitions of a server, by the digest of its spec, and then by all of `spec`."""
     _agreements: set[str] = field(factory=set[str], init=False)
     _pins: dict[tuple[str, str], "_Pins"] = field(factory=dict[tuple[str, str], "_Pins"], init=False)
     _notes: OrderedDict[str, tuple[SessionNote, float, float]] = field(
@@ -218,12 +226,15 @@ class MemoryStore(Store):
         self._eras[server, spec] = EraNote(era, math.inf if answered else DOUBT)
 
     def definitions(self, server: str, spec: str, *, most: int) -> bytes:
-        declared, _ = self._definitions.get((server, spec), (b"", 0.0))
+        declared, _ = self._definitions[server, spec[:DIGEST]].get(spec, (b"", 0.0))
         return declared if len(declared) <= most else b""
 
     def remember_definitions(self, server: str, spec: str, declared: bytes, at: float) -> None:
-        if at >= self._definitions.get((server, spec), (b"", at))[1]:
-            self._definitions[server, spec] = declared, at
+        lists = self._definitions[server, spec[:DIGEST]]
+        if at >= lists.get(spec, (b"", at))[1]:
+            lists[spec] = declared, at
+        if len(lists) > MOST_LISTS:
+            del lists[min(lists, key=lambda each: lists[each][1])]
 
     def add_process(self, marker: str, host: HostProcess) -> None:
         pass  # nobody could read it after this host is gone

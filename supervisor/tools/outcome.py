@@ -8,19 +8,26 @@ from attrs import field, frozen
 
 from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import (
+    AuthorizationFailed,
     BreakerOpen,
     CallError,
+    CallTimeout,
     ConfigError,
+    ConnectionLost,
+    InstancesTaken,
     InvalidArguments,
     InvalidResult,
     NotApproved,
     NurseryError,
+    ServerBusy,
     ServerDown,
     ServerError,
+    SupervisorClosed,
     UnknownPrompt,
     UnknownResource,
     UnknownServer,
     UnknownTool,
+    delivery_of,
 )
 
 from ..security.redaction import PLAIN
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     from .tool_result import ToolResult
 
 
-# -- a failure in words: what happened, whether to try again, what to do instead ---------------------------------------
+# -- a failure in words: what happened, whether the tool may have acted, what to do ------------------------------------
 
 MAX_MESSAGE: Final = 1000
 """Characters of a message, or of a name, that are shown."""
@@ -64,6 +71,26 @@ _ADVICE_BY_ERROR: Final[tuple[tuple[type[NurseryError], _Advice], ...]] = (
     (ServerError, _Advice("answer", "Read the message; correct the arguments, or go on without this tool.")),
     (InvalidResult, _Advice("answer", "The tool ran, and its answer is unusable. Go on without it.")),
 )
+_HAPPENED: Final[tuple[tuple[type[NurseryError], str], ...]] = (
+    (ConfigError, "the configuration cannot work"),
+    (UnknownServer, "no server has that name"),
+    (UnknownTool, "no server offers a tool of that name now"),
+    (UnknownResource, "no server has a resource of that URI now"),
+    (UnknownPrompt, "no server offers a prompt of that name now"),
+    (InvalidArguments, "the arguments do not fit"),
+    (NotApproved, "the call was not approved"),
+    (AuthorizationFailed, "the login to the server has failed"),
+    (SupervisorClosed, "the program that calls tools is ending"),
+    (ServerDown, "the server is not connected"),
+    (ServerBusy, "too many calls wait for the server"),
+    (InstancesTaken, "all instances of the server are in use"),
+    (BreakerOpen, "the server has not answered its last calls"),
+    (ConnectionLost, "the connection to the server was lost"),
+    (CallTimeout, "the answer did not come in time"),
+    (ServerError, "the server answered with an error"),
+    (InvalidResult, "the answer cannot be used"),
+)
+_ACTED: Final = {Delivery.NOT_SENT: "no", Delivery.UNKNOWN: "maybe", Delivery.ANSWERED: "yes"}
 _OTHERWISE = _Advice("call", "Go on without this tool.")
 _BY_DELIVERY: Final = {
     Delivery.NOT_SENT: _Advice("send", _LATER, retryable=True),
@@ -72,29 +99,47 @@ _BY_DELIVERY: Final = {
 }
 
 
-def error_content(error: NurseryError, *, transport: str | None = None) -> str:
+def error_content(
+    error: NurseryError, *, transport: str | None = None, restarts_in: float | None = None, held: bool = False
+) -> str:
     """The text that a model is shown instead of a result.
 
-    Our own words first, a line each, then the message and the server's data between the marks of `wrap`: they may be
-    anybody's words. Cancellation is not an error, and never comes here.
+    Our own words first, a line each: what happened, whether the tool may have acted, and what to do, 300 characters
+    at most; then the facts; then the message and the server's data between the marks of `wrap`: they may be anybody's
+    words. Cancellation is not an error, and never comes here.
 
     Args:
         error: The error that the call raised.
         transport: The server's `ServerStatus.transport`, if known.
+        restarts_in: Seconds until the server restarts, for an error that does not know them itself; None if no restart
+            is due.
+        held: True if the next call waits for the restart.
     """
     advice = _advice(error)
     server, tool = _name(error, "server"), _name(error, "tool")
+    what_next = advice.what_next
+    if isinstance(error, ConnectionLost) and restarts_in is not None:
+        waits = "; the next call waits for it" if held else ""
+        what_next += f" The server restarts in {restarts_in:.0f} s{waits}."
     facts = {
+        "what": next((what for kind, what in _HAPPENED if isinstance(error, kind)), "the call has failed"),
+        "acted": _acted(error),
+        "next": what_next,
         "server": server,
         "tool": tool,
         "transport": transport,
         "stage": advice.stage,
         "retryable": "yes" if advice.retryable else "no",
         "code": getattr(error, "code", None),
-        "next": advice.what_next,
     }
     lines = [f"MCP error: {type(error).__name__}", *(f"{name}: {fact}" for name, fact in facts.items() if fact)]
     return "\n".join([*lines, wrap(_quote(error), server=server or "none", tool=tool or "none")])
+
+
+def _acted(error: NurseryError) -> str:
+    """Whether the tool has acted. An answer that is an error does not tell."""
+    delivery = delivery_of(error)
+    return _ACTED[Delivery.UNKNOWN if isinstance(error, ServerError) and delivery is Delivery.ANSWERED else delivery]
 
 
 def _advice(error: NurseryError) -> _Advice:
@@ -179,14 +224,11 @@ def _is_readable(block: "ContentBlock") -> bool:
     return _BASE64.fullmatch(data) is not None and (len(data) - sum(map(data.count, " \t\n\r\f\v"))) % 4 == 0
 
 
-def outcome_of_error(error: NurseryError, *, transport: str | None = None) -> ToolOutcome:
-    """The outcome of a call that raised.
-
-    Args:
-        error: The error that it raised.
-        transport: How the server is reached, if known.
-    """
-    text = error_content(error, transport=transport)
+def outcome_of_error(
+    error: NurseryError, *, transport: str | None = None, restarts_in: float | None = None, held: bool = False
+) -> ToolOutcome:
+    """The outcome of a call that raised. For the arguments, see `error_content`."""
+    text = error_content(error, transport=transport, restarts_in=restarts_in, held=held)
     return ToolOutcome(text, (_block(text),), is_error=True, error=error)
 
 

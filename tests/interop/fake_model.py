@@ -1,10 +1,11 @@
 """A model on loopback, in the four dialects that hosts speak.
 
-It keeps what it is asked, and answers with one call of a tool, then with a few words.
+It keeps what it is asked, and answers with calls of tools, one after the other, then with a few words.
 """
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +29,8 @@ class Call:
     arguments: Json
     namespace: str | None = None
     """As the tool was listed in one; its name is then the one in there."""
+    number: int = 1
+    """Among those of the conversation."""
 
 
 @frozen
@@ -39,6 +42,8 @@ class Dialect:
     tools: Callable[[Json], Iterator[Call]]
     """What can be called, with no arguments."""
     answer: Callable[[Call | None], Sequence[Event]]
+    results: Callable[[Json], Iterator[Json]]
+    """What came of its calls by now."""
     named: bool = True
     """Whether events have their names in the stream."""
 
@@ -54,7 +59,7 @@ def _messages_answer(call: Call | None) -> Sequence[Event]:
     if call is None:
         block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": WORDS}
     else:
-        block = {"type": "tool_use", "id": "toolu_1", "name": call.name, "input": {}}
+        block = {"type": "tool_use", "id": f"toolu_{call.number}", "name": call.name, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(call.arguments)}
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "fake", "content": [], "usage": usage}
@@ -71,6 +76,11 @@ def _messages_answer(call: Call | None) -> Sequence[Event]:
         {"type": "message_stop"},
     ]
     return [(str(event["type"]), event) for event in events]
+
+
+def _messages_results(body: Json) -> Iterator[Json]:
+    said = [message["content"] for message in body["messages"] if not isinstance(message["content"], str)]
+    return (block for blocks in said for block in blocks if block["type"] == "tool_result")
 
 
 # -- OpenAI Responses -------------------------------------------------------------------------------------------------
@@ -90,7 +100,8 @@ def _responses_answer(call: Call | None) -> Sequence[Event]:
         item: dict[str, Any] = {"type": "message", "id": "item_1", "role": "assistant", "content": content}
     else:
         arguments = json.dumps(call.arguments)
-        item = {"type": "function_call", "id": "item_1", "call_id": "call_1", "name": call.name, "arguments": arguments}
+        item = {"type": "function_call", "id": f"item_{call.number}", "call_id": f"call_{call.number}"}
+        item |= {"name": call.name, "arguments": arguments}
         item |= {"namespace": call.namespace} if call.namespace else {}
     usage = {
         "input_tokens": 1,
@@ -106,6 +117,10 @@ def _responses_answer(call: Call | None) -> Sequence[Event]:
     ]
 
 
+def _responses_results(body: Json) -> Iterator[Json]:
+    return (item for item in body["input"] if item.get("type") == "function_call_output")
+
+
 # -- OpenAI chat completions ------------------------------------------------------------------------------------------
 
 
@@ -119,7 +134,7 @@ def _chat_answer(call: Call | None) -> Sequence[Event]:
         function = {"name": call.name, "arguments": json.dumps(call.arguments)}
         delta = {
             "role": "assistant",
-            "tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}],
+            "tool_calls": [{"index": 0, "id": f"call_{call.number}", "type": "function", "function": function}],
         }
     chunk = {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": "fake"}
     end = {"index": 0, "delta": {}, "finish_reason": "tool_calls" if call else "stop"}
@@ -128,6 +143,10 @@ def _chat_answer(call: Call | None) -> Sequence[Event]:
         ("", chunk | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}),
         ("", chunk | {"choices": [end], "usage": usage}),
     ]
+
+
+def _chat_results(body: Json) -> Iterator[Json]:
+    return (message for message in body["messages"] if message["role"] == "tool")
 
 
 # -- Gemini -----------------------------------------------------------------------------------------------------------
@@ -147,28 +166,58 @@ def _gemini_answer(call: Call | None) -> Sequence[Event]:
     return [("", {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "fake"})]
 
 
+def _gemini_results(body: Json) -> Iterator[Json]:
+    said = (part for content in body["contents"] for part in content["parts"])
+    return (part["functionResponse"] for part in said if "functionResponse" in part)
+
+
 DIALECTS = (
-    Dialect("/messages", _messages_tools, _messages_answer),
-    Dialect("/responses", _responses_tools, _responses_answer),
-    Dialect("/chat/completions", _chat_tools, _chat_answer, named=False),
-    Dialect(":streamGenerateContent", _gemini_tools, _gemini_answer, named=False),
+    Dialect("/messages", _messages_tools, _messages_answer, _messages_results),
+    Dialect("/responses", _responses_tools, _responses_answer, _responses_results),
+    Dialect("/chat/completions", _chat_tools, _chat_answer, _chat_results, named=False),
+    Dialect(":streamGenerateContent", _gemini_tools, _gemini_answer, _gemini_results, named=False),
 )
 
 
 # -- the server -------------------------------------------------------------------------------------------------------
 
 
+@frozen
+class Turn:
+    """A call that it makes, once it can."""
+
+    ending: str
+    """How the name of the tool ends."""
+    arguments: Json = field(factory=dict[str, Any])
+    before: Callable[[], None] | None = None
+    """Called just before it makes the call."""
+
+
+@frozen
+class Told:
+    """What came of a call."""
+
+    result: str
+    """As the host has put it, in JSON."""
+    took: float
+    """Seconds from the call to the request that had it."""
+
+
 @define
 class Model:
-    """What is asked of it, in order; and which tool it calls, if any, the first time that it can."""
+    """What is asked of it, in order; and which tools it calls, in turn, once it can."""
 
     url: str = ""
-    calls: tuple[str, Json] | None = None
-    """How the name of a tool ends, and its arguments."""
+    turns: list[Turn] = field(factory=list)
+    """The calls still to be made."""
+    told: list[Told] = field(factory=list)
+    """What came of those that were made."""
     asked: list[tuple[Dialect, Json]] = field(factory=list)
     """The requests that it understood: the dialect of each, and its body."""
     paths: list[str] = field(factory=list)
     """All requests that came, for the message of an assertion."""
+    _called_at: float | None = None
+    """When the call was made that it waits for."""
 
     @property
     def first_tools(self) -> set[str]:
@@ -176,26 +225,45 @@ class Model:
         first = next(filter(None, (list(dialect.tools(body)) for dialect, body in self.asked)), [])
         return {"_".join(filter(None, (call.namespace, call.name))) for call in first}
 
-    def forget(self, calls: tuple[str, Json] | None) -> None:
-        """What it was asked; and call this."""
-        self.calls = calls
+    def forget(self, *turns: Turn) -> None:
+        """What it was asked; and call these."""
+        self.turns = list(turns)
+        self.told.clear()
         self.asked.clear()
         self.paths.clear()
+        self._called_at = None
 
     def answer(self, dialect: Dialect, body: Json) -> bytes:
         """A stream of events."""
         self.asked.append((dialect, body))
-        ending, arguments = self.calls or ("", {})
-        found = next((call for call in dialect.tools(body) if self.calls and call.name.endswith(ending)), None)
-        call = None
-        if found is not None:
-            call, self.calls = Call(found.name, arguments, found.namespace), None
+        self._listen(dialect, body)
+        call = self._next_call(dialect, body)
         named = dialect.named
         lines = [
             (f"event: {name}\n" if named else "") + f"data: {json.dumps(data)}\n\n"
             for name, data in dialect.answer(call)
         ]
         return "".join([*lines, "data: [DONE]\n\n" if dialect.path == "/chat/completions" else ""]).encode()
+
+    def _listen(self, dialect: Dialect, body: Json) -> None:
+        """Note what came of the last call, if that stands in this request."""
+        results = list(dialect.results(body))
+        if self._called_at is not None and len(results) > len(self.told):
+            self.told.append(Told(json.dumps(results[-1]), time.monotonic() - self._called_at))
+            self._called_at = None
+
+    def _next_call(self, dialect: Dialect, body: Json) -> Call | None:
+        if not self.turns or self._called_at is not None:
+            return None
+        turn = self.turns[0]
+        found = next((call for call in dialect.tools(body) if call.name.endswith(turn.ending)), None)
+        if found is None:
+            return None
+        del self.turns[0]
+        if turn.before is not None:
+            turn.before()
+        self._called_at = time.monotonic()
+        return Call(found.name, turn.arguments, found.namespace, len(self.told) + 1)
 
 
 @contextmanager

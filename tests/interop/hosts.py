@@ -20,7 +20,7 @@ from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from .cases import CASES
-from .fake_model import Model, fake_model
+from .fake_model import Model, Turn, fake_model
 from .installing import npm_binary, npm_package
 
 PROGRAM = str(Path(sys.executable).with_name("mcp-nursery"))
@@ -36,7 +36,7 @@ class Host:
     """A program with a model, and how it is told of servers."""
 
     name: str
-    """As `mcp-nursery install` calls it."""
+    """As `mcp-nursery install` calls it, if it knows it."""
     command: Callable[[], Sequence[str]]
     """Installs it."""
     arguments: Sequence[str]
@@ -46,6 +46,7 @@ class Host:
     settings: Callable[[Commands, str], str]
     """What stands in that, given the servers and the URL of the model."""
     environment: Callable[[str], Mapping[str, str]] = lambda url: {}
+    ways: Sequence[str] = WAYS
 
 
 def _plain(commands: Commands) -> dict[str, Any]:
@@ -90,10 +91,14 @@ def _opencode(commands: Commands, url: str) -> str:
     return json.dumps(said)
 
 
+def _copilot(commands: Commands, url: str) -> str:
+    return json.dumps({"mcpServers": {name: {**each, "tools": ["*"]} for name, each in _plain(commands).items()}})
+
+
 QUESTION = "What is half past twelve in Tokyo?"
-CALL = ("convert_time", {"source_timezone": "UTC", "time": "12:30", "target_timezone": "Asia/Tokyo"})
+CALL = Turn("convert_time", {"source_timezone": "UTC", "time": "12:30", "target_timezone": "Asia/Tokyo"})
 ANSWER = "T21:30:00+09:00"
-ALLOWED = ["--allowedTools", "mcp__time", "mcp__mcp-nursery"]
+ALLOWED = ["--allowedTools", "mcp__time", "mcp__lab", "mcp__mcp-nursery"]
 
 HOSTS = (
     Host(
@@ -135,6 +140,15 @@ HOSTS = (
         _opencode,
         # Else it fetches a list of models, and a package for plugins that there are none of.
         lambda url: {"OPENCODE_DISABLE_MODELS_FETCH": "1", "npm_config_offline": "true"},
+    ),
+    Host(
+        "copilot",
+        lambda: npm_binary("@github/copilot@1.0.102", "@github/copilot-linux*/copilot"),
+        ["-p", QUESTION, "--allow-all-tools"],
+        ".copilot/mcp-config.json",
+        _copilot,
+        lambda url: {"COPILOT_PROVIDER_BASE_URL": f"{url}/v1", "COPILOT_MODEL": "fake", "COPILOT_OFFLINE": "true"},
+        ways=WAYS[:2],  # `install` does not know it
     ),
 )
 
@@ -179,14 +193,19 @@ class Seen:
     """All else, for who wonders."""
 
 
-def install(host: Host, way: str, home: Path, commands: Commands, url: str) -> None:
-    """Write the host's file."""
+def install(
+    host: Host, way: str | None, home: Path, commands: Commands, url: str, *, stable_after: float | None = None
+) -> None:
+    """Write the host's file; `way`: None for the servers without us."""
     given = commands
     if way == "serve --":
-        given = {name: [PROGRAM, "serve", "--name", name, "--", *command] for name, command in commands.items()}
+        stable = [] if stable_after is None else ["--stable-after-seconds", str(stable_after)]
+        front = [PROGRAM, "serve", *stable]
+        given = {name: [*front, "--name", name, "--", *command] for name, command in commands.items()}
     elif way == "serve --config":
         own = home / "servers.json"
-        own.write_text(json.dumps({"mcpServers": _plain(commands)}))
+        stably = {} if stable_after is None else {"stableAfterSeconds": stable_after}
+        own.write_text(json.dumps({"mcpServers": {name: each | stably for name, each in _plain(commands).items()}}))
         given = {"mcp-nursery": [PROGRAM, "serve", "--config", str(own)]}
     file = home / host.file
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -196,10 +215,10 @@ def install(host: Host, way: str, home: Path, commands: Commands, url: str) -> N
         subprocess.run(command, env=_surroundings(home), check=True, capture_output=True, timeout=60)
 
 
-def run(host: Host, home: Path, wanted: set[str], model: Model) -> Seen:
-    """Ask the host a question. Each tool of `wanted` is looked for under any name that ends with the server's and its
-    own."""
-    model.forget(CALL)
+def run(host: Host, home: Path, wanted: set[str], model: Model, *turns: Turn) -> Seen:
+    """Ask the host a question; the model calls what `turns` have, or else the time. Each tool of `wanted` is looked for
+    under any name that ends with the server's and its own."""
+    model.forget(*(turns or [CALL]))
     work = home / "work"
     work.mkdir(exist_ok=True)
     began = time.monotonic()
@@ -237,7 +256,7 @@ def main() -> None:
         wanted = tools_of(commands)
         write(f"{len(wanted)} tools of {len(commands)} servers; the last starts {LATE} s late")
         for host in [host for host in HOSTS if not sys.argv[1:] or host.name in sys.argv[1:]]:
-            for way in WAYS:
+            for way in host.ways:
                 with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home, fake_model() as model:
                     install(host, way, Path(home), commands, model.url)
                     for start in ("cold", "warm"):

@@ -16,7 +16,7 @@ from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import MemoryStore, NurseryError, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.decisions.state_machine import KEEPS_TOOLS
 from mcp_nursery.supervisor.spec import spec_digest
-from mcp_nursery.supervisor.storage.definition_cache import _decoding_steps
+from mcp_nursery.supervisor.storage.definition_cache import _decoding_steps, cache_key
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
@@ -110,7 +110,7 @@ def warmed(plans) -> tuple[list[ServerSpec], MemoryStore]:
         specs.append(one)
         if cached:
             said = b'tools {"name":"kept","inputSchema":{}}\n'
-            store.remember_definitions(name, spec_digest(one) or "", said, time.time())
+            store.remember_definitions(name, cache_key(spec_digest(one) or "", {}), said, time.time())
         SERVERS[name] = ScriptedServer(*lives, tools={"live": nothing})
     return specs, store
 

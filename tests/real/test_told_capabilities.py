@@ -1,6 +1,8 @@
-"""What a server is told that its client can be asked: behind `serve` over stdio it is what the only client says."""
+"""What a server is told that its client can be asked, and what it lists for such a client: behind `serve` over stdio
+both are as without it."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -79,6 +81,30 @@ async def test_the_only_client_is_what_a_server_sees(front, era, version, capabi
                 number += 1
                 again = await asked(client, make, number)
             assert json.loads(again["content"][0]["text"]) == seen
+
+
+@pytest.mark.parametrize(("version", "era"), [(OLD, "older"), (NEW, "modern")])
+async def test_a_client_is_listed_what_the_server_has_for_it_whoever_came_before(version, era, tmp_path):
+    """Clients that share a state file: from the first start on, and once the list comes from the cache alone."""
+    program, stuck = tmp_path / "server", tmp_path / "stuck"
+    program.write_text(f'#!/bin/sh\n[ -e "{stuck}" ] && exec cat >&2\nexec {" ".join(server(era))}\n')
+    program.chmod(0o700)
+    environment = {**os.environ, "MCP_NURSERY_STATE": str(tmp_path / "state.sqlite3")}
+    cold, warm = [], []
+    with trio.fail_after(60):
+        for names in (cold, warm):
+            for capabilities in CAPABILITIES:
+                async with stdio_client(serving("--config", [str(program)], tmp_path), env=environment) as client:
+                    make = await opened(client, version, capabilities)
+                    answer = answer_in((await client.ask(make(2, "tools/list")))[-1:], 2)
+                    names.append({tool["name"] for tool in answer["result"]["tools"]})
+            stuck.touch()
+    nothing, some, others = (
+        {"told"},
+        {"told", "for_elicitation", "for_sampling_tools"},
+        {"told", "for_elicitation_url", "for_roots_listChanged"},
+    )
+    assert cold == warm == [nothing, some, others]
 
 
 async def test_a_server_of_many_clients_is_told_of_all(tmp_path):

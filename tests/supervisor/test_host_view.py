@@ -23,7 +23,7 @@ from mcp_nursery.supervisor import (
     UnknownTool,
     open_supervisor,
 )
-from mcp_nursery.supervisor.approval import ApprovalRequest
+from mcp_nursery.supervisor.approval import ApprovalRequest, ApprovalRules
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.events import InjectionSuspected, StateChanged
@@ -379,15 +379,14 @@ async def test_a_toolset(autojump_clock):
         assert [one["name"] for one in toolset.as_langchain()] == ["mcp_lab_fail", "mcp_lab_work"]
         opening = '<mcp_tool_output server="lab" tool="work" trust="untrusted">'
         assert await toolset.call("mcp_lab_work") == f"{opening}\ndone\n</mcp_tool_output>"
-        assert "MCP error: ServerError\nserver: lab\ntool: fail\ntransport: scripted" in await toolset.call(
-            "mcp_lab_fail"
-        )
+        assert "\nserver: lab\ntool: fail\ntransport: scripted" in await toolset.call("mcp_lab_fail")
         assert (await toolset.call("mcp_lab_wrok")).startswith(
-            "MCP error: UnknownTool\ntool: mcp_lab_wrok\nstage: lookup"
+            "MCP error: UnknownTool\nwhat: no server offers a tool of that name now\nacted: no\n"
         )
         assert "did you mean 'mcp_lab_work'" in await toolset.call("mcp_lab_wrok")
         told = await toolset.call("mcp_lab_work", [])  # type: ignore[arg-type]
-        assert told.startswith("MCP error: InvalidArguments\nserver: lab\ntool: work\n")
+        assert told.startswith("MCP error: InvalidArguments\n")
+        assert "\nserver: lab\ntool: work\n" in told
         answers["ask"] = Approval.DENY
         assert (await toolset.call("mcp_lab_work")).startswith("MCP error: NotApproved")
         with trio.CancelScope() as scope:
@@ -433,3 +432,25 @@ async def test_a_result_is_a_value(autojump_clock):
         result = await supervisor.call_tool("mcp_lab_work")
     assert isinstance(result, ToolResult)
     assert result.content[0].text == "<b>done</b>"
+
+
+@pytest.mark.parametrize(("when_down", "then"), [(None, "."), ("hold", "; the next call waits for it.")])
+async def test_a_model_is_told_when_the_server_that_it_lost_is_back(autojump_clock, when_down, then):
+    """T14: by a toolset as by a gateway."""
+
+    async def hang(_arguments):
+        await trio.sleep_forever()
+
+    server = ScriptedServer(tools={"hang": hang})
+    told = []
+    rules, spec = ApprovalRules(allowed=["*"]), ServerSpec("lab", server.transport)
+    async with open_supervisor([spec], approval_rules=rules) as supervisor, trio.open_nursery() as nursery:
+
+        async def call() -> None:
+            told.append(await supervisor.as_toolset().run("mcp_lab_hang", when_down=when_down))
+
+        await supervisor.wait_connected("lab")
+        nursery.start_soon(call)
+        await trio.testing.wait_all_tasks_blocked()
+        server.crash()
+    assert f"calling it again. The server restarts in 2 s{then}\n" in told[0].text

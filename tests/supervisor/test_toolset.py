@@ -142,7 +142,7 @@ async def test_the_time_of_a_models_call_begins_with_its_approval(autojump_clock
     assert isinstance(outcome.error, CallTimeout)
     assert outcome.is_error
     assert outcome.result is None
-    assert outcome.text.startswith("MCP error: CallTimeout\nserver: lab\ntool: sleep")
+    assert outcome.text.startswith("MCP error: CallTimeout\nwhat: the answer did not come in time\nacted: maybe\n")
     assert outcome.content == (TextContent(type="text", text=outcome.text),)
 
 

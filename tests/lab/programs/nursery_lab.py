@@ -248,6 +248,18 @@ def raw_answer(call, result):
 
 
 @tool()
+def error(call, code, message):
+    note("error")
+    refuse(call, code, message)
+
+
+@tool()
+def failure(call, text):
+    note("failure")
+    send({"id": call, "result": {"content": [{"type": "text", "text": text}], "isError": True}})
+
+
+@tool()
 def commit(call, code=None, token="", takes=0):
     """A side effect, and then an answer, so many seconds later, or a death."""
     note("commit", token)

@@ -1,4 +1,5 @@
-"""A server that tells what it was told its client can be asked. Its argument: whether it speaks 2026-07-28."""
+"""A server that tells what it was told its client can be asked, and has a tool for each of that. Its argument: whether
+it speaks 2026-07-28."""
 
 import json
 import sys
@@ -26,7 +27,9 @@ for line in sys.stdin:
     elif method == "tools/list":
         if MODERN:
             told["list"] = params["_meta"][META]
-        result = {"tools": [{"name": "told", "inputSchema": {"type": "object"}}]}
+        [said, *_] = told.values()
+        needs = [f"for_{'_'.join([name, *sorted(members)])}" for name, members in sorted(said.items())]
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("told", *needs)]}
     elif method == "tools/call":
         if params["arguments"].get("die"):
             sys.exit(3)

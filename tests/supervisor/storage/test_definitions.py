@@ -6,19 +6,21 @@ from contextlib import closing
 
 import pytest
 import trio
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.messages import Definitions
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.session.lazy_definitions import cached_definitions_steps
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.security.redaction import Redactor, ServerSecrets
 from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.storage import definition_cache
 from mcp_nursery.supervisor.storage import rows as stored_rows
-from mcp_nursery.supervisor.storage.definition_cache import DefinitionCache
+from mcp_nursery.supervisor.storage.definition_cache import DefinitionCache, cache_key
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
+from mcp_nursery.supervisor.storage.store import DIGEST, MOST_LISTS
 from mcp_nursery.supervisor.storage.worker import StoreWorker
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
@@ -50,8 +52,13 @@ def spec(name: str = "x", **options) -> ServerSpec:
     return ServerSpec("lab", Named(name), **options)
 
 
+def key(digest, told=None) -> str:
+    """The key of definitions listed for a host that declares this: nothing, unless it is said."""
+    return cache_key(digest, told or {})
+
+
 def stored(store, one: ServerSpec) -> bytes:
-    return store.definitions(one.name, spec_digest(one), most=MOST)
+    return store.definitions(one.name, key(spec_digest(one)), most=MOST)
 
 
 async def run_once(store, one: ServerSpec, seconds: float = 0) -> None:
@@ -140,6 +147,18 @@ def test_all_together_have_their_limit(lasting, place, monkeypatch):
     assert rows(place) == ["b", "c", "d"]
     lasting.remember_definitions("b", "d", b"x" * 60, now)
     assert rows(place) == ["b", "d"]
+
+
+def test_one_server_has_a_limit_of_its_own(any_store):
+    """G5: hosts declare what they like; the oldest go, and those of others stay."""
+    others, now = [("s", key("e")), ("t", key("d"))], time.time()
+    for other in others:
+        any_store.remember_definitions(*other, b"y", now - DAY)
+    keys = [("s", key("d" * DIGEST, {str(number): {}})) for number in range(MOST_LISTS + 1)]
+    for number, each in enumerate(keys):
+        any_store.remember_definitions(*each, b"x" * (2**20 + 1), now - 60 + number)  # so much is swept at once
+    kept = [each for each in (*others, *keys) if any_store.definitions(*each, most=2**30)]
+    assert kept == [*others, *keys[1:]]
 
 
 def test_rows_of_the_future_take_no_room_from_what_is_written_now(lasting, place, monkeypatch):
@@ -357,11 +376,30 @@ def test_what_cannot_be_read_is_nothing(cached):
 
     async def main():
         store = MemoryStore()
-        store.remember_definitions("lab", spec_digest(spec()), cached, time.time())
+        store.remember_definitions("lab", key(spec_digest(spec())), cached, time.time())
         lab(SLOW)
         async with open_supervisor([spec()], state=store) as supervisor:
             assert supervisor.tools == ()
             await supervisor.wait_connected("lab")
+
+    run_virtual(main)
+
+
+def test_what_was_listed_for_another_is_not_offered():
+    """G5: a server may choose its tools by what its host can be asked."""
+
+    async def main():
+        store = MemoryStore()
+        able = Callbacks(elicit=nothing, capabilities={"elicitation": {"form": {}}})
+        lab()
+        async with open_supervisor([spec()], state=store, callbacks=able) as supervisor:
+            await supervisor.wait_connected("lab")
+        offered = []
+        for host in (able, evolve(able, capabilities=None), Callbacks(), evolve(able, elicit=None)):
+            lab(SLOW)
+            async with open_supervisor([spec()], state=store, callbacks=host) as supervisor:
+                offered.append(len(supervisor.tools))
+        assert offered == [1, 0, 0, 0]
 
     run_virtual(main)
 
@@ -375,6 +413,7 @@ def test_a_store_that_hangs_holds_nobody_up():
         await run_once(store, spec())
         worker = StoreWorker(store)  # and nobody runs it
         cache = DefinitionCache(worker, spec(), spec_digest(spec()), ServerSecrets())
+        cache.declare({})
         cache.fetch()
         await trio.sleep(1)
         began = trio.current_time()
@@ -402,6 +441,7 @@ def test_a_store_that_hangs_keeps_one_list_of_each_server():
         worker = StoreWorker(store)  # and nobody runs it yet
         cache = DefinitionCache(worker, spec(), "d", ServerSecrets())
         for name in ("t0", "t1", "t2"):
+            cache.declare({name: {}})
             cache.note(definitions_of(name))
             await cache.save()
         async with trio.open_nursery() as nursery:
@@ -409,7 +449,7 @@ def test_a_store_that_hangs_keeps_one_list_of_each_server():
             await worker.ask(lambda _: None)
             await worker.finish()
         assert store.writes == 1
-        assert b'"t2"' in store.definitions("lab", "d", most=MOST)
+        assert b'"t2"' in store.definitions("lab", key("d", {"t2": {}}), most=MOST)
 
     run_virtual(main)
 

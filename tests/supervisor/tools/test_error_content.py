@@ -5,20 +5,30 @@ import json
 import pytest
 import trio
 
-from mcp_nursery.actors.errors import StartFailed
-from mcp_nursery.supervisor import (
+from mcp_nursery.supervisor import errors
+from mcp_nursery.supervisor.errors import (
+    AuthorizationFailed,
+    BreakerOpen,
+    CallError,
     CallTimeout,
     ConfigError,
     ConnectionLost,
+    Delivery,
+    InstancesTaken,
+    InvalidArguments,
     InvalidResult,
     NotApproved,
     NurseryError,
     ServerBusy,
     ServerDown,
     ServerError,
+    SupervisorClosed,
+    UnknownPrompt,
+    UnknownResource,
+    UnknownServer,
     UnknownTool,
+    error_content,
 )
-from mcp_nursery.supervisor.errors import Delivery, InvalidArguments, SupervisorClosed, UnknownServer, error_content
 from mcp_nursery.supervisor.status import ServerState
 
 WHERE = {"server": "lab", "tool": "do it", "incarnation": 1}
@@ -35,13 +45,15 @@ def test_a_server_error():
     error = ServerError(**WHERE, code=-32602, message="no such zone", data={"zone": "Mars"})
     assert error_content(error, transport="stdio") == (
         "MCP error: ServerError\n"
+        "what: the server answered with an error\n"
+        "acted: maybe\n"
+        "next: Read the message; correct the arguments, or go on without this tool.\n"
         "server: lab\n"
         "tool: do_it\n"
         "transport: stdio\n"
         "stage: answer\n"
         "retryable: no\n"
         "code: -32602\n"
-        "next: Read the message; correct the arguments, or go on without this tool.\n"
         '<mcp_tool_output server="lab" tool="do_it" trust="untrusted">\n'
         "lab: do it: error -32602: no such zone\n"
         'data: {"zone": "Mars"}\n'
@@ -49,31 +61,45 @@ def test_a_server_error():
     )
 
 
-@pytest.mark.parametrize(
-    ("error", "stage", "retryable"),
-    [
-        (ConfigError("bad"), "configuration", "no"),
-        (UnknownServer("x"), "lookup", "no"),
-        (UnknownTool("x"), "lookup", "no"),
-        (InvalidArguments("no object"), "arguments", "no"),
-        (NotApproved("lab", "x", "denied"), "approval", "no"),
-        (SupervisorClosed(), "call", "no"),
-        (StartFailed("x", retriable=True), "call", "no"),
-        (ServerDown(server="lab", state=ServerState.FAILED), "connect", "no"),
-        (ServerDown(server="lab", state=ServerState.WAITING, retry_in=4), "connect", "yes"),
-        (ServerDown(server="lab", state=ServerState.FAILED, retry_in=300), "connect", "yes"),
-        (ServerDown(server="lab", state=ServerState.CONNECTING), "connect", "yes"),
-        (ServerBusy(**WHERE), "send", "yes"),
-        (ServerBusy(**WHERE, delivery=Delivery.UNKNOWN), "answer", "no"),
-        (ConnectionLost("gone", **WHERE, delivery=Delivery.NOT_SENT), "send", "yes"),
-        (ConnectionLost("gone", **WHERE, delivery=Delivery.UNKNOWN), "answer", "no"),
-        (CallTimeout(**WHERE, delivery=Delivery.UNKNOWN, timeout=1), "answer", "no"),
-        (InvalidResult("not a result", **WHERE), "answer", "no"),
-    ],
-)
-def test_every_error(error, stage, retryable):
-    """T14: how far it came, whether to try again, what to do; and one block of marks, whatever it is."""
-    content = error_content(error)
+CASES = [
+    (ConfigError("bad"), "configuration", "no", "no"),
+    (UnknownServer("x"), "lookup", "no", "no"),
+    (UnknownTool("x"), "lookup", "no", "no"),
+    (UnknownResource("x"), "lookup", "no", "no"),
+    (UnknownPrompt("x"), "lookup", "no", "no"),
+    (InvalidArguments("no object"), "arguments", "no", "no"),
+    (NotApproved("lab", "x", "denied"), "approval", "no", "no"),
+    (AuthorizationFailed("lab", "x"), "call", "no", "no"),
+    (SupervisorClosed(), "call", "no", "maybe"),
+    (ServerDown(server="lab", state=ServerState.FAILED), "connect", "no", "no"),
+    (ServerDown(server="lab", state=ServerState.WAITING, retry_in=4), "connect", "yes", "no"),
+    (ServerDown(server="lab", state=ServerState.FAILED, retry_in=300), "connect", "yes", "no"),
+    (ServerDown(server="lab", state=ServerState.CONNECTING), "connect", "yes", "no"),
+    (ServerBusy(**WHERE), "send", "yes", "no"),
+    (ServerBusy(**WHERE, delivery=Delivery.UNKNOWN), "answer", "no", "maybe"),
+    (InstancesTaken(server="lab", most=2, retry_in=5), "send", "yes", "no"),
+    (BreakerOpen(server="lab", tool="x", failures=3, retry_in=5), "send", "yes", "no"),
+    (ConnectionLost("gone", **WHERE, delivery=Delivery.NOT_SENT), "send", "yes", "no"),
+    (ConnectionLost("gone", **WHERE, delivery=Delivery.UNKNOWN), "answer", "no", "maybe"),
+    (CallTimeout(**WHERE, delivery=Delivery.UNKNOWN, timeout=1), "answer", "no", "maybe"),
+    (CallTimeout(**WHERE, delivery=Delivery.NOT_SENT, timeout=1), "send", "yes", "no"),
+    (ServerError(**WHERE, code=1, message="no"), "answer", "no", "maybe"),
+    (ServerError(**WHERE, code=503, message="no", retry_in=3600), "answer", "yes", "maybe"),
+    (ServerError(**WHERE, code=502, message="no", delivery=Delivery.UNKNOWN), "answer", "no", "maybe"),
+    (InvalidResult("not a result", **WHERE), "answer", "no", "yes"),
+    (NurseryError("x"), "call", "no", "no"),
+]
+
+
+@pytest.mark.parametrize(("error", "stage", "retryable", "acted"), CASES)
+def test_every_error(error, stage, retryable, acted):
+    """T14: what happened, whether the tool may have acted, and what to do come first, in few words; then how far it
+    came and whether to try again; and one block of marks, whatever it is."""
+    content = error_content(error, restarts_in=10_000, held=True)
+    first, _, _ = content.partition("\nstage: ")[0].partition("\nserver: ")
+    assert len(first) <= 300
+    assert [line.partition(": ")[0] for line in content.split("\n")[:4]] == ["MCP error", "what", "acted", "next"]
+    assert facts(content)["acted"] == acted
     said = facts(content)
     assert content.startswith(f"MCP error: {type(error).__name__}\n")
     assert (said["stage"], said["retryable"]) == (stage, retryable)
@@ -81,6 +107,24 @@ def test_every_error(error, stage, retryable):
     assert "transport" not in said
     assert content.count("<mcp_tool_output ") == content.count("</mcp_tool_output>") == 1
     assert error.fact[:50] in content
+
+
+def test_every_class_of_errors_is_tried_and_has_words_of_its_own():
+    """T14: each that a call can raise."""
+    tried = {type(error): facts(error_content(error))["what"] for error, *_ in CASES}
+    public = {each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, NurseryError)}
+    assert public - {CallError} == set(tried)
+    assert len(set(tried.values())) == len(tried)
+
+
+def test_what_was_lost_says_when_its_server_is_back():
+    """T14: in one place for all that show it to a model."""
+    lost = ConnectionLost("gone", **WHERE, delivery=Delivery.UNKNOWN)
+    next_of = [facts(error_content(lost, restarts_in=2, held=held))["next"] for held in (False, True)]
+    told = "The tool may have acted. Find out what it did before calling it again. The server restarts in 2 s"
+    assert next_of == [f"{told}.", f"{told}; the next call waits for it."]
+    assert "restarts" not in error_content(lost)
+    assert "restarts" not in error_content(CallTimeout(**WHERE, delivery=Delivery.UNKNOWN, timeout=1), restarts_in=2)
 
 
 def test_the_names_are_clean_and_the_words_wrapped():
