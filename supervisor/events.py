@@ -132,7 +132,8 @@ class ServerRemoved:
 
 @frozen
 class Reloaded:
-    """Servers were configured anew, all in one step: see `Supervisor.reload`. Each name is in one of the lists."""
+    """Servers were configured anew, all in one step: see `Supervisor.reload`. Each name is in one of the first four
+    lists."""
 
     added: tuple[str, ...]
     """Servers that are new."""
@@ -144,6 +145,8 @@ class Reloaded:
     """Servers that go on as they are."""
     at: float
     """The time, on Trio's clock."""
+    untrusted: tuple[str, ...] = ()
+    """Servers among these whose entries nobody has agreed to yet: they are `blocked`, unless `trust=` agrees."""
 
 
 @frozen
@@ -337,7 +340,12 @@ def _differences(snapshot: Snapshot, changes: Collection[DefinitionChange], now:
 
 
 def reloaded_event(
-    before: Mapping[str, ServerSpec], specs: Sequence[ServerSpec], *, restart: Collection[str], now: float
+    before: Mapping[str, ServerSpec],
+    specs: Sequence[ServerSpec],
+    *,
+    restart: Collection[str],
+    untrusted: Sequence[str] = (),
+    now: float,
 ) -> Reloaded:
     """The event for a new set of servers, compared by name with the earlier one."""
     after = {spec.name: spec for spec in specs}
@@ -349,6 +357,7 @@ def reloaded_event(
         removed=tuple(name for name in before if name not in after),
         untouched=tuple(name for name in kept if name not in changed),
         at=now,
+        untrusted=tuple(untrusted),
     )
 
 

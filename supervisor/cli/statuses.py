@@ -165,7 +165,8 @@ def _reload_counts(event: Reloaded) -> str:
     """The counts of a reload: `1 changed (a), 2 untouched`."""
     named = {"added": event.added, "changed": event.changed, "removed": event.removed}
     parts = [f"{len(names)} {kind} ({_first_names(names)})" for kind, names in named.items() if names]
-    return ", ".join([*parts, f"{len(event.untouched)} untouched"])
+    untrusted = [f"{len(event.untrusted)} not trusted ({_first_names(event.untrusted)})"] if event.untrusted else []
+    return ", ".join([*parts, f"{len(event.untouched)} untouched", *untrusted])
 
 
 def _first_names(names: Sequence[str]) -> str:
