@@ -26,7 +26,7 @@ from mcp_nursery.supervisor.status import ServerStatus
 from .failures import NOT_APPROVED, OK
 from .output import safe_line, safe_text, send_json_line, send_line, warn, write_json, write_line
 from .runtime import Interrupted, Options, check_server, load, run_async, servers_of
-from .statuses import documents, error_of, line_of_event, line_of_status, worked
+from .statuses import documents, error_of, first_names, line_of_event, line_of_status, worked
 
 _INFO_TIMEOUT: Final = 2.0
 """Seconds in which a host has to describe itself."""
@@ -164,7 +164,8 @@ async def find_host(name: str | None, server: str | None = None) -> ControlClien
     """Find the host that is meant.
 
     Args:
-        name: The name of the host; None for the only one, or the only one with the server.
+        name: The name of the host; None for the only one, or the only one with the server. A host that another one has
+            started counts only if no other may be meant.
         server: The server that it must have, if several hosts run.
 
     Raises:
@@ -182,11 +183,16 @@ async def find_host(name: str | None, server: str | None = None) -> ControlClien
     if len(names) == 1:
         return ControlClient(names[0])
     hosts = await _infos(names)
-    having = [host for host in hosts if server in host.servers]
-    if len(having) == 1:
-        return ControlClient(having[0].name)
-    listed = ", ".join(f"{host.name} ({host.program} in {host.folder})" for host in having or hosts)
+    meant = [host for host in hosts if server in host.servers] or hosts
+    meant = [host for host in meant if not host.nested] or meant
+    if len(meant) == 1:
+        return ControlClient(meant[0].name)
+    listed = ", ".join(f"{host.name} ({_described(host)})" for host in meant)
     raise ConfigError(f"several hosts are running: {listed}; choose one with --host PID")
+
+
+def _described(host: HostInfo) -> str:
+    return f"{first_names(host.servers) or 'no servers'}: {host.program} in {host.folder}"
 
 
 async def _any_has(server: str) -> bool:

@@ -164,12 +164,13 @@ def line_of_event(event: Event) -> str:
 def _reload_counts(event: Reloaded) -> str:
     """The counts of a reload: `1 changed (a), 2 untouched`."""
     named = {"added": event.added, "changed": event.changed, "removed": event.removed}
-    parts = [f"{len(names)} {kind} ({_first_names(names)})" for kind, names in named.items() if names]
-    untrusted = [f"{len(event.untrusted)} not trusted ({_first_names(event.untrusted)})"] if event.untrusted else []
+    parts = [f"{len(names)} {kind} ({first_names(names)})" for kind, names in named.items() if names]
+    untrusted = [f"{len(event.untrusted)} not trusted ({first_names(event.untrusted)})"] if event.untrusted else []
     return ", ".join([*parts, f"{len(event.untouched)} untouched", *untrusted])
 
 
-def _first_names(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
+    """Join the first of these names, and count the others."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return f"{', '.join(names[:MOST_NAMES])}{more}"
 
@@ -197,7 +198,7 @@ def _describe(
         case InjectionSuspected():
             return f"{event.tool}: suspicious output ({', '.join(event.signals)})"
         case DefinitionsChanged():
-            tools = _first_names([f"{change.tool} ({', '.join(change.fields)})" for change in event.changes])
+            tools = first_names([f"{change.tool} ({', '.join(change.fields)})" for change in event.changes])
             return f"changed since they were first used{', held back' if event.held else ''}: {tools}"
         case _:
             assert_never(event)
