@@ -100,12 +100,14 @@ def errors_of(statuses: Iterable[ServerStatus]) -> dict[str, str]:
     return {status.name: error for status in statuses if (error := error_of(status))}
 
 
-def worked(statuses: Iterable[ServerStatus]) -> int:
-    """Return the exit code of a command that started all servers: 0 if one works, or all are off on purpose."""
+def worked(statuses: Iterable[ServerStatus], *, strict: bool = False) -> int:
+    """Return the exit code of a command that started all servers: 0 if one works, with `strict` if each works. Those
+    that are off on purpose do not count."""
     wanted = [status.state for status in statuses if status.state not in _OFF]
-    if not wanted or not GOOD.isdisjoint(wanted):
+    down = [state for state in wanted if state not in GOOD]
+    if not down or (len(down) < len(wanted) and not strict):
         return OK
-    return NOT_APPROVED if set(wanted) == {ServerState.BLOCKED} else UNAVAILABLE
+    return NOT_APPROVED if set(down) == {ServerState.BLOCKED} else UNAVAILABLE
 
 
 def duration(seconds: float) -> str:
@@ -176,7 +178,7 @@ def first_names(names: Sequence[str]) -> str:
 
 
 _ListChanged = ToolsChanged | ResourcesChanged | PromptsChanged
-_KINDS = {ToolsChanged: "tools", ResourcesChanged: "resources", PromptsChanged: "prompts"}
+_KINDS = {ToolsChanged: "tools", ResourcesChanged: "resources and templates", PromptsChanged: "prompts"}
 
 
 def _describe(
@@ -185,7 +187,8 @@ def _describe(
     match event:
         case ToolsChanged() | ResourcesChanged() | PromptsChanged():
             kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
-            return f"{_KINDS[type(event)]} {', '.join(f'{kind} {len(names)}' for kind, names in kinds if names)}"
+            differing = ", ".join(f"{kind} {len(names)}" for kind, names in kinds if names)
+            return f"{_KINDS[type(event)]} {f'from the cache: {len(event.added)}' if event.cached else differing}"
         case ResourceUpdated():
             return f"{event.uri}: {'changed' if event.certain else 'may have changed'}"
         case ServerRemoved():
