@@ -88,6 +88,8 @@ class CatalogueChanged:
     """The entries that are still there, with another definition."""
     at: float
     """The time, on Trio's clock."""
+    cached: bool = False
+    """True if the entries are those of an earlier run: the server has not been connected yet."""
 
 
 @frozen
@@ -132,7 +134,8 @@ class ServerRemoved:
 
 @frozen
 class Reloaded:
-    """Servers were configured anew, all in one step: see `Supervisor.reload`. Each name is in one of the lists."""
+    """Servers were configured anew, all in one step: see `Supervisor.reload`. Each name is in one of the first four
+    lists."""
 
     added: tuple[str, ...]
     """Servers that are new."""
@@ -144,6 +147,8 @@ class Reloaded:
     """Servers that go on as they are."""
     at: float
     """The time, on Trio's clock."""
+    untrusted: tuple[str, ...] = ()
+    """Servers among these whose entries nobody has agreed to yet: they are `blocked`, unless `trust=` agrees."""
 
 
 @frozen
@@ -268,23 +273,27 @@ def tools_event(old: ServerTools, new: ServerTools, now: float) -> ToolsChanged 
     if old.tools is new.tools:
         return None
     difference = _difference(_declared_tools(old), _declared_tools(new))
-    return None if difference is None else ToolsChanged(new.server, *difference, now)
+    return None if difference is None else ToolsChanged(new.server, *difference, now, cached=_is_cached(old, new))
 
 
-def offers_events(
-    server: str, old: ServerOffers, new: ServerOffers, now: float
-) -> list[ResourcesChanged | PromptsChanged]:
+def offers_events(old: ServerTools, new: ServerTools, now: float) -> list[ResourcesChanged | PromptsChanged]:
     """The events for the change of what a server offers besides tools."""
     events: list[ResourcesChanged | PromptsChanged] = []
-    if old is new:
+    if old.offers is new.offers:
         return events
-    resources = _difference(_declared_resources(old), _declared_resources(new))
+    cached = _is_cached(old, new)
+    resources = _difference(_declared_resources(old.offers), _declared_resources(new.offers))
     if resources is not None:
-        events.append(ResourcesChanged(server, *resources, now))
-    prompts = _difference(_declared_prompts(old), _declared_prompts(new))
+        events.append(ResourcesChanged(new.server, *resources, now, cached=cached))
+    prompts = _difference(_declared_prompts(old.offers), _declared_prompts(new.offers))
     if prompts is not None:
-        events.append(PromptsChanged(server, *prompts, now))
+        events.append(PromptsChanged(new.server, *prompts, now, cached=cached))
     return events
+
+
+def _is_cached(old: ServerTools, new: ServerTools) -> bool:
+    """True if a server shows something before it was connected for the first time."""
+    return old.is_blank and new.owner is None
 
 
 def _declared_tools(part: ServerTools) -> dict[str, object]:
@@ -337,7 +346,12 @@ def _differences(snapshot: Snapshot, changes: Collection[DefinitionChange], now:
 
 
 def reloaded_event(
-    before: Mapping[str, ServerSpec], specs: Sequence[ServerSpec], *, restart: Collection[str], now: float
+    before: Mapping[str, ServerSpec],
+    specs: Sequence[ServerSpec],
+    *,
+    restart: Collection[str],
+    untrusted: Sequence[str] = (),
+    now: float,
 ) -> Reloaded:
     """The event for a new set of servers, compared by name with the earlier one."""
     after = {spec.name: spec for spec in specs}
@@ -349,6 +363,7 @@ def reloaded_event(
         removed=tuple(name for name in before if name not in after),
         untouched=tuple(name for name in kept if name not in changed),
         at=now,
+        untrusted=tuple(untrusted),
     )
 
 

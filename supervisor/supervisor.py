@@ -869,9 +869,9 @@ class Supervisor:
         """Supervise these servers, and no others, from now on.
 
         A server whose spec is equal to the one it has goes on as it is, with its connection and its calls; it is
-        started afresh only if it is `failed` or `needs_auth`. One whose spec has changed begins again by the new one,
-        when its old connection is closed; calls not sent yet go to the new connection. One that is not given is
-        removed, also if `add_server` brought it, and a new one is added.
+        started afresh only if it is `failed` or `needs_auth`, or `blocked` and trusted by now. One whose spec has
+        changed begins again by the new one, when its old connection is closed; calls not sent yet go to the new
+        connection. One that is not given is removed, also if `add_server` brought it, and a new one is added.
 
         Specs are compared by value, without `source`, `host` and `extra`, which are only shown. Functions, such as
         computed headers, and server objects are compared by identity. What a spec refers to (variables, files,

@@ -41,11 +41,12 @@ class StdioTransport:
     args: Sequence[str] = field(default=(), converter=several, repr=lambda args: f"<{len(args)} arguments>")
     """The arguments. Only their number is shown: they may hold secrets."""
     env: Mapping[str, str] = field(factory=dict[str, str], converter=copied, repr=names_only)
-    """Variables added to the few that the process inherits (PATH, HOME and the like)."""
+    """Variables added to those that the process inherits: `PATH`, `HOME` and the like, proxies, certificate authorities
+    and package indexes. They take precedence."""
     cwd: str | Path | None = None
     """The working directory; the host's by default."""
     inherit_env: bool = field(default=False, validator=choice(true_or_false))
-    """True if the process gets the whole environment of the host, and not only those few; `env` takes precedence."""
+    """True if the process inherits the whole environment of the host."""
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -54,10 +55,10 @@ class StdioTransport:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables besides those that every server inherits."""
+        """The variables besides those that every process inherits."""
         from mcp_nursery.actors.process.command import host_environment
 
-        return {**host_environment(), **self.env} if self.inherit_env else self.env
+        return {**host_environment(self.env, whole=self.inherit_env), **self.env}
 
     def connector(self, *, close_grace: float) -> "Connector":
         """The connector by which an incarnation starts it. `close_grace` is the wait, in seconds, at each step of its

@@ -10,7 +10,23 @@ from attrs import field, frozen
 from ..errors import StartFailed
 
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP")
-"""The host's variables that a server gets. Nothing else is passed on: the rest may hold secrets."""
+"""The host's variables that every process gets."""
+
+NETWORK = (
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NODE_USE_ENV_PROXY", "PIP_PROXY"),
+    *("NPM_CONFIG_PROXY", "NPM_CONFIG_HTTPS_PROXY", "NPM_CONFIG_NOPROXY"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "GIT_SSL_CAINFO"),
+    *("NODE_EXTRA_CA_CERTS", "NODE_USE_SYSTEM_CA", "NPM_CONFIG_CAFILE", "DENO_CERT", "DENO_TLS_CA_STORE"),
+    *("PIP_CERT", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS"),
+    *("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST"),
+    *("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_INSECURE_HOST"),
+    *("NPM_CONFIG_REGISTRY", "BUN_CONFIG_REGISTRY"),
+)
+"""The variables, in upper or lower case, without which a program reaches nothing in some networks: proxies, certificate
+authorities, package indexes. No value is secret but the user and the query of a URL in it.
+
+A server gets those of the host, but not a container, which has neither the host's files nor its loopback.
+"""
 
 _OF_THE_SHELL = ("PWD", "OLDPWD", "SHLVL", "_")
 """Variables that say where and how the host was started, which means nothing to a server."""
@@ -48,9 +64,28 @@ def child_environment(extra: Mapping[str, str]) -> dict[str, str]:
     return {**{name: os.environ[name] for name in INHERITED if name in os.environ}, **extra}
 
 
-def host_environment() -> dict[str, str]:
-    """The rest of the host's environment, for a server that is meant to have all of it, secrets included."""
-    return {name: value for name, value in os.environ.items() if name not in (*INHERITED, *_OF_THE_SHELL)}
+def is_about_network(name: str) -> bool:
+    """True if a variable is about the network, and is inherited for that."""
+    return name.upper() in NETWORK
+
+
+def host_environment(env: Mapping[str, str], *, whole: bool) -> dict[str, str]:
+    """The host's variables for a server, besides those that every process gets.
+
+    Args:
+        env: The server's own variables. One about the network is not joined by the host's in the other case, which
+            programs may prefer.
+        whole: True if the server is meant to have all variables, secrets included; False: those about the network.
+    """
+    left_out = {*INHERITED, *_OF_THE_SHELL}
+    if "REQUEST_METHOD" in os.environ:
+        left_out.add("HTTP_PROXY")  # a CGI program's client can choose it by a header
+    given = {name.upper() for name in env}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in left_out and (name.upper() not in given if is_about_network(name) else whole)
+    }
 
 
 def find_program(command: str, env: Mapping[str, str], cwd: str | None, shown: ShownCommand | None = None) -> str:

@@ -248,6 +248,7 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
         option(
             "--timeout S", "Seconds to wait for servers that are connecting.", type=NOT_NEGATIVE, default=STATUS_SECONDS
         ),
+        option("--strict", "Fail if any server is down, and not only if all are. Idle and stopped ones are not down."),
         *_SERVERS,
     ),
     "logs": CommandSignature(

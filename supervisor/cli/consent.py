@@ -19,7 +19,7 @@ from mcp_nursery.supervisor.security.untrusted_marks import visible
 from mcp_nursery.supervisor.storage.named import store_named
 
 from .failures import NOT_APPROVED, OK
-from .output import pick, warn, write_json, write_line
+from .output import pick, safe_line, warn, write_json, write_line
 from .runtime import Options, run_async
 
 # -- questions --------------------------------------------------------------------------------------------------------
@@ -49,7 +49,8 @@ async def ask_for_trust(request: TrustRequest) -> bool:
 
 
 def trust(options: Options, file: Path | None, *, yes: bool) -> int:
-    """Show each entry that needs trust, ask, and record the answer. Without a file: the project's own."""
+    """Show each entry that needs trust, ask, and record the answer; running hosts start the servers then. Without a
+    file: the project's own."""
     config = _project(file)
     requests = [spec.trust_request.as_found() for spec in config.servers if spec.trust_request is not None]
     store = store_named(options.state)
@@ -65,8 +66,14 @@ def trust(options: Options, file: Path | None, *, yes: bool) -> int:
             store.agree(request)
     finally:
         store.close()
+    from .hosts import start_trusted  # which other commands that ask do without
+
+    started = run_async(lambda: start_trusted(requests))
     if options.as_json:
         write_json({"file": config.files[-1], "trusted": [_request_document(request) for request in requests]})
+    else:
+        for line in started:
+            write_line(safe_line(line))
     return OK
 
 

@@ -24,7 +24,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.http.environment import shown_variables
 from mcp_nursery.actors.nurseries import open_bare_nursery
-from mcp_nursery.actors.process.command import INHERITED, host_environment
+from mcp_nursery.actors.process.command import INHERITED, host_environment, is_about_network
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
@@ -108,7 +108,7 @@ def doctor(options: Options, *, start: bool, timeout: float) -> int:
             **shown_variables(),
             **{name: _NOT_SHOWN for name in _OTHER_VARIABLES if os.environ.get(name)},
         },
-        "inherited": [name for name in INHERITED if name in os.environ],
+        "inherited": [name for name in os.environ if name in INHERITED or is_about_network(name)],
         "hosts": _running(),
         "ports": _ports(),
         "limits": {what: _limit(which) for what, which in _LIMITS.items()},
@@ -265,7 +265,7 @@ def _written(files: Iterable[File], spec: ServerSpec, *, trusted: bool) -> Itera
     for entry in (entry for file in files for name, entry in file.entries if name == spec.name):
         yield {**entry.spec.extra, **entry.own}
         if entry.own.get("inheritEnv") is True:
-            yield {"env": host_environment()}
+            yield {"env": host_environment({}, whole=True)}
     path = spec.transport.env_file_path() if isinstance(spec.transport, DeferredTransport) else None
     if path is not None and trusted:
         with suppress(EnvFileError):  # an error of the entry, which has been reported

@@ -1,7 +1,9 @@
 """Running hosts of this user: which of them a command means, and the commands that send it one request: `reconnect`,
 `stop`, `start`, `reload` and `logs`."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import os
+import shlex
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -10,19 +12,21 @@ from typing import Final
 import trio
 from attrs import asdict, evolve
 
-from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import ConfigError, NurseryError
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.control.protocol import ControlError, HostInfo
 from mcp_nursery.supervisor.control.sockets import control_folder, names_of_hosts
 from mcp_nursery.supervisor.events import Reloaded
+from mcp_nursery.supervisor.security.trust import TrustRequest
 from mcp_nursery.supervisor.status import ServerStatus
 
-from .failures import OK
+from .failures import NOT_APPROVED, OK
 from .output import safe_line, safe_text, send_json_line, send_line, warn, write_json, write_line
 from .runtime import Interrupted, Options, check_server, load, run_async, servers_of
-from .statuses import documents, error_of, line_of_event, line_of_status, worked
+from .statuses import documents, error_of, first_names, line_of_event, line_of_status, worked
 
 _INFO_TIMEOUT: Final = 2.0
 """Seconds in which a host has to describe itself."""
@@ -54,17 +58,44 @@ def order(options: Options, name: str, host: str | None, *, action: str) -> int:
 
 
 def reload(options: Options, host: str | None, *, restart: bool) -> int:
-    """Have a running host read its files again."""
+    """Have a running host read its files again. Fails if a server needs somebody's trust."""
 
-    async def send() -> Reloaded:
-        return await (await find_host(host)).reload(restart=restart)
+    async def send() -> tuple[Reloaded, Sequence[str]]:
+        client = await find_host(host)
+        event = await client.reload(restart=restart)
+        return event, await _files_of(client, event.untrusted) if event.untrusted else ()
 
-    event = run_async(send)
+    event, files = run_async(send)
     if options.as_json:
         write_json({key: value for key, value in asdict(event).items() if key != "at"})
     else:
         write_line(safe_line(line_of_event(event)))
-    return OK
+    for file in files:
+        warn(f"{file}: servers in it are not trusted; review them with 'mcp-nursery trust {shlex.quote(file)}'")
+    return NOT_APPROVED if event.untrusted else OK
+
+
+async def _files_of(client: ControlClient, servers: Collection[str]) -> Sequence[str]:
+    """The files of these servers of a host."""
+    folder, statuses = (await client.info()).folder, await client.status()
+    files = (os.path.join(folder, each.source) for each in statuses if each.name in servers and each.source)
+    return list(dict.fromkeys(files))
+
+
+async def start_trusted(requests: Iterable[TrustRequest]) -> list[str]:
+    """Have running hosts start the servers that were blocked for want of trust in these. Returns a line for each. A
+    host that does not respond is left out."""
+    trusted = {(request.server, _file(request.file, "")) for request in requests}
+    started: list[str] = []
+    for host in await _infos(_names_or_none()):
+        with trio.move_on_after(_INFO_TIMEOUT), suppress(NurseryError):  # it has ended, or is of another version
+            client = ControlClient(host.name)
+            for status in await client.status():
+                is_meant = (status.name, _file(status.source, host.folder)) in trusted
+                if is_meant and status.state is ServerState.BLOCKED:
+                    await client.start(status.name)
+                    started.append(f"{status.name}: started by host {host.name} ({host.program} in {host.folder})")
+    return started
 
 
 def logs(options: Options, name: str, host: str | None, *, follow: bool) -> int:
@@ -133,7 +164,8 @@ async def find_host(name: str | None, server: str | None = None) -> ControlClien
     """Find the host that is meant.
 
     Args:
-        name: The name of the host; None for the only one, or the only one with the server.
+        name: The name of the host; None for the only one, or the only one with the server. A host that another one has
+            started counts only if no other may be meant.
         server: The server that it must have, if several hosts run.
 
     Raises:
@@ -151,11 +183,16 @@ async def find_host(name: str | None, server: str | None = None) -> ControlClien
     if len(names) == 1:
         return ControlClient(names[0])
     hosts = await _infos(names)
-    having = [host for host in hosts if server in host.servers]
-    if len(having) == 1:
-        return ControlClient(having[0].name)
-    listed = ", ".join(f"{host.name} ({host.program} in {host.folder})" for host in having or hosts)
+    meant = [host for host in hosts if server in host.servers] or hosts
+    meant = [host for host in meant if not host.nested] or meant
+    if len(meant) == 1:
+        return ControlClient(meant[0].name)
+    listed = ", ".join(f"{host.name} ({_described(host)})" for host in meant)
     raise ConfigError(f"several hosts are running: {listed}; choose one with --host PID")
+
+
+def _described(host: HostInfo) -> str:
+    return f"{first_names(host.servers) or 'no servers'}: {host.program} in {host.folder}"
 
 
 async def _any_has(server: str) -> bool:
@@ -168,13 +205,9 @@ async def hosts_of(config: Config) -> list[HostInfo]:
     not respond is left out."""
     if not config.servers:
         return []
-    try:
-        names = names_of_hosts()
-    except OSError:  # no host can be reached there; each host has warned of that at its start
-        return []
     own = sorted(spec.name for spec in config.servers)
     sources = {spec.name: _file(spec.source, "") for spec in config.servers}
-    hosts = [host for host in await _infos(names) if sorted(host.servers) == own]
+    hosts = [host for host in await _infos(_names_or_none()) if sorted(host.servers) == own]
     return [host for host in hosts if await _sources(host) == sources]
 
 
@@ -188,6 +221,13 @@ async def _sources(host: HostInfo) -> dict[str, Path | None]:
 def _file(source: str | None, folder: str) -> Path | None:
     """The file of this name, seen from this folder."""
     return None if source is None else Path(folder, source).resolve()
+
+
+def _names_or_none() -> list[str]:
+    """The names of the hosts; none if the folder cannot be used: each host has warned of that at its start."""
+    with suppress(OSError):
+        return names_of_hosts()
+    return []
 
 
 def _names() -> list[str]:

@@ -1,23 +1,27 @@
 """`mcp-nursery serve`: the servers as one MCP server."""
 
+import logging
 import os
 import signal
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import evolve, fields
 
 from mcp_nursery.actors.argument_checks import check_setting, one_of, seconds_or_none
-from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.errors import ConfigError, UnknownServer
 from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
+from mcp_nursery.actors.preload import import_all, run_aside
 from mcp_nursery.actors.process.inherited_marks import VARIABLE
 from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.config import Config
+from mcp_nursery.supervisor.control.sockets import listening
+from mcp_nursery.supervisor.events import Lagged, Reloaded
 from mcp_nursery.supervisor.gateway import Gateway, Unattended, gateway_callbacks, open_gateway, serve_stdio
 from mcp_nursery.supervisor.gateway.stdio.streams import ClientStreams, open_client_streams
 from mcp_nursery.supervisor.preload import AHEAD, ALL_MODULES, freeze_loaded
@@ -32,8 +36,13 @@ from .runtime import Interrupted, Options, load, log_failures, run_async
 if TYPE_CHECKING:
     from .serve_http import HttpFront
 
+logger: Final = logging.getLogger(__name__)
+
 LOADED_AFTER = 1.0
 """Seconds from a first list until the modules that calls need are loaded, unless a call comes before."""
+
+CONTROLLED_AFTER = 1.0
+"""Seconds from the start of the servers until commands find this host: the client's first requests come first."""
 
 STDERR_LOGGER = "mcp_nursery.stderr"
 """The logger, in a log of JSON, of what servers write to standard error."""
@@ -118,11 +127,10 @@ def serve(
                     unattended=unattended,
                     session_keys=None if front is None else front.session_keys,
                 ) as gateway,
-                run_alongside(partial(_load_later, gateway)),
+                run_alongside(partial(_load_later, gateway), partial(_serve_control, supervisor)),
             ):
                 if front is None:
-                    for status in supervisor.status():
-                        nursery.start_soon(_copy_stderr, supervisor, status.name, status.name != only)
+                    nursery.start_soon(_copy_each_stderr, supervisor, only)
                     await serve_stdio(gateway, only, streams=streams, stop=stop.wait, drain=drain)
                 else:
                     async with run_alongside(partial(_reload_at, hang_ups, supervisor, front)):
@@ -149,6 +157,21 @@ async def _load_later(gateway: Gateway) -> None:
     await gateway.has_listed.wait()
     await trio.sleep(LOADED_AFTER)
     await ALL_MODULES.ensure_loaded()
+
+
+async def _serve_control(supervisor: Supervisor) -> None:
+    """Serve the commands for running hosts, such as `status` and `reload`. Without a socket for them all else goes
+    on."""
+    await trio.sleep(CONTROLLED_AFTER)
+    try:
+        with listening() as listener:
+            await trio.lowlevel.wait_readable(listener.socket)
+            await run_aside(partial(import_all, "mcp_nursery.supervisor.control.server"))  # which most hosts never need
+            from mcp_nursery.supervisor.control.server import serve_clients
+
+            await serve_clients(supervisor, listener)
+    except ConfigError as error:
+        logger.info("%s", error)
 
 
 def _check_seconds(**options: float | None) -> None:
@@ -201,6 +224,28 @@ def _check_globs(option: str, globs: Sequence[str], servers: Sequence[str]) -> N
         server, slash, _ = glob.partition("/")
         if slash and not any(matches(name, [server]) for name in servers):
             warn(f"warning: {option} {glob!r} matches no server; the servers are {', '.join(servers) or 'none'}")
+
+
+async def _copy_each_stderr(supervisor: Supervisor, only: str | None) -> None:
+    """Copy the standard error of each server, also of those that a reload adds. `only`: the name of the only server."""
+    copied: set[str] = set()
+
+    async def copy(server: str) -> None:
+        with suppress(UnknownServer):  # it was removed at once
+            await _copy_stderr(supervisor, server, server != only)
+        copied.discard(server)
+
+    async with supervisor.events() as events, trio.open_nursery() as nursery:
+
+        def begin() -> None:
+            for name in {status.name for status in supervisor.status()} - copied:
+                copied.add(name)
+                nursery.start_soon(copy, name)
+
+        begin()
+        async for event in events:
+            if isinstance(event, Reloaded | Lagged):
+                begin()
 
 
 async def _copy_stderr(supervisor: Supervisor, server: str, named: bool) -> None:

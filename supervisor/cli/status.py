@@ -31,8 +31,8 @@ ReportStatuses: TypeAlias = Callable[[Sequence[ServerStatus], Sequence[ServerSta
 Show: TypeAlias = Callable[[Look, Wait], Awaitable[Sequence[ServerStatus]]]
 
 
-def status(options: Options, *, attach: bool | None, host: str | None, timeout: float) -> int:
-    """Show each server as it settles. Fails if none of them works.
+def status(options: Options, *, attach: bool | None, host: str | None, timeout: float, strict: bool) -> int:
+    """Show each server as it settles. Fails if none of them works, or, with `strict`, if one does not.
 
     Args:
         options: The servers, and how they are shown.
@@ -40,6 +40,7 @@ def status(options: Options, *, attach: bool | None, host: str | None, timeout: 
             there is one.
         host: The name of the host to ask.
         timeout: Seconds to wait for servers that are connecting.
+        strict: True to fail if one of them is down.
     """
     config = None if attach or host is not None else load(options)
     show = partial(_show, options, timeout)
@@ -53,7 +54,7 @@ def status(options: Options, *, attach: bool | None, host: str | None, timeout: 
     statuses = run_async(look)
     if options.as_json:
         write_json({"servers": documents(statuses)})
-    return worked(statuses)
+    return worked(statuses, strict=strict)
 
 
 async def _supervising(config: Config) -> ControlClient | None:

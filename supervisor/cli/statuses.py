@@ -100,12 +100,14 @@ def errors_of(statuses: Iterable[ServerStatus]) -> dict[str, str]:
     return {status.name: error for status in statuses if (error := error_of(status))}
 
 
-def worked(statuses: Iterable[ServerStatus]) -> int:
-    """Return the exit code of a command that started all servers: 0 if one works, or all are off on purpose."""
+def worked(statuses: Iterable[ServerStatus], *, strict: bool = False) -> int:
+    """Return the exit code of a command that started all servers: 0 if one works, with `strict` if each works. Those
+    that are off on purpose do not count."""
     wanted = [status.state for status in statuses if status.state not in _OFF]
-    if not wanted or not GOOD.isdisjoint(wanted):
+    down = [state for state in wanted if state not in GOOD]
+    if not down or (len(down) < len(wanted) and not strict):
         return OK
-    return NOT_APPROVED if set(wanted) == {ServerState.BLOCKED} else UNAVAILABLE
+    return NOT_APPROVED if set(down) == {ServerState.BLOCKED} else UNAVAILABLE
 
 
 def duration(seconds: float) -> str:
@@ -164,17 +166,19 @@ def line_of_event(event: Event) -> str:
 def _reload_counts(event: Reloaded) -> str:
     """The counts of a reload: `1 changed (a), 2 untouched`."""
     named = {"added": event.added, "changed": event.changed, "removed": event.removed}
-    parts = [f"{len(names)} {kind} ({_first_names(names)})" for kind, names in named.items() if names]
-    return ", ".join([*parts, f"{len(event.untouched)} untouched"])
+    parts = [f"{len(names)} {kind} ({first_names(names)})" for kind, names in named.items() if names]
+    untrusted = [f"{len(event.untrusted)} not trusted ({first_names(event.untrusted)})"] if event.untrusted else []
+    return ", ".join([*parts, f"{len(event.untouched)} untouched", *untrusted])
 
 
-def _first_names(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
+    """Join the first of these names, and count the others."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return f"{', '.join(names[:MOST_NAMES])}{more}"
 
 
 _ListChanged = ToolsChanged | ResourcesChanged | PromptsChanged
-_KINDS = {ToolsChanged: "tools", ResourcesChanged: "resources", PromptsChanged: "prompts"}
+_KINDS = {ToolsChanged: "tools", ResourcesChanged: "resources and templates", PromptsChanged: "prompts"}
 
 
 def _describe(
@@ -183,7 +187,8 @@ def _describe(
     match event:
         case ToolsChanged() | ResourcesChanged() | PromptsChanged():
             kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
-            return f"{_KINDS[type(event)]} {', '.join(f'{kind} {len(names)}' for kind, names in kinds if names)}"
+            differing = ", ".join(f"{kind} {len(names)}" for kind, names in kinds if names)
+            return f"{_KINDS[type(event)]} {f'from the cache: {len(event.added)}' if event.cached else differing}"
         case ResourceUpdated():
             return f"{event.uri}: {'changed' if event.certain else 'may have changed'}"
         case ServerRemoved():
@@ -196,7 +201,7 @@ def _describe(
         case InjectionSuspected():
             return f"{event.tool}: suspicious output ({', '.join(event.signals)})"
         case DefinitionsChanged():
-            tools = _first_names([f"{change.tool} ({', '.join(change.fields)})" for change in event.changes])
+            tools = first_names([f"{change.tool} ({', '.join(change.fields)})" for change in event.changes])
             return f"changed since they were first used{', held back' if event.held else ''}: {tools}"
         case _:
             assert_never(event)

@@ -59,6 +59,8 @@ class HostInfo:
     """The names of its servers."""
     version: str
     """The version of mcp-nursery that it runs."""
+    nested: bool = False
+    """True if it is a server, or part of one, that another mcp-nursery has started."""
 
 
 @frozen

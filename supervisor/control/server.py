@@ -20,6 +20,7 @@ from attrs import AttrsInstance, asdict, define, evolve, field
 
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.process.inherited_marks import VARIABLE
 from mcp_nursery.actors.protocol import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from mcp_nursery.actors.version import VERSION
 
@@ -61,14 +62,20 @@ async def serve_control(supervisor: Supervisor, *, task_status: trio.TaskStatus[
     Raises:
         ConfigError: Before it has started: there can be no socket.
     """
+    with listening() as listener:
+        task_status.started()
+        await serve_clients(supervisor, listener)
+
+
+async def serve_clients(supervisor: Supervisor, listener: ControlListener) -> None:
+    """Serve this supervisor to those who connect, until cancelled."""
     try:
         folder = os.getcwd()
     except FileNotFoundError:
         folder = "a folder that was removed"
-    with listening() as listener:
-        info = HostInfo(listener.name, os.path.basename(sys.argv[0]), folder, (), VERSION)
-        task_status.started()
-        await ControlServer(supervisor, info).serve(listener)
+    program, nested = os.path.basename(sys.argv[0]), VARIABLE in os.environ
+    info = HostInfo(listener.name, program, folder, (), VERSION, nested=nested)
+    await ControlServer(supervisor, info).serve(listener)
 
 
 @define(eq=False)

@@ -14,6 +14,7 @@ from urllib.parse import unquote, unquote_plus, urlsplit
 
 from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.oauth.settings import OAuth
+from mcp_nursery.actors.process.command import is_about_network
 
 from .secret_patterns import SECRET_NAME
 
@@ -128,12 +129,17 @@ _SCHEMES = frozenset(["bearer", "basic", "digest", "token", "apikey", "api-key",
 
 
 def secrets_of(transport: object) -> set[str]:
-    """The values of a transport that may not be shown: see `secrets_in`."""
+    """The values of a transport that may not be shown: see `secrets_in`. Of the host's variables about the network,
+    those in URLs alone."""
     env, headers, url = (getattr(transport, name, None) for name in ("env", "headers", "url"))
-    env = getattr(transport, "environment", env)
+    own = cast("Mapping[str, object]", env) if isinstance(env, Mapping) else {}
+    every: Mapping[str, object] = getattr(transport, "environment", own)
+    network = {name: text for name, text in every.items() if is_about_network(name)}
     words = getattr(transport, "auth", None)
-    return (words.secrets if isinstance(words, OAuth) else set[str]()) | secrets_in(
-        env=cast("Mapping[str, object]", env) if isinstance(env, Mapping) else {},
+    found = words.secrets if isinstance(words, OAuth) else set[str]()
+    found |= {part for text in network.values() for part in _of_addresses(str(text))}
+    return found | secrets_in(
+        env={name: text for name, text in every.items() if name in own or name not in network},
         headers=cast("Mapping[str, object]", headers) if isinstance(headers, Mapping) else {},
         args=[str(arg) for arg in cast("Iterable[object]", getattr(transport, "args", ()))],
         url=url if isinstance(url, str) else "",
@@ -210,6 +216,13 @@ def _of_url(url: str) -> Iterator[str]:
             value = value or name
             if (named and is_secret(unquote(name), value)) or not is_plain(unquote_plus(value)):
                 yield from (value, unquote(value), unquote_plus(value))
+
+
+def _of_addresses(text: str) -> Iterator[str]:
+    """The secrets of URLs with blanks between them, as proxies and indexes are written: without a scheme, or behind a
+    name."""
+    for word in text.split():
+        yield from _of_url(f"http://{word.partition('://')[2] or word}")
 
 
 def _of_user(user: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ import json
 import logging
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
@@ -115,6 +115,13 @@ class TrustGate:
     """The function that asks the user; None: only what was agreed to earlier starts."""
     _lock: AbstractAsyncContextManager[None, None]
     """Held while the user is asked: a person is shown one request at a time."""
+
+    async def is_agreed(self, request: TrustRequest) -> bool:
+        """True if the user has agreed to the request as it is found now. Nobody is asked."""
+        agreed = False
+        with suppress(NurseryError):  # which is the reason of the next refusal
+            agreed = await self._memory.is_agreed(await self._memory.found(request))
+        return agreed
 
     async def permit(self, request: TrustRequest) -> str | None:
         """None if the request of a project's file is agreed to, earlier or now; otherwise the reason why not, in one

@@ -221,7 +221,7 @@ def _events_between(before: ServerTools, part: ServerTools, now: float) -> Seque
     if before is part:
         return []
     tools = tools_event(before, part, now)
-    return [*([] if tools is None else [tools]), *offers_events(part.server, before.offers, part.offers, now)]
+    return [*([] if tools is None else [tools]), *offers_events(before, part, now)]
 
 
 def _shows_the_same(old: Snapshot, new: Snapshot) -> bool:

@@ -298,8 +298,10 @@ class Servers(ServerView):
             self.check_open()
             names = frozenset(spec.name for spec in specs)
             await self._wait_removed(names)
+            untrusted = await self._untrusted(specs)
             again = names if restart is True else frozenset(restart or ())
-            pending, event = self._apply(specs, restart=again, drain=drain)
+            again |= {name for name in names.difference(untrusted) if self._is_blocked(name)}
+            pending, event = self._apply(specs, restart=again, untrusted=untrusted, drain=drain)
             applied()
             for command in pending:
                 await command.done.wait()
@@ -311,6 +313,15 @@ class Servers(ServerView):
         leaving = self.registry.leaving
         return tuple(self._keepers[name].spec for name in self.snapshots if name not in leaving)
 
+    async def _untrusted(self, specs: Iterable[ServerSpec]) -> list[str]:
+        """The names of the servers that will not start before somebody agrees."""
+        requests = [spec.trust_request for spec in specs if spec.enabled and spec.trust_request is not None]
+        return [request.server for request in requests if not await self.settings.trust_gate.is_agreed(request)]
+
+    def _is_blocked(self, server: str) -> bool:
+        observable = self.snapshots.get(server)
+        return observable is not None and observable.value.state is ServerState.BLOCKED
+
     async def _wait_removed(self, servers: Collection[str]) -> None:
         """Wait until none of these is being removed: one that comes again must find nothing of itself alive."""
         while leaving := self.registry.leaving.keys() & servers:
@@ -318,13 +329,13 @@ class Servers(ServerView):
             self.check_open()
 
     def _apply(
-        self, specs: Sequence[ServerSpec], *, restart: Collection[str], drain: float
+        self, specs: Sequence[ServerSpec], *, restart: Collection[str], untrusted: Sequence[str], drain: float
     ) -> tuple[list[Command], Reloaded]:
         """Apply the specs in one step, so that nobody sees a part of it. Returns the commands to wait for, and the
         event."""
         settings = self._settings_of(specs)  # what is wrong is found before anything has changed
         before = {spec.name: spec for spec in self.specs()}
-        event = reloaded_event(before, specs, restart=restart, now=trio.current_time())
+        event = reloaded_event(before, specs, restart=restart, untrusted=untrusted, now=trio.current_time())
         new = [spec for spec in specs if spec.name not in self.snapshots]
         kept = [spec for spec in specs if spec.name in self.snapshots]
         pending = [self._start_removal(name, drain) for name in self.snapshots if name not in settings]

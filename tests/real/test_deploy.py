@@ -58,14 +58,17 @@ def command_of(program, folder, example):
 
 
 @asynccontextmanager
-async def balancing(program, folder, own, replicas):
-    """The program with its example, in front of replicas on these ports: its URL."""
+async def balancing(program, folder, own, replicas, *, closing=False):
+    """The program with its example, in front of replicas on these ports: its URL. `closing`: HAProxy closes the
+    connection after each request."""
     [example] = EXAMPLES.glob(f"{program}.c*")
     text = example.read_text()
     addresses = {"127.0.0.1:8000": own, "10.0.0.11:8000": replicas[0], "10.0.0.12:8000": replicas[1]}
     for address, port in addresses.items():
         assert text.count(address) == 1
         text = text.replace(address, f"127.0.0.1:{port}")
+    if closing:
+        text = text.replace("    mode http\n", "    mode http\n    option httpclose\n")
     written = folder / example.name
     written.write_text(text)
     run = partial(trio.run_process, command_of(program, folder, written), check=False, stderr=subprocess.PIPE)
@@ -127,6 +130,45 @@ async def test_replicas_are_replaced_behind_a_balancer_and_no_client_notices(tmp
                 await callers.stop()
     assert callers.failures == []
     assert (process.returncode, other.returncode) == (0, 0)
+
+
+async def replica(seen, stream):
+    """Serves a connection; a POST of `die` ends it as the death of a replica does: read, and without an answer."""
+    received = b""
+    async with stream:
+        async for data in stream:
+            received += data
+            head, whole, body = received.partition(b"\r\n\r\n")
+            if not whole or (head.startswith(b"POST") and not body):
+                continue
+            received = b""
+            if head.startswith(b"POST"):
+                seen.append(body)
+            if body == b"die":
+                return
+            await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+
+
+@pytest.mark.night
+@pytest.mark.parametrize(
+    ("program", "closing"), [("haproxy", False), ("haproxy", True), ("nginx", False)], indirect=["program"]
+)
+async def test_what_is_lost_with_its_replica_is_made_once(tmp_path, program, closing):
+    """The page tells of the outcomes: on a connection that had a request, a closed connection, or a 502."""
+    seen, (own, *ports) = [], free_ports(3)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for port in ports:
+                await nursery.start(partial(trio.serve_tcp, partial(replica, seen), port, host="127.0.0.1"))
+            async with balancing(program, tmp_path, own, ports, closing=closing) as url, httpx2.AsyncClient() as http:
+                assert (await http.post(url, content=b"go")).status_code == 200
+                if program == "nginx" or closing:
+                    assert (await http.post(url, content=b"die")).status_code == 502
+                else:
+                    with pytest.raises(httpx2.RemoteProtocolError):
+                        await http.post(url, content=b"die")
+                assert seen == [b"go", b"die"]
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.night

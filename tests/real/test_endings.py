@@ -1,11 +1,13 @@
 """Every process ends with the supervisor, in bounded time, however the block is left and whatever a server does."""
 
 import json
+import os
 import time
 
 import pytest
 import trio
 
+from mcp_nursery.actors.process.command import is_about_network
 from mcp_nursery.supervisor import CallTimeout, ConnectionLost, open_supervisor
 from mcp_nursery.supervisor.errors import Delivery, SupervisorClosed
 from mcp_nursery.supervisor.status import ServerState
@@ -223,7 +225,7 @@ async def test_a_stop_of_a_stubborn_server_that_never_answers(journal):
 
 
 async def test_a_child_gets_a_small_environment(monkeypatch):
-    """K6: ten of the host's variables, the server's own, and the marker."""
+    """K6: ten of the host's variables and those about the network, the server's own, and the marker."""
     monkeypatch.setenv("PLANTED_TOKEN", "secret")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     inherited = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP"]
@@ -235,4 +237,5 @@ async def test_a_child_gets_a_small_environment(monkeypatch):
     assert environment["OWN"] == "value"
     assert environment["TERM"] == "dumb"
     assert environment["LC_ALL"] == "C.UTF-8"
-    assert environment.keys() <= {*inherited, "OWN", "MCP_NURSERY_INCARNATION"}
+    of_the_network = {name for name in os.environ if is_about_network(name)}
+    assert environment.keys() <= {*inherited, *of_the_network, "OWN", "MCP_NURSERY_INCARNATION"}

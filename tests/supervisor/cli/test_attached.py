@@ -11,7 +11,7 @@ import pytest
 from mcp_nursery.supervisor.cli.output import safe_text
 from mcp_nursery.supervisor.control.sockets import names_of_hosts
 
-from ...lab.command_line import BROKEN, LAB, process, until
+from ...lab.command_line import BROKEN, LAB, MISSING, process, until
 from .test_run import read_until
 
 pytestmark = pytest.mark.slow
@@ -56,7 +56,7 @@ def test_each_command(cli, config):
         config(lab=LAB, more=LAB)
         read_until(ran.stdout, "more: connected")
         assert cli("reload").out == "reloaded: 2 untouched\n"
-        told = {"added": [], "changed": ["lab", "more"], "removed": [], "untouched": []}
+        told = {"added": [], "changed": ["lab", "more"], "removed": [], "untouched": [], "untrusted": []}
         assert cli("reload", "--restart", "--json").json == told
         file.write_text("{")
         read_until(ran.stdout, "not reloaded: ")
@@ -191,3 +191,56 @@ def test_a_folder_that_others_get_into(cli, config, user_folders):
         _, err = ran.communicate(timeout=60)
     assert ran.returncode == 0
     assert err.startswith("mcp-nursery: warning: field 'control': no control socket in ")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """The folder of a project, and what writes its file."""
+    folder = tmp_path / "repo"
+    (folder / ".git").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+
+    def write(**servers):
+        file = folder / ".mcp.json"
+        file.write_text(json.dumps({"mcpServers": servers}))
+        return file
+
+    return write
+
+
+def test_an_entry_is_mended_and_trusted(cli, project):
+    """K7, L18: whichever command comes last starts it, and until then each says what to do; another server goes on."""
+    project(lab=LAB, broken=MISSING)
+    assert cli("trust", "--yes").code == 0
+    with process("run") as ran:
+        try:
+            read_until(ran.stdout, "lab: connected")
+            settled(cli, "broken", "failed")
+            file = project(lab=LAB, broken=LAB)
+            read_until(ran.stdout, "reloaded: 1 changed (broken), 1 untouched, 1 not trusted (broken)")
+            read_until(ran.stdout, "broken: blocked (not trusted: ")
+            refused = cli("reload")
+            assert (refused.code, refused.out) == (4, "reloaded: 2 untouched, 1 not trusted (broken)\n")
+            way = f"review them with 'mcp-nursery trust {file}'"
+            assert refused.err == f"mcp-nursery: {file}: servers in it are not trusted; {way}\n"
+            assert cli("reload", "--json").json["untrusted"] == ["broken"]
+            started = cli("trust", "--yes").out.splitlines()[-1]
+            assert started.startswith(f"broken: started by host {ran.pid} (")
+            read_until(ran.stdout, "broken: connected")
+            assert cli("reload").out == "reloaded: 2 untouched\n"
+            settled(cli, "lab", "connected")
+            (lab,) = (each for each in cli("status", "--json").json["servers"] if each["name"] == "lab")
+            assert lab["incarnation"] == 1
+        finally:
+            ran.terminate()
+            ran.communicate(timeout=60)
+
+
+def test_trust_needs_no_host(cli, project, user_folders):
+    """K7: it records the answer, also where no host can be looked for."""
+    project(lab=LAB)
+    folder = user_folders / "state" / "mcp-nursery" / "control"
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    assert cli("trust", "--yes").code == 0
+    assert cli("check", "--json").json["servers"][0]["trusted"] is True

@@ -13,7 +13,7 @@ from mcp_nursery.supervisor.cli.status import settle
 from mcp_nursery.supervisor.testing import run_virtual
 
 from ...lab import PROGRAMS
-from ...lab.command_line import LAB, process
+from ...lab.command_line import LAB, MISSING, process
 from .test_attached import running
 from .test_run import read_until
 from .test_statuses import status
@@ -75,6 +75,16 @@ def test_who_does_not_come_is_still_connecting(cli, config):
 
 
 @pytest.mark.slow
+def test_one_is_down(cli, config):
+    """For scripts that say so, one of two is enough to fail; a server that is off is not down."""
+    file = config(lab=LAB, broken=MISSING, off={**LAB, "enabled": False})
+    assert cli("status", "--config", file).code == 0
+    down = cli("status", "--config", file, "--strict")
+    assert (down.code, len(down.out.splitlines())) == (3, 4)
+    whole = config(lab=LAB, off={**LAB, "enabled": False})
+    assert cli("status", "--config", whole, "--strict").code == 0
+
+
 def test_a_terminal_shows_how_many_stand_where(tty, config):
     """While somebody is waited for, and at the end."""
     ran = tty("status", "--timeout", "0.5", "--config", config(hanging=HANGING, lab={**LAB, "lazy": True}))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, ServerDown
@@ -373,6 +374,41 @@ def test_a_person_is_asked_one_thing_at_a_time_and_may_be_taken_away():
             assert state_of(supervisor, "a") is S.STOPPED
         assert trio.current_time() < 1
         assert server.starts == []
+
+    run_virtual(main)
+
+
+def test_what_is_trusted_by_now_starts_at_a_reload():
+    """K7, L18: a server that is off stays so, and nobody is asked once more."""
+    server, refused, off = ScriptedServer(), ScriptedServer(), ScriptedServer()
+    store = MemoryStore()
+    asked = []
+
+    async def trust(request):
+        await trio.lowlevel.checkpoint()
+        asked.append(request.server)
+        return False
+
+    def spec(server, name, **settings):
+        request = evolve(REQUEST, server=name, digest=name)
+        return ServerSpec(name, server.transport, trust_request=request, **settings)
+
+    async def main():
+        specs = [spec(server, "lab"), spec(refused, "refused"), spec(off, "off", enabled=False)]
+        async with open_supervisor(specs, trust=trust, state=store) as supervisor:
+            assert sorted(asked) == ["lab", "refused"]
+            event = await supervisor.reload()
+            assert (event.changed, event.untrusted) == ((), ("lab", "refused"))
+            store.agree(specs[0].trust_request)
+            event = await supervisor.reload()
+            assert (event.changed, event.untouched) == (("lab",), ("refused", "off"))
+            assert event.untrusted == ("refused",)
+            await supervisor.wait_connected("lab")
+            assert (state_of(supervisor, "refused"), state_of(supervisor, "off")) == (S.BLOCKED, S.DISABLED)
+            await supervisor.stop_server("lab")
+            assert (await supervisor.reload()).changed == ()
+            assert state_of(supervisor) is S.STOPPED
+        assert sorted(asked) == ["lab", "refused"]
 
     run_virtual(main)
 

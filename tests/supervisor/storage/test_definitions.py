@@ -8,12 +8,14 @@ import pytest
 import trio
 from attrs import evolve, field, frozen
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Definitions
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.session.lazy_definitions import cached_definitions_steps
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.config import TrustRequest
+from mcp_nursery.supervisor.events import CatalogueChanged, ResourcesChanged, ToolsChanged
 from mcp_nursery.supervisor.security.redaction import Redactor, ServerSecrets
 from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.storage import definition_cache
@@ -217,6 +219,31 @@ def test_all_that_it_declares_comes_back_as_it_was():
 
     lab(Life(mute=True), name="z")
     lab(name="y")
+    run_virtual(main)
+
+
+def test_events_say_what_is_from_the_cache():
+    """G5: and nothing once it is connected with the same."""
+
+    async def main():
+        store = MemoryStore()
+        lab(SLOW, resources={"a://b": nothing})
+        await run_once(store, spec())
+        lab(SLOW, resources={"a://b": nothing})
+        told = []
+        async with open_supervisor([spec()], state=store, gate=0) as supervisor, supervisor.events() as events:
+            while ServerState.CONNECTED not in told:
+                event = await events.receive()
+                if isinstance(event, CatalogueChanged):
+                    told.append((type(event), event.cached))
+                told.append(getattr(event, "new", None))
+            await supervisor.remove_server("lab")
+            while not isinstance(event, CatalogueChanged):
+                event = await events.receive()
+        changes = [each for each in told if isinstance(each, tuple)]
+        assert changes == [(ToolsChanged, True), (ResourcesChanged, True)]
+        assert not event.cached
+
     run_virtual(main)
 
 
