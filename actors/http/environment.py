@@ -8,6 +8,7 @@ browsers spell it.
 import os
 import re
 import ssl
+import stat
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -21,7 +22,7 @@ from urllib.request import getproxies
 from attrs import field, frozen
 
 from ..errors import one_line
-from ..threads import BRIEF_THREADS
+from ..threads import SLOW_THREADS
 
 if TYPE_CHECKING:
     import httpx2
@@ -182,12 +183,13 @@ def _has_socks() -> bool:
 
 async def authorities() -> ssl.SSLContext:
     """The context with the system's authorities, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names. Loaded in
-    a thread, since that takes tens of milliseconds in which no call would make progress.
+    a thread, since that takes tens of milliseconds in which no call would make progress, or for ever where the disk of
+    a file has gone.
 
     Raises:
         EnvironmentUnusable: The variable names none.
     """
-    return await BRIEF_THREADS.run(_authorities)
+    return await SLOW_THREADS.run(_authorities, abandon_on_cancel=True)
 
 
 async def context_for(scheme: str, proxy: Proxy | None) -> ssl.SSLContext:
@@ -220,6 +222,7 @@ def _load(variable: Literal["SSL_CERT_FILE", "SSL_CERT_DIR"] | None, value: str)
         return httpx2.create_ssl_context(trust_env=False)
     try:
         if variable == "SSL_CERT_FILE":
+            _check_file(value)
             return ssl.create_default_context(cafile=value)
         _check_folders(value.split(os.pathsep))
         return ssl.create_default_context(capath=value)
@@ -231,13 +234,25 @@ def _load(variable: Literal["SSL_CERT_FILE", "SSL_CERT_DIR"] | None, value: str)
         problem = os.strerror(error.errno or 0)
     except ValueError:  # a path with a NUL in it
         problem = "it is not a path"
-    except _NoAuthority:
-        problem = "no certificate in it is named by its hash, as `openssl rehash` does"
+    except _NoAuthority as error:
+        problem = str(error)
     raise EnvironmentUnusable(variable, value, problem, "correct it, or unset it for the system's authorities")
 
 
 class _NoAuthority(Exception):
-    """No folder has an authority that OpenSSL would find."""
+    """OpenSSL would find no authority: the reason."""
+
+
+def _check_file(path: str) -> None:
+    """Check that a file has an end: a pipe that nobody writes would be waited for, and held up all other loads.
+
+    Raises:
+        OSError: The file cannot be looked at.
+        _NoAuthority: It is a pipe or a device.
+    """
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise _NoAuthority("it is not a file")
 
 
 def _check_folders(folders: Iterable[str]) -> None:
@@ -247,7 +262,7 @@ def _check_folders(folders: Iterable[str]) -> None:
         OSError: None of the folders can be read.
         _NoAuthority: No folder has one.
     """
-    fault: Exception = _NoAuthority()
+    fault: Exception = _NoAuthority("no certificate in it is named by its hash, as `openssl rehash` does")
     for folder in folders:
         try:
             if any(_HASHED.fullmatch(name) for name in os.listdir(folder)):
