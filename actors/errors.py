@@ -177,6 +177,9 @@ class SupervisorClosed(NurseryError):
 class CallError(NurseryError):
     """A call got no result. `delivery` says whether the server may have acted on it."""
 
+    retry_in: float | None = None
+    """Seconds until the server can be asked again; None if nobody knows."""
+
     def __init__(
         self,
         problem: str,

@@ -9,6 +9,7 @@ browsers spell it.
 import os
 import re
 import ssl
+import stat
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -22,7 +23,7 @@ from urllib.request import getproxies
 from attrs import field, frozen
 
 from ..errors import one_line
-from ..threads import BRIEF_THREADS
+from ..threads import SLOW_THREADS
 
 if TYPE_CHECKING:
     import httpx2
@@ -191,12 +192,13 @@ def _has_socks() -> bool:
 
 async def authorities(ca_file: str | None = None) -> ssl.SSLContext:
     """The context with the system's authorities, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names, and with
-    those of a file. Loaded in a thread, since that takes tens of milliseconds in which no call would make progress.
+    those of a file. Loaded in a thread, since that takes tens of milliseconds in which no call would make progress, or
+    for ever where the disk of a file has gone.
 
     Raises:
         EnvironmentUnusable: The variable or the file names none.
     """
-    return await BRIEF_THREADS.run(_authorities, ca_file)
+    return await SLOW_THREADS.run(_authorities, ca_file, abandon_on_cancel=True)
 
 
 async def context_for(scheme: str, proxy: Proxy | None, ca_file: str | None = None) -> ssl.SSLContext:
@@ -243,7 +245,12 @@ def _load_with(variable: _Variable | None, value: str, ca_file: str, stamp: obje
     """The context with the authorities of a file, too; `stamp` changes with the file."""
     del stamp
     context = _made(variable, value)
-    _named("ca_file", ca_file, lambda: context.load_verify_locations(ca_file))
+
+    def load() -> None:
+        _check_file(ca_file)
+        context.load_verify_locations(ca_file)
+
+    _named("ca_file", ca_file, load)
     return context
 
 
@@ -253,8 +260,13 @@ def _made(variable: _Variable | None, value: str) -> ssl.SSLContext:
     if variable is None:
         return httpx2.create_ssl_context(trust_env=False)
     if variable == "SSL_CERT_FILE":
-        return _named(variable, value, lambda: ssl.create_default_context(cafile=value))
+        return _named(variable, value, lambda: _of_file(value))
     return _named(variable, value, lambda: _of_folders(value))
+
+
+def _of_file(value: str) -> ssl.SSLContext:
+    _check_file(value)
+    return ssl.create_default_context(cafile=value)
 
 
 def _of_folders(value: str) -> ssl.SSLContext:
@@ -278,14 +290,26 @@ def _named(name: str, value: str, load: Callable[[], T]) -> T:
         problem = os.strerror(error.errno or 0)
     except ValueError:  # a path with a NUL in it
         problem = "it is not a path"
-    except _NoAuthority:
-        problem = "no certificate in it is named by its hash, as `openssl rehash` does"
+    except _NoAuthority as error:
+        problem = str(error)
     advice = "correct it, or leave it out" if name == "ca_file" else "correct it, or unset it"
     raise EnvironmentUnusable(name, value, problem, f"{advice} for the system's authorities")
 
 
 class _NoAuthority(Exception):
-    """No folder has an authority that OpenSSL would find."""
+    """OpenSSL would find no authority: the reason."""
+
+
+def _check_file(path: str) -> None:
+    """Check that a file has an end: a pipe that nobody writes would be waited for, and held up all other loads.
+
+    Raises:
+        OSError: The file cannot be looked at.
+        _NoAuthority: It is a pipe or a device.
+    """
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise _NoAuthority("it is not a file")
 
 
 def _check_folders(folders: Iterable[str]) -> None:
@@ -295,7 +319,7 @@ def _check_folders(folders: Iterable[str]) -> None:
         OSError: None of the folders can be read.
         _NoAuthority: No folder has one.
     """
-    fault: Exception = _NoAuthority()
+    fault: Exception = _NoAuthority("no certificate in it is named by its hash, as `openssl rehash` does")
     for folder in folders:
         try:
             if any(_HASHED.fullmatch(name) for name in os.listdir(folder)):

@@ -9,8 +9,8 @@ from attrs import define, field
 
 from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import (
+    CallError,
     CallTimeout,
-    InstancesTaken,
     NurseryError,
     ServerDown,
     ServerError,
@@ -285,8 +285,8 @@ def encode_failure(request: ClientRequest, error: Exception) -> tuple[int, bytes
 
 def failure_of(request: ClientRequest, error: Exception) -> JsonRpcError:
     """The error that a client is sent instead of an answer. Its `data.delivery` says whether a server may have acted,
-    except where a server's own error has data that is no object: that is passed as it came, and is an answer. A bug of
-    ours reveals no details."""
+    and `data.retryIn` in how many seconds the server can be asked again, if that is known; except where a server's own
+    error has data that is no object: that is passed as it came, and is an answer. A bug of ours reveals no details."""
     match error:
         case JsonRpcError():
             said = error
@@ -302,7 +302,8 @@ def failure_of(request: ClientRequest, error: Exception) -> JsonRpcError:
             said = JsonRpcError(INTERNAL_ERROR, "Internal error")
     data = said.data
     given = cast("dict[str, Any]", data) if isinstance(data, dict) else {"about": data} if data else {}
-    said.data = {"delivery": request.delivery.value} | given
+    rest = error.retry_in if isinstance(error, CallError) else None
+    said.data = {"delivery": request.delivery.value} | ({"retryIn": rest} if rest else {}) | given
     return said
 
 
@@ -322,11 +323,8 @@ def to_client_error(error: NurseryError, *, begun: bool = True) -> JsonRpcError:
         case CallTimeout():
             return JsonRpcError(REQUEST_TIMEOUT, error.fact)
         case ServerDown():
-            data = {"state": error.state.value, "retryIn": error.retry_in}
             words = "; ".join(filter(None, (error.fact, _advise(error, begun=begun))))
-            return JsonRpcError(INTERNAL_ERROR, words, data)
-        case InstancesTaken():
-            return JsonRpcError(INTERNAL_ERROR, error.fact, {"retryIn": error.retry_in})
+            return JsonRpcError(INTERNAL_ERROR, words, {"state": error.state.value})
         case _:
             return JsonRpcError(INTERNAL_ERROR, error.fact)
 

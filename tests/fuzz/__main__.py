@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--target", action="append", choices=TARGETS)
     parser.add_argument("--seed", type=int, default=None, help="of the first round; the next has the next one")
     asked = parser.parse_args()
-    logging.disable()  # servers that say anything are no news
+    logging.getLogger().addHandler(logging.NullHandler())  # servers that say anything are no news
     seed = random.randrange(2**32) if asked.seed is None else asked.seed
     until, rounds, found = time.monotonic() + 60 * asked.minutes, 0, 0
     while time.monotonic() < until:

@@ -14,7 +14,11 @@ from mcp_nursery.supervisor.testing import run_virtual
 
 from ..lab.hostile import HostileServer, Plan, plans
 from ..property.test_hostile_servers import CALLBACKS, Host
+from .environments import ENVIRONMENTS, live_in
 from .files import FILES, read
+from .issuers import ISSUERS, ask
+from .oracles import clean_log
+from .schemas import SCHEMAS, hold
 from .wires import WIRES, come_through
 
 
@@ -35,7 +39,8 @@ def _on_wire(kind: str, said: Any) -> None:
 
 def _frames(generated: tuple[Plan, str, bool]) -> None:
     plan, pins, asks = generated
-    run_virtual(Host(HostileServer(plan), pins=pins, callbacks=CALLBACKS if asks else Callbacks()).run)
+    with clean_log():
+        run_virtual(Host(HostileServer(plan), pins=pins, callbacks=CALLBACKS if asks else Callbacks()).run)
 
 
 def _files(generated: tuple[str, bytes]) -> None:
@@ -49,6 +54,9 @@ TARGETS = {
         # The quick run of this one is tests/property/test_hostile_servers.py.
         Target("messages", st.tuples(plans, st.sampled_from(["report", "block"]), st.booleans()), _frames, quick=1),
         Target("files", FILES, _files, quick=250),
+        Target("schemas", SCHEMAS, hold, quick=40),
+        Target("issuers", ISSUERS, ask, quick=20),
+        Target("environments", ENVIRONMENTS, live_in, quick=20),
     ]
 }
 

@@ -1,7 +1,7 @@
 """A server of each kind that says anything at any moment, and a host that must come through it.
 
-Whatever is said: each call has one outcome, in time; the supervisor does not crash and does not grow; and once the
-server is itself again, so is everything else.
+Whatever is said: each call has one outcome, in time, and what must run once has; the supervisor does not crash and does
+not grow; all of its words are for a person; and once the server is itself again, so is everything else.
 """
 
 import time
@@ -13,16 +13,18 @@ import trio
 from attrs import frozen
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor import NurseryError, Supervisor, ToolResult
+from mcp_nursery.actors.enums import Delivery
+from mcp_nursery.supervisor import CallError, NurseryError, Supervisor, ToolResult
 
 from ..property.test_hostile_servers import check_outcome, look_at_all
-from ..sweeps.http_peers import SsePeer
+from ..sweeps.http_peers import KEY, SsePeer
 from ..sweeps.links import Ended, Link
 from ..sweeps.peers import Exchange, Peer, Plan, dumps
 from ..sweeps.sweep import staged
 from . import words
+from .oracles import check_words, clean_log, short_turns
 
-Moment = Literal["call", "bulk", "list", "start"]
+Moment = Literal["once", "read", "bulk", "list", "start"]
 """When it is said: in the place of which answer."""
 End = Literal["open", "closed", "reset"]
 
@@ -53,7 +55,7 @@ class Saying:
 
 def sayings(pieces: words.Pieces, elsewhere: words.Pieces | None = None) -> st.SearchStrategy[list[Saying]]:
     """Several, with what is said between them left alone."""
-    moments = st.sampled_from(["call", "call", "call", "bulk", "list", "start"])
+    moments = st.sampled_from(["once", "once", "read", "bulk", "list", "start"])
     other = st.just([]) if elsewhere is None else st.lists(elsewhere, max_size=3)
     one = st.builds(Saying, moments, st.lists(pieces, max_size=4), st.sampled_from(["open", "closed", "reset"]), other)
     return st.lists(one, min_size=1, max_size=4)
@@ -73,18 +75,33 @@ WIRES: dict[str, st.SearchStrategy[list[Saying]]] = {
 async def come_through(kind: str, said: Sequence[Saying]) -> None:
     """Hear it all, and be well afterwards."""
     before = psutil.Process().memory_info().rss
-    with trio.fail_after(BOUND * len(said)):
+    with clean_log(KEY), trio.fail_after(BOUND * len(said)):
         async with staged(kind, connect_timeout=CONNECT) as stage:
-            for saying in said:
-                plan = Plan(_script(saying))
+            for number, saying in enumerate(said):
+                plan, key = Plan(_script(saying)), f"call {number}"
                 stage.peer.plan = plan
-                await _provoke(stage.supervisor, saying.moment, plan)
+                with short_turns():
+                    outcome = await _provoke(stage.supervisor, saying.moment, key)
                 stage.peer.plan = None
                 plan.over.set()
+                _check(outcome)
                 look_at_all(stage.supervisor)
+                for status in stage.supervisor.status():
+                    check_words(status.error or "", [KEY])
                 await _recover(stage.supervisor)
+                executed = stage.peer.ledger[key]
+                assert executed <= (1 if saying.moment == "once" else 2), f"executed {executed} times"
+                if isinstance(outcome, CallError) and outcome.delivery is Delivery.NOT_SENT:
+                    assert not executed, f"executed, and not sent: {outcome!r}"
     grown = psutil.Process().memory_info().rss - before
     assert grown < MEMORY, f"grown by {grown >> 20} MiB"
+
+
+def _check(outcome: ToolResult | NurseryError | None) -> None:
+    if outcome is not None:
+        check_outcome(outcome)
+    if isinstance(outcome, NurseryError):
+        check_words(str(outcome), [KEY])
 
 
 def _script(saying: Saying) -> Any:
@@ -96,7 +113,7 @@ def _script(saying: Saying) -> Any:
             peer.plan = Plan(script, over=exchange.over)
             await peer.answer(asked)
             return
-        filling = {words.ANSWER: dumps(right), words.ID: dumps(right["id"])}
+        filling = {words.ANSWER: dumps(right), words.ID: dumps(right["id"]), words.SECRET: KEY.encode()}
         await _say(link, saying.pieces, filling)
         stream = peer.stream if isinstance(peer, SsePeer) else None
         if stream is not None:
@@ -125,14 +142,14 @@ async def _end(peer: Peer, link: Link, end: End, over: trio.Event) -> None:
     raise Ended
 
 
-async def _provoke(supervisor: Supervisor, moment: Moment, plan: Plan) -> None:
+async def _provoke(supervisor: Supervisor, moment: Moment, key: str) -> ToolResult | NurseryError | None:
     worked, began, outcome = time.process_time(), trio.current_time(), None
     try:
         match moment:
-            case "call":
-                outcome = await supervisor.call_tool("read", {"key": "x"}, server="peer", timeout=TIMEOUT)
+            case "once" | "read":
+                outcome = await supervisor.call_tool(moment, {"key": key}, server="peer", timeout=TIMEOUT)
             case "bulk":
-                async with supervisor.broadcast("read", {"key": "x"}, timeout=TIMEOUT) as outcomes:
+                async with supervisor.broadcast("read", {"key": key}, timeout=TIMEOUT) as outcomes:
                     async for one in outcomes:
                         outcome = one.result or one.error
             case "list":
@@ -143,12 +160,11 @@ async def _provoke(supervisor: Supervisor, moment: Moment, plan: Plan) -> None:
                     await supervisor.reconnect("peer")
     except NurseryError as error:
         outcome = error
-    if outcome is not None:
-        check_outcome(outcome)
     worked = time.process_time() - worked
     assert worked < TIMEOUT + LATE, f"an outcome after {worked:.2f} s of work"
     took = trio.current_time() - began
     assert took < VERY_LATE, f"an outcome after {took:.2f} s"
+    return outcome
 
 
 async def _recover(supervisor: Supervisor) -> None:

@@ -1,10 +1,11 @@
 """What a peer of the fuzzer says: pieces of bytes, most of them nearly right, for each kind of wire.
 
-A piece may hold `$ANSWER`, the message that would be right, and `$ID`, the request's id. Both are filled in when the
-request is there.
+A piece may hold `$ANSWER`, the message that would be right, `$ID`, the request's id, `$SECRET`, what a header of the
+client holds, and `$ORIGIN`, where an issuer listens. They are filled in when the request is there.
 """
 
 import gzip
+import zlib
 from functools import cache
 
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from ..lab.hostile_words import BROKEN, UNASKED, WORST, dumps
 from ..sweeps.http_peers import STREAM, chunk, event, response
 from ..sweeps.stream_peers import frame
 
-ANSWER, ID = b"$ANSWER", b"$ID"
+ANSWER, ID, SECRET, ORIGIN = b"$ANSWER", b"$ID", b"$SECRET", b"$ORIGIN"
 
 Pieces = st.SearchStrategy[bytes]
 
@@ -36,9 +37,53 @@ _result = {"content": [{"type": "text", "text": "x"}], "resultType": "complete"}
 _nearly = st.builds(
     mutated, st.just({"jsonrpc": "2.0", "id": "$ID", "result": _result}), st.lists(mutations, min_size=1, max_size=3)
 )
+numbers = st.sampled_from(
+    [
+        b"0",
+        b"1",
+        b"60",
+        b"-5",
+        b"1e3",
+        b"1e400",
+        b"9" * 30,
+        b"1.5",
+        b'"60"',
+        b"null",
+        b"true",
+        b"[]",
+        b"-0.0",
+        b"1e-320",
+    ]
+)
+"""What stands in the place of seconds or milliseconds in JSON."""
+times = st.sampled_from(
+    [
+        *(b"0", b"1", b"60", b"-5", b"1e3", b"1e400", b"9" * 5000, b"nan", b"inf", b"soon", b"", b"1.5", b"60, 90"),
+        *(b"Thu, 26 Nov 2026 10:00:00 GMT", b"Fri, 31 Dec 9999 23:59:59 GMT", b"Thu, 01 Jan 1970 00:00:00 -9999"),
+        *(b"Thu, 26 Nov 99999 10:00:00 GMT", b"Thu, 32 Foo 2026 99:99:99 GMT", b"\xd9\xa6\xd9\xa0", b",,,", b'"60"'),
+    ]
+)
+"""What stands in their place in a header, or an event."""
+_timed = numbers.map(
+    lambda number: (
+        b'{"jsonrpc":"2.0","id":$ID,"result":{"tools":[],"content":[],"resultType":"complete","ttlMs":%s}}' % number
+    )
+)
+_quoting = st.sampled_from(
+    [
+        *(b"your key $SECRET has expired", b'{"error":"no $SECRET"}', b'{"error":{"message":"bad key: $SECRET"}}'),
+        *(
+            b'{"jsonrpc":"2.0","id":$ID,"error":{"code":-32000,"message":"$SECRET","data":"$SECRET"}}',
+            b"<p>$SECRET</p>",
+        ),
+        *(b'{"detail":["a\\nb\\u202e$SECRET"]}', b"x" * 9990 + b"$SECRET", b'"$SECRET"', b'{"error_description":7}'),
+    ]
+)
 messages: Pieces = st.one_of(
     st.just(ANSWER),
     st.just(ANSWER),
+    _timed,
+    _quoting,
     _nearly.map(lambda one: _bytes(one).replace(b'"$ID"', ID)),
     _unasked.map(_bytes),
     st.sampled_from(WORST).map(_bytes),
@@ -89,40 +134,71 @@ frames: Pieces = cut(
 
 # -- HTTP -------------------------------------------------------------------------------------------------------------
 
-statuses = st.sampled_from([200, 200, 200, 200, 202, 204, 206, 304, 400, 401, 403, 404, 409, 429, 500, 502, 503, 999])
-types = st.sampled_from(
+statuses = st.sampled_from(
+    [
+        *(200, 200, 200, 200, 201, 202, 204, 206, 226, 304, 400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410, 413),
+        *(418, 421, 425, 426, 429, 431, 451, 500, 501, 502, 503, 504, 505, 511, 599, 600, 999, 0),
+    ]
+)
+_type = st.sampled_from(
     [
         *(b"application/json", b"application/json", b"application/json; charset=utf-16", b"text/event-stream"),
         *(b"text/html", b"", b"application/json\r\ncontent-type: text/event-stream", b"\xff", b"APPLICATION/JSON"),
     ]
 )
-headers = st.sampled_from(
-    [
-        *(b"", b"", b"", b"connection: close\r\n", b"content-length: 5\r\n", b"content-length: -1\r\n"),
-        *(b"content-length: " + b"9" * 400 + b"\r\n", b"transfer-encoding: chunked\r\n", b"content-encoding: gzip\r\n"),
-        *(
-            b"transfer-encoding: gzip, chunked\r\n",
-            b"content-encoding: br, zstd, nonsense\r\n",
-            b": x\r\n",
-            b"a b: c\r\n",
-        ),
-        *(
-            b"mcp-session-id: \x7f\r\n",
-            b"mcp-session-id: a\r\nmcp-session-id: b\r\n",
-            b"location: /moved\r\n",
-            b"location: \r\n",
-        ),
-        *(
-            b'www-authenticate: Bearer resource_metadata="http://["\r\n',
-            b"x: " + b"y" * 200_000 + b"\r\n",
-            b" folded\r\n",
-        ),
-        *(b"retry-after: " + b"9" * 30 + b"\r\n", b"set-cookie: a=b; domain=\xff\r\n", b"x: y\r\n" * 2000),
-    ]
+types = st.one_of(_type, _type, st.builds(lambda one, two: one + b"\r\ncontent-type: " + two, _type, _type))
+_header = st.one_of(
+    times.map(lambda said: b"retry-after: " + said + b"\r\n"),
+    st.builds(lambda one, two: b"retry-after: " + one + b"\r\ndate: " + two + b"\r\n", times, times),
+    st.sampled_from(
+        [b"gzip", b"deflate", b"br", b"zstd", b"identity", b"x-gzip", b"gzip, gzip", b"", b"*", b"\xff", b"utf-16"]
+    ).map(lambda said: b"content-encoding: " + said + b"\r\n"),
+    st.sampled_from(
+        [
+            *(b"content-length: 5\r\ncontent-length: 6\r\n", b"content-length: 0x10\r\n", b"content-length: 5, 5\r\n"),
+            *(
+                b"content-length: +5\r\n",
+                b"content-length: \r\n",
+                b"content-length: 3\r\ntransfer-encoding: chunked\r\n",
+            ),
+            *(b"", b"", b"", b"connection: close\r\n", b"content-length: 5\r\n", b"content-length: -1\r\n"),
+            *(
+                b"content-length: " + b"9" * 400 + b"\r\n",
+                b"transfer-encoding: chunked\r\n",
+                b"content-encoding: gzip\r\n",
+            ),
+            *(
+                b"transfer-encoding: gzip, chunked\r\n",
+                b"content-encoding: br, zstd, nonsense\r\n",
+                b": x\r\n",
+                b"a b: c\r\n",
+            ),
+            *(
+                b"mcp-session-id: \x7f\r\n",
+                b"mcp-session-id: a\r\nmcp-session-id: b\r\n",
+                b"location: /moved\r\n",
+                b"location: \r\n",
+            ),
+            *(
+                b'www-authenticate: Bearer resource_metadata="http://["\r\n',
+                b"x: " + b"y" * 200_000 + b"\r\n",
+                b" folded\r\n",
+            ),
+            *(
+                b"set-cookie: a=b; domain=\xff\r\n",
+                b"x: y\r\n" * 2000,
+                b"www-authenticate: Basic\r\n",
+                b"upgrade: h2c\r\n",
+            ),
+            *(b'www-authenticate: Bearer error="insufficient_scope", scope="\xff"\r\n', b"keep-alive: timeout=-1\r\n"),
+        ]
+    ),
 )
+headers = st.lists(_header, max_size=2).map(b"".join)
 bodies = st.one_of(
     messages,
     messages.map(gzip.compress),
+    messages.map(zlib.compress),
     st.lists(messages, max_size=3).map(b"".join),
     st.sampled_from([b"\xef\xbb\xbf" + ANSWER, ANSWER + b"\n" * 50_000, b"[" + ANSWER + b"]"]),
 )
@@ -150,28 +226,34 @@ packed = st.sampled_from([1000, 30_000_000]).map(
 status_lines = st.sampled_from(
     [b"HTTP/1.1 200\r\n\r\n", b"HTTP/9.9 200 OK\r\n\r\n", b"HTTP/1.1 100 Go on\r\n\r\n", b"\r\n\r\n"]
 )
-documents: Pieces = cut(
-    st.one_of(
-        bodies.map(lambda body: response(200, body)),
-        st.builds(_with_length, statuses, types, headers, bodies, st.sampled_from([0, 0, 0, 0, 1, -1, 1000])),
-        st.builds(_to_the_end, statuses, types, headers, bodies),
-        redirects,
-        status_lines,
-        packed,
-        st.binary(max_size=60),
+
+
+def documents_of(bodies: Pieces) -> Pieces:
+    """Answers over HTTP with these bodies, and some without."""
+    return cut(
+        st.one_of(
+            bodies.map(lambda body: response(200, body)),
+            st.builds(_with_length, statuses, types, headers, bodies, st.sampled_from([0, 0, 0, 0, 1, -1, 1000])),
+            st.builds(_to_the_end, statuses, types, headers, bodies),
+            redirects,
+            status_lines,
+            packed,
+            st.binary(max_size=60),
+        )
     )
-)
+
+
+documents: Pieces = documents_of(bodies)
 
 # -- events -----------------------------------------------------------------------------------------------------------
 
 fields = st.one_of(
     messages.map(lambda data: b"data: " + data),
+    times.map(lambda said: b"retry: " + said),
     st.sampled_from(
         [
             *(b"id: 1", b"id: \x00", b"id", b"event: message", b"event: endpoint", b"event: error", b"retry: 10"),
             *(
-                b"retry: " + b"9" * 5000,
-                b"retry: x",
                 b": a comment",
                 b"data",
                 b"data:",
@@ -202,3 +284,134 @@ streams: Pieces = st.one_of(
 )
 posted: Pieces = st.one_of(st.just(response(202)), documents)
 """What a post is acknowledged with, where the answer comes on a stream."""
+
+# -- issuers of tokens ------------------------------------------------------------------------------------------------
+
+_at = "$ORIGIN"
+_RIGHT: dict[str, dict[str, object]] = {
+    "/.well-known/oauth-protected-resource/mcp": {"resource": f"{_at}/mcp", "authorization_servers": [_at]},
+    "/.well-known/oauth-authorization-server": {
+        "issuer": _at,
+        "authorization_endpoint": f"{_at}/authorize",
+        "token_endpoint": f"{_at}/token",
+        "registration_endpoint": f"{_at}/register",
+        "jwks_uri": f"{_at}/keys",
+        "code_challenge_methods_supported": ["S256"],
+    },
+    "/register": {"client_id": "me", "client_secret": "client-5ecret", "redirect_uris": ["http://127.0.0.1/"]},
+    "/token": {
+        "access_token": "access-5ecret",
+        "refresh_token": "refresh-5ecret",
+        "token_type": "Bearer",
+        "expires_in": 3600,
+    },
+    "/keys": {"keys": [{"kty": "RSA", "kid": "rsa", "use": "sig", "n": "AQAB", "e": "AQAB"}]},
+}
+_lifetimes = numbers.map(
+    lambda number: b'{"access_token":"access-5ecret","token_type":"Bearer","expires_in":%s}' % number
+)
+_refusals = st.sampled_from(
+    [
+        *(
+            b'{"error":"invalid_client"}',
+            b'{"error":"invalid_grant","error_description":"client-5ecret"}',
+            b"<p>no</p>",
+        ),
+        *(b'{"error":"slow_down"}', b'{"error":"\\u001b[2J code-5ecret"}', b'{"error":{"a":1}}', b'["access-5ecret"]'),
+    ]
+)
+
+
+def _said_at(place: str) -> Pieces:
+    right = _RIGHT[place]
+    nearly = st.lists(mutations, max_size=2).map(lambda changes: _bytes(mutated(right, changes)))
+    return documents_of(st.one_of(nearly, nearly, _lifetimes, _refusals, bodies))
+
+
+_challenges = st.sampled_from(
+    [
+        *(b"Bearer", b"Basic", b"", b"Bearer error=invalid_token", b'Bearer resource_metadata="$ORIGIN/elsewhere"'),
+        *(b'Bearer resource_metadata="http://["', b'Bearer scope="' + b"a " * 5000 + b'"', b'Bearer scope="\xff"'),
+        *(b'Bearer error="insufficient_scope", scope="admin"', b"Bearer ,,,=", b'Bearer realm="\\', b"DPoP, Bearer"),
+    ]
+)
+issuers: st.SearchStrategy[dict[str, bytes]] = st.fixed_dictionaries(
+    {},
+    optional={
+        **{place: _said_at(place) for place in _RIGHT},
+        "/mcp": st.one_of(
+            st.builds(
+                lambda status, challenge: response(status, more=b"www-authenticate: %s\r\n" % challenge),
+                st.sampled_from([401, 401, 403]),
+                _challenges,
+            ),
+            documents,
+        ),
+    },
+)
+"""What an issuer, and the server that wants its tokens, say at each place."""
+
+# -- the environment --------------------------------------------------------------------------------------------------
+
+_schemes = st.sampled_from(
+    ["http://", "http://", "https://", "socks5://", "socks5h://", "socks4://", "", "HTTP://", "ftp://", "://", "http:/"]
+)
+_users = st.sampled_from(["", "", "user:5ecret@", "5ecret@", ":5ecret@", "u%40x:5ecret%2F@", "a:5ecret@b:5ecret@", "@"])
+_hosts = st.sampled_from(
+    [
+        *("127.0.0.1", "127.0.0.1", "127.0.0.1", "localhost", "[::1]", "[::1", "::1", "", "proxy.invalid", "0x7f.1"),
+        *(
+            "a" * 300,
+            "a..b",
+            "b\u00fccher.invalid",
+            "xn--a.invalid",
+            "127.0.0.1%00",
+            "a b",
+            "[v1.x]",
+            "\udcff",
+            "-",
+            "*",
+        ),
+    ]
+)
+_ports = st.sampled_from(
+    [":$PORT", ":$PORT", ":1", ":0", ":99999", ":", ":port", ":-1", ":\u0661", "", "/5ecret", ":80/x?y#z"]
+)
+_proxies = st.one_of(
+    st.builds(lambda *parts: "".join(parts), _schemes, _users, _hosts, _ports),
+    st.text(st.characters(exclude_characters="\0", codec="utf-8"), max_size=12),
+)
+_exceptions = st.lists(
+    st.sampled_from(
+        [
+            *("<-loopback>", "*", "far.test", ".far.test", "*.test", "far.test:443", "127.0.0.0/8", "127.0.0.1", "::1"),
+            *(
+                "[::1]:80",
+                "10.0.0.0/99",
+                "/",
+                ":",
+                " ",
+                "https://far.test",
+                "\u00fc",
+                "far.test:99999999999",
+                "all://",
+                "0/0",
+            ),
+        ]
+    ),
+    max_size=4,
+).map(",".join)
+_authorities = st.sampled_from(
+    ["absent", "empty", "text", "der", "pipe", ".", "good", "absent:.", "a\nb", "x" * 5000, ":"]
+)
+_either_case = [str.lower, str.upper]
+variables: st.SearchStrategy[dict[str, str]] = st.fixed_dictionaries(
+    {},
+    optional={
+        **{case(f"{name}_proxy"): _proxies for name in ("http", "https", "all") for case in _either_case},
+        **{case("no_proxy"): _exceptions for case in _either_case},
+        **{f"SSL_CERT_{name}": _authorities.map("$FOLDER/{}".format) for name in ("FILE", "DIR")},
+        "REQUEST_METHOD": st.just("GET"),
+    },
+)
+"""Variables, in which `$PORT` is where a proxy of the test listens, and `$FOLDER` has files of several kinds."""

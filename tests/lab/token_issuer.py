@@ -32,6 +32,8 @@ class TokenIssuer:
         """What is said of it otherwise."""
         self.statuses: dict[str, int] = {}
         """What paths are answered with, if not 200; one of 3xx leads to /moved."""
+        self.rest = ""
+        """What it says of the time until it is asked again."""
         self.answers = threading.Event()
         """Until then it hangs."""
         self.answers.set()
@@ -59,8 +61,10 @@ class TokenIssuer:
                 issuer.fetched.append(self.path)
                 issuer.answers.wait()
                 body = issuer.said(self.path)
-                self.send_response(404 if body is None else issuer.statuses.get(self.path, 200))
+                self.send_response(issuer.statuses.get(self.path, 404 if body is None else 200))
                 self.send_header("location", "/moved")
+                if issuer.rest:
+                    self.send_header("retry-after", issuer.rest)
                 self.send_header("content-length", str(len(body or b"")))
                 self.end_headers()
                 self.wfile.write(body or b"")

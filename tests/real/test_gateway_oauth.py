@@ -12,8 +12,10 @@ import httpx2
 import jwt
 import pytest
 import trio
+import trio.testing
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.http.retry_after import LONGEST_REST
 from mcp_nursery.supervisor.cli.serve_http import HttpFront
 from mcp_nursery.supervisor.gateway import OAuthResource, Principal, Refused
 from mcp_nursery.supervisor.gateway.auth import issuer
@@ -279,6 +281,29 @@ async def test_while_the_issuer_is_down_its_keys_hold_for_some_time(issuing, mon
     assert (await refusal(resource, token)).status == 503
     assert "cannot be had" in caplog.text
     assert token not in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/.well-known/oauth-authorization-server/tenant", "/keys"])
+@pytest.mark.parametrize("asks", [7200, 5, 0])
+async def test_an_issuer_that_asks_for_time_is_asked_nothing_meanwhile(issuing, path, asks, caplog, mock_clock):
+    """Neither in another place, nor for an unknown key, nor to keep its keys fresh."""
+    issuing.statuses, issuing.rest = {path: 429}, str(asks or "")
+    rest = max(issuer.FETCH_INTERVAL, min(asks, LONGEST_REST))
+    resource, token = OAuthResource(issuing.url, URL), issuing.token(MCP)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(resource.keep_fresh)
+        for passed in (0, rest - 10):
+            mock_clock.jump(passed)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            refused = await refusal(resource, token)
+            assert (refused.status, refused.headers["retry-after"]) == (503, f"{rest - passed:g}")
+        assert (issuing.fetched[-1], issuing.fetched.count(path)) == (path, 1)
+        issuing.statuses = {}
+        mock_clock.jump(10)
+        assert await resource.authenticate(scope_of(token))
+        nursery.cancel_scope.cancel()
+    words = f", not to be asked again for {min(asks, LONGEST_REST):g} s" if asks else ""
+    assert f"the keys of {issuing.url} cannot be had: HTTP 429{words}\n" in caplog.text
 
 
 async def test_an_issuer_that_hangs_is_waited_for_so_long(issuing, monkeypatch, caplog):

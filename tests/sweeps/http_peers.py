@@ -11,6 +11,8 @@ from .peers import HANDSHAKE, Asked, Leg
 from .stream_peers import TcpPeer
 
 SESSION = b"mcp-session-id: one\r\n"
+KEY = "5ecret-of-the-peer"
+"""What a header of its clients holds."""
 
 
 def response(
@@ -51,7 +53,7 @@ class HttpPeer(TcpPeer):
         self._listener, self.port = listener, port
 
     def transport(self) -> Any:
-        return HttpTransport(self.url)
+        return HttpTransport(self.url, {"X-Key": KEY})
 
     @property
     def url(self) -> str:
@@ -110,7 +112,7 @@ class SsePeer(HttpPeer):
         """The one that brings answers now."""
 
     def transport(self) -> Any:
-        return SseTransport(self.url)
+        return SseTransport(self.url, {"X-Key": KEY})
 
     async def answer(self, asked: Asked) -> None:
         if asked.head.startswith(b"GET /sse"):

@@ -18,6 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from mcp_nursery.actors.errors import unforeseen
 from mcp_nursery.actors.http.address import Address, evidence_of
+from mcp_nursery.actors.http.responses import rest_after
+from mcp_nursery.actors.http.retry_after import in_words
 from mcp_nursery.actors.http.routes import Routes
 from mcp_nursery.actors.oauth.settings import LOOPBACK
 
@@ -36,7 +38,7 @@ FRESH: Final = 600.0
 STALE: Final = 3600.0
 """Seconds for which keys are used while they cannot be fetched again."""
 FETCH_INTERVAL: Final = 30.0
-"""Seconds between two fetches, whatever keys tokens name."""
+"""Seconds between two fetches, whatever keys tokens name; more if the issuer asks for more time."""
 FETCH_TIMEOUT: Final = 10.0
 """Seconds for a fetch."""
 DOCUMENT: Final = 256 << 10
@@ -61,6 +63,15 @@ class _Unusable(ValueError):
     """The error of an issuer's answer that cannot be used."""
 
 
+class _Postponed(_Unusable):
+    """The error of an issuer that is not to be asked anything else now."""
+
+    def __init__(self, problem: str, rest: float) -> None:
+        self.rest = rest
+        """Seconds for which it wants to be asked nothing; 0 if it did not say."""
+        super().__init__(problem)
+
+
 def is_safe(url: str) -> bool:
     """True if nobody on the way can change what this URL returns."""
     parts = urlsplit(url)
@@ -81,6 +92,8 @@ class Issuer:
         self._keys: Mapping[str, Mapping[str, Any]] = {}
         self._made: dict[tuple[str, str], jwt.PyJWK] = {}
         self._fetched = self._tried = -math.inf
+        self._rest = 0.0
+        """Seconds for which the issuer wanted to be asked nothing, when it was last asked."""
         self._fetching = trio.Lock()
         self._is_kept = False
         """True while `keep_fresh` runs, so that no request has to wait for the keys."""
@@ -91,8 +104,9 @@ class Issuer:
         try:
             while True:
                 async with self._fetching:
-                    has_them = await self._fetch_keys()
-                await trio.sleep(FRESH if has_them else FETCH_INTERVAL)
+                    if self._pause() <= 0:
+                        await self._fetch_keys()
+                await trio.sleep(max(self._pause(), self._fetched + FRESH - trio.current_time()))
         finally:
             self._is_kept = False
 
@@ -135,7 +149,7 @@ class Issuer:
         await self._refresh(key_id)
         if not self._keys or trio.current_time() - self._fetched > STALE:
             problem = "the issuer of tokens cannot be reached"
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, problem, {"retry-after": f"{FETCH_INTERVAL:g}"})
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, problem, {"retry-after": f"{math.ceil(self._pause())}"})
         name = next(iter(self._keys)) if key_id is None and len(self._keys) == 1 else key_id or ""
         made = self._made.get((name, algorithm))
         if made is None:
@@ -156,28 +170,31 @@ class Issuer:
         if self._fetching.statistics().tasks_waiting >= WAITING:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many tokens wait for their key", RETRY_AFTER)
         async with self._fetching:
-            if not self._is_known(key_id) and trio.current_time() - self._tried >= FETCH_INTERVAL:
+            if not self._is_known(key_id) and self._pause() <= 0:
                 await self._fetch_keys()
 
-    async def _fetch_keys(self) -> bool:
-        """Fetch the keys. False if that fails."""
+    def _pause(self) -> float:
+        """Seconds until the issuer may be asked again; 0 if it may be now."""
+        return max(self._tried + max(FETCH_INTERVAL, self._rest) - trio.current_time(), 0.0)
+
+    async def _fetch_keys(self) -> None:
+        """Fetch the keys. If that fails, those that are here stay."""
         try:
             with trio.fail_after(FETCH_TIMEOUT):
                 self._keys, self._made = await self._fetch(), {}
-            self._fetched = trio.current_time()
+            self._fetched, self._rest = trio.current_time(), 0.0
         except trio.TooSlowError:
             logger.warning("the keys of %s cannot be had: not within %g s", self._url, FETCH_TIMEOUT)
-            return False
         except httpx2.RequestError as error:
             problem = evidence_of(error, Address.of(str(error.request.url))).problem
             logger.warning("the keys of %s cannot be had: %s", self._url, problem)
-            return False
+        except _Unusable as error:
+            self._rest = error.rest if isinstance(error, _Postponed) else 0.0
+            logger.warning("the keys of %s cannot be had: %s", self._url, error)
         except (httpx2.InvalidURL, OSError, ValueError) as error:
             logger.warning("the keys of %s cannot be had: %s", self._url, unforeseen(error))
-            return False
         finally:
             self._tried = trio.current_time()
-        return True
 
     def _is_known(self, key_id: str | None) -> bool:
         holds = trio.current_time() - self._fetched <= (STALE if self._is_kept else FRESH)
@@ -202,7 +219,9 @@ class Issuer:
         for place in _metadata_urls(self._url):
             try:
                 said = await _fetch_document(http, place)
-            except ValueError:
+            except _Postponed:
+                raise
+            except _Unusable:
                 continue
             keys = said.get("jwks_uri")
             if said.get("issuer") == self._url and isinstance(keys, str) and is_safe(keys):
@@ -225,12 +244,19 @@ async def _fetch_document(http: httpx2.AsyncClient, url: str) -> Mapping[str, An
     body = b""
     async with http.stream("GET", url, follow_redirects=False) as response:
         if response.status_code != HTTPStatus.OK:
-            raise _Unusable(f"HTTP {response.status_code}")
+            rest = rest_after(response)
+            problem = f"HTTP {response.status_code}{in_words(rest)}"
+            if rest is not None or response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
+                raise _Postponed(problem, rest or 0.0)
+            raise _Unusable(problem)
         async for part in response.aiter_raw():
             body += part
             if len(body) > DOCUMENT:
                 raise _Unusable(f"more than {DOCUMENT} bytes")
-    document = orjson.loads(body)
+    try:
+        document: object = orjson.loads(body)
+    except ValueError:
+        document = None
     if not isinstance(document, dict):
         raise _Unusable("no JSON object")
     return cast("dict[str, Any]", document)

@@ -1,5 +1,6 @@
 """Servers behind proxies of the environment: the way to each, and one line for a way that there is not."""
 
+import os
 import ssl
 import sys
 from functools import partial
@@ -285,13 +286,14 @@ async def test_a_plain_request_that_a_proxy_answers(monkeypatch, wire):
 
 # authorities
 
-EMPTY, ABSENT, TEXT, FOLDER, HASHED = "empty", "absent", "text", "folder", "folder-of-hashes"
+EMPTY, ABSENT, TEXT, PIPE, FOLDER, HASHED = "empty", "absent", "text", "pipe", "folder", "folder-of-hashes"
 
 
 @pytest.fixture
 def places(tmp_path):
     (tmp_path / EMPTY).touch()
     (tmp_path / TEXT).write_text("no certificate")
+    os.mkfifo(tmp_path / PIPE)
     (tmp_path / FOLDER).mkdir()
     (tmp_path / HASHED).mkdir()
     (tmp_path / HASHED / "0a1b2c3d.0").touch()
@@ -305,6 +307,7 @@ def places(tmp_path):
         (("SSL_CERT_FILE", ABSENT), "it does not exist"),
         (("SSL_CERT_FILE", EMPTY), "it is no file of certificates in PEM format"),
         (("SSL_CERT_FILE", TEXT), "it is no file of certificates in PEM format"),
+        (("SSL_CERT_FILE", PIPE), "it is not a file"),
         (("SSL_CERT_FILE", FOLDER), "Is a directory"),
         (("SSL_CERT_DIR", ABSENT), "it does not exist"),
         (("SSL_CERT_DIR", EMPTY), "Not a directory"),
@@ -330,6 +333,16 @@ async def test_authorities_that_cannot_be_used(monkeypatch, caplog, places, sett
     monkeypatch.setenv(variable, "")
     assert (await authorities()).verify_mode is ssl.CERT_REQUIRED
     assert caplog.text == ""
+
+
+@pytest.mark.usefixtures("authorities_not_loaded")
+async def test_authorities_on_a_disk_that_has_gone(monkeypatch):
+    """Nobody waits for them longer than for a connection."""
+    only(monkeypatch)
+    with environment._LOADING:  # as another load holds it that does not end
+        with trio.move_on_after(0.1) as waiting:
+            await authorities()
+    assert waiting.cancelled_caught
 
 
 @pytest.mark.usefixtures("authorities_not_loaded")

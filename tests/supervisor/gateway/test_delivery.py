@@ -36,8 +36,8 @@ CALL = {"server": "s", "tool": "t"}
 SENT = CALL | {"incarnation": 1}
 
 
-def rejected(data=None, delivery=ANSWERED):
-    return errors.ServerError(**SENT, code=502, message="no", data=data, delivery=delivery)
+def rejected(data=None, delivery=ANSWERED, **more):
+    return errors.ServerError(**SENT, code=502, message="no", data=data, delivery=delivery, **more)
 
 
 EVERY_ERROR = [
@@ -98,6 +98,26 @@ async def test_what_a_server_has_begun_is_not_undone_by_what_was_not_sent(error,
     begun = request()
     begun.delivery = UNKNOWN
     assert failure_of(begun, error).data["delivery"] == (ANSWERED if delivery is ANSWERED else UNKNOWN).value
+
+
+@pytest.mark.parametrize(
+    ("error", "data"),
+    [
+        (errors.ServerDown(server="s", state=ServerState.WAITING, retry_in=7.5), {"state": "waiting", "retryIn": 7.5}),
+        (errors.ServerDown(server="s", state=ServerState.FAILED), {"state": "failed"}),
+        (errors.InstancesTaken(server="s", most=1, retry_in=7.5), {"retryIn": 7.5}),
+        (errors.InstancesTaken(server="s", most=1, retry_in=None), {}),
+        (errors.BreakerOpen(**CALL, failures=3, retry_in=7.5), {"retryIn": 7.5}),
+        (errors.BreakerOpen(**CALL, failures=3, retry_in=0), {}),  # while another call tries
+        (errors.ConnectionLost("x", **SENT, delivery=NOT_SENT, retry_in=7.5), {"retryIn": 7.5}),
+        (rejected({"a": 1}, NOT_SENT, retry_in=7.5), {"retryIn": 7.5, "a": 1}),
+        (rejected({"retryIn": 1}, NOT_SENT, retry_in=7.5), {"retryIn": 1}),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+async def test_an_error_says_when_its_server_can_be_asked_again(error, data):
+    await trio.lowlevel.checkpoint()
+    assert failure_of(request(), error).data == {"delivery": "not_sent"} | data
 
 
 @pytest.mark.parametrize("delivery", Delivery)
@@ -183,8 +203,15 @@ async def over_http(*specs, **limits):
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("status", [502, 503, 504])
-async def test_a_status_of_a_server_s_gateway_keeps_its_delivery(status):
+@pytest.mark.parametrize(
+    ("status", "more", "data"),
+    [
+        *((status, b"", {"delivery": "unknown"}) for status in (502, 503, 504)),
+        (503, b"retry-after: 60\r\n", {"delivery": "unknown", "retryIn": 60}),
+        (429, b"retry-after: 60\r\n", {"delivery": "answered", "retryIn": 60}),
+    ],
+)
+async def test_a_status_of_a_server_s_gateway_keeps_its_delivery(status, more, data):
     """The call was carried out, as far as anybody knows. A real server over HTTP."""
     calls = []
 
@@ -202,7 +229,8 @@ async def test_a_status_of_a_server_s_gateway_keeps_its_delivery(status):
             }.get(message.get("method"))
             if message.get("method") == "tools/call":
                 calls.append(message)
-                await stream.send_all(b"HTTP/1.1 %d No\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % status)
+                said = b"HTTP/1.1 %d No\r\ncontent-length: 0\r\n%sconnection: close\r\n\r\n"
+                await stream.send_all(said % (status, more))
                 return
             said = json.dumps({"jsonrpc": "2.0", "id": message.get("id"), "result": result}).encode() if result else b""
             head = b"200 OK" if said else b"404 No"
@@ -217,7 +245,7 @@ async def test_a_status_of_a_server_s_gateway_keeps_its_delivery(status):
         async with over_http(lab) as (_, in_session, modern):
             for number, ask in enumerate((in_session, modern), 1):
                 error = (await ask({"method": "tools/call", "params": {"name": "commit"}})).last["error"]
-                assert (error["code"], error["data"], len(calls)) == (status, {"delivery": "unknown"}, number)
+                assert (error["code"], error["data"], len(calls)) == (status, data, number)
         nursery.cancel_scope.cancel()
 
 
