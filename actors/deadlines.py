@@ -27,7 +27,7 @@ class Deadline:
     """The deadline on Trio's clock; `inf` while it stands still. Written by `pause` and `resume`."""
     timer: "Timer"
     """The timer that expires the call's slots."""
-    _stands_still: bool = True
+    _stands_still: bool = field(default=True, alias="stands_still")
     """True if `pause` defers it."""
     _left: float | None = field(default=None, init=False)
     """Seconds that are left while it stands still."""

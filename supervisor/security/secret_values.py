@@ -132,7 +132,7 @@ def secrets_of(transport: object) -> set[str]:
     """The values of a transport that may not be shown: see `secrets_in`. Of the host's variables about the network,
     those in URLs alone."""
     env, headers, url = (getattr(transport, name, None) for name in ("env", "headers", "url"))
-    own = cast("Mapping[str, object]", env) if isinstance(env, Mapping) else {}
+    own = cast("Mapping[str, object]", env) if isinstance(env, Mapping) else dict[str, object]()
     every: Mapping[str, object] = getattr(transport, "environment", own)
     network = {name: text for name, text in every.items() if is_about_network(name)}
     words = getattr(transport, "auth", None)

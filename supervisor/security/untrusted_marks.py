@@ -187,6 +187,7 @@ def missing_servers(servers: Iterable[tuple[str, ServerState, bool]]) -> str:
     )
     if not missing:
         return ""
+    line = ""
     for count in range(min(len(missing), MOST_MISSING), -1, -1):
         named = [f"{clean_name(name)} ({why})" for name, why in missing[:count]]
         more = [f"{len(missing) - count} more"] if count < len(missing) else []
