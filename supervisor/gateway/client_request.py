@@ -283,10 +283,16 @@ def encode_failure(request: ClientRequest, error: Exception) -> tuple[int, bytes
     return said.code, codec.error(request.id, said.code, said.message, said.data)
 
 
-def failure_of(request: ClientRequest, error: Exception) -> JsonRpcError:
+def failure_of(request: ClientRequest, error: Exception, *, restarts_in: float | None = None) -> JsonRpcError:
     """The error that a client is sent instead of an answer. Its `data.delivery` says whether a server may have acted,
     and `data.retryIn` in how many seconds the server can be asked again, if that is known; except where a server's own
-    error has data that is no object: that is passed as it came, and is an answer. A bug of ours reveals no details."""
+    error has data that is no object: that is passed as it came, and is an answer. A bug of ours reveals no details.
+
+    Args:
+        request: The request.
+        error: Its failure.
+        restarts_in: Seconds until its server is started again; None: the error says when.
+    """
     match error:
         case JsonRpcError():
             said = error
@@ -302,7 +308,7 @@ def failure_of(request: ClientRequest, error: Exception) -> JsonRpcError:
             said = JsonRpcError(INTERNAL_ERROR, "Internal error")
     data = said.data
     given = cast("dict[str, Any]", data) if isinstance(data, dict) else {"about": data} if data else {}
-    rest = error.retry_in if isinstance(error, CallError) else None
+    rest = restarts_in or (error.retry_in if isinstance(error, CallError) else None)
     said.data = {"delivery": request.delivery.value} | ({"retryIn": rest} if rest else {}) | given
     return said
 

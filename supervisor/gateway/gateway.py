@@ -203,7 +203,7 @@ class Gateway:
             await check_request(request, protocol_version)
             return await self._answer(request, view)
         except Exception as error:
-            raise failure_of(request, error) from None
+            raise failure_of(request, error, restarts_in=self._restarts_in(error)) from None
         finally:
             self._under_way -= request.method != LISTEN
             self._settled.set()
@@ -309,11 +309,14 @@ class Gateway:
         said = [*view.instructions().items()]
         return add_preamble(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]), view.missing())
 
+    def _restarts_in(self, error: Exception) -> float | None:
+        """Seconds until the server of a request that was lost with its connection is started again, if it is."""
+        status = status_of(self.supervisor, error.server) if isinstance(error, ConnectionLost) else None
+        return None if status is None else status.retry_in
+
     def _error_result(self, error: NurseryError, request: ClientRequest) -> Json:
         """The result of a tool that gives a model the reason for a failure, and the time until a restart."""
-        status = status_of(self.supervisor, error.server) if isinstance(error, ConnectionLost) else None
-        restarts_in = None if status is None else status.retry_in
-        text = error_content(error, restarts_in=restarts_in, held=self._hold > 0)
+        text = error_content(error, restarts_in=self._restarts_in(error), held=self._hold > 0)
         result: Json = {"content": [{"type": "text", "text": text}], "isError": True}
         return result | {"resultType": "complete"} if request.modern else result
 

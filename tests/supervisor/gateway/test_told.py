@@ -134,16 +134,22 @@ async def test_what_may_have_been_done_is_told(autojump_clock):
 
 async def test_when_to_try_again_is_told(autojump_clock):
     async with served(hold=0) as (script, _, ask), trio.open_nursery() as nursery:
-        results = []
+        results, lost = [], []
 
         async def call():
             results.append(await ask("tools/call", name="hang"))
 
+        async def get():
+            lost.append(await told(ask, "vendor/method"))
+
+        script.hang()
         nursery.start_soon(call)
+        nursery.start_soon(get)
         await trio.testing.wait_all_tasks_blocked()
         script.crash()
         await trio.testing.wait_all_tasks_blocked()
         assert "The server restarts in 2 s." in results[0]["content"][0]["text"]
+        assert lost[0].data == {"delivery": "unknown", "retryIn": 2}
         error = await told(ask, "prompts/get", name="hang")
         assert (error.code, error.data["state"], error.data["delivery"]) == (INTERNAL_ERROR, "waiting", "not_sent")
         assert 0 < error.data["retryIn"] <= 2
