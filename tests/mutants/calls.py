@@ -37,10 +37,7 @@ CALLS = (
             "patient = error is not None and error.delivery is Delivery.UNKNOWN": "patient = error is not None",
             "if error is not None and patient and not _may_act_twice(call):": "if False:",
             "await target.noticed(incarnation)": "pass",
-            "if attentive or asked.timeout == 0 or servers.closed:": (
-                "if attentive or servers.closed:",
-                "Its time is over before the server's actor has a turn.",
-            ),
+            "if attentive or asked.timeout == 0 or servers.closed:": "if attentive or servers.closed:",
             "if isinstance(call.slot.outcome, Answered):": "if not isinstance(call.slot.outcome, Answered):",
             "await trio.lowlevel.cancel_shielded_checkpoint()": "pass",
         },
