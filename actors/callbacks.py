@@ -118,7 +118,7 @@ class Callbacks:
     @property
     def declared(self) -> dict[str, Any]:
         """The capabilities of the host as servers are told of them, by the protocol's names."""
-        own = {
+        own: dict[str, dict[str, Any] | None] = {
             "sampling": None if self.sample is None else {"tools": {}},
             "elicitation": None if self.elicit is None else {"form": {}, "url": {}},
             "roots": None if self.roots is None else {"listChanged": True},
