@@ -137,7 +137,7 @@ def error_content(
 
 
 def _acted(error: NurseryError) -> str:
-    """Whether the tool has acted. An answer that is an error does not tell."""
+    """The answer to whether the tool has acted. An error that the server answers with does not tell."""
     delivery = delivery_of(error)
     return _ACTED[Delivery.UNKNOWN if isinstance(error, ServerError) and delivery is Delivery.ANSWERED else delivery]
 
