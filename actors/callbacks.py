@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 from .account import Account
 from .argument_checks import choice, function_or_none, mapping_or_none, one_of
 from .enums import Protocol
-from .limits import USUAL, Limits
+from .limits import HUMAN_TIMEOUT, USUAL, Limits
 from .roots import Folder, root_uris, roots_or_none
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class Callbacks:
     Each is an async function of one `ServerMessage` (`authorize`: of an `AuthorizationRequest`); `roots` may also be
     fixed. It runs in a task of the connection that asks, and delays no call but the one that asks. It is cancelled when
     the call is cancelled, the server cancels its request, or the connection ends. If it raises or returns a wrong type,
-    that is logged, and the server gets an error.
+    that is logged, and the server gets an error. If it takes longer than the server's `human_timeout`, it is cancelled,
+    and the server gets the answer of a user who dismisses the question, or an error if it has not asked the user.
 
     Raises:
         ValueError: A callback is not a function, `roots` is neither a function nor folders, or `log_level` is no level.
@@ -180,6 +181,8 @@ class Host:
     """Called with its notifications about no request, if set."""
     account: Account = field(factory=Account, repr=False)
     """The account to which messages to it and from it are charged while they wait."""
+    human_timeout: float = HUMAN_TIMEOUT
+    """Seconds for an answer to one of its questions; `inf`: no limit."""
 
 
 NO_CALLBACKS = Callbacks()
