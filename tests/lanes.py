@@ -60,6 +60,7 @@ LATER = {
     "supervisor/cli/test_app.py::test_one_command_loads_no_client_of_the_sdk": PUSH,
     "supervisor/cli/test_app.py::test_the_types_of_a_result_are_loaded_before_its_time_begins": PUSH,
     "supervisor/cli/test_attached.py": PUSH,
+    "supervisor/cli/test_attached_serve.py": PUSH,
     "supervisor/cli/test_call.py::test_a_signal_ends_the_call_and_its_server": PUSH,
     "supervisor/cli/test_demo.py::test_a_process_left_behind": PUSH,
     "supervisor/cli/test_demo.py::test_as_json": PUSH,

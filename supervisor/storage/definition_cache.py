@@ -42,7 +42,9 @@ def cache_key(digest: str, capabilities: Mapping[str, Any]) -> str:
 class DefinitionCache:
     """The cached definitions of one server, for its keeper.
 
-    A server may choose its tools by the capabilities of its host: what it has listed for others is not read.
+    A server may choose its tools by the capabilities of its host: what it has listed for others is not read. A lazy
+    server, which is not started for its list, shows at least what it has listed for a host that has no capabilities, as
+    for `mcp-nursery tools`.
     Definitions in which a server quotes what it was given are not cached: no secret is written to disk. Those of a
     server that its user has not agreed to are not read.
     """
@@ -85,7 +87,10 @@ class DefinitionCache:
         """Read the cache, in the thread of the store."""
         request = self._spec.trust_request
         if request is None or store.agreed(request.as_found().digest):
-            self._cached = store.definitions(self._spec.name, self._key, most=self._spec.max_kept_bytes)
+            most = self._spec.max_kept_bytes
+            self._cached = store.definitions(self._spec.name, self._key, most=most)
+            if not self._cached and self._spec.lazy is True:  # nobody would start it for its list
+                self._cached = store.definitions(self._spec.name, cache_key(self._digest or "", {}), most=most)
 
     async def recalled(self) -> Definitions:
         """The definitions that `fetch` has found; none if they cannot be used, for any reason, or take two seconds."""

@@ -144,7 +144,7 @@ async def play(kind, instances, plan):
             assert set(told(client)) <= {f"for {client.name}"}
         for process in server.processes:
             for who, answers in process.answers.items():
-                by = {answer["result"]["content"]["by"] for answer in answers if "result" in answer}
+                by = {answer["result"]["content"]["by"] for answer in answers if "content" in answer.get("result", {})}
                 assert by <= {who}
         assert len(server.processes) - sum(one.ended.is_set() for one in server.processes) <= 3
     assert server.alive == 0

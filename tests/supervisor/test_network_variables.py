@@ -120,13 +120,14 @@ sys.exit(3)
 """
 
 
-@pytest.mark.parametrize("env", [{}, {"OTHER": "${HOME}"}])
+@pytest.mark.parametrize("env", [{}, {"OTHER": "${ELSEWHERE}"}])
 async def test_a_process_that_quotes_them(monkeypatch, tmp_path, caplog, env):
     """K6, T9: it has them, and what it says of them is shown without what is secret."""
     caplog.set_level(logging.DEBUG)
     authorities = str(tmp_path / "ca.pem")
     monkeypatch.setenv("HTTPS_PROXY", PROXY)
     monkeypatch.setenv("SSL_CERT_FILE", authorities)
+    monkeypatch.setenv("ELSEWHERE", "there")
     transport = StdioTransport(sys.executable, ["-I", "-c", QUOTES], env=env)
     origin = discovery.EntryOrigin(str(tmp_path / "servers.json"))
     spec = ServerSpec("s", defer(transport, env=env, server="s", origin=origin), restart="temporary")

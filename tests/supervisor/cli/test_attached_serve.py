@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 
 import pytest
 
@@ -24,6 +25,7 @@ CHATTY = {"command": sys.executable, "args": ["-c", "import sys; print('hello', 
 FRONTS = ["config", "command", "http"]
 
 
+@contextmanager
 def served(front, file):
     """A gateway, its client having said hello, if it has one."""
     args = {
@@ -31,14 +33,17 @@ def served(front, file):
         "command": ["--name", "lab", "--", LAB["command"], *LAB["args"]],
         "http": ["--config", file, "--http", "127.0.0.1:0"],
     }
-    ran = process("serve", *args[front], stdin=subprocess.PIPE)
-    if front == "http":
-        assert "http://" in ran.stderr.readline()
-    else:
-        ran.stdin.write(json.dumps(INITIALIZE) + "\n")
-        ran.stdin.flush()
-        assert json.loads(ran.stdout.readline())["id"] == 1
-    return ran
+    with process("serve", *args[front], stdin=subprocess.PIPE) as ran:
+        try:
+            if front == "http":
+                assert "http://" in ran.stderr.readline()
+            else:
+                ran.stdin.write(json.dumps(INITIALIZE) + "\n")
+                ran.stdin.flush()
+                assert json.loads(ran.stdout.readline())["id"] == 1
+            yield ran
+        finally:
+            ran.kill()
 
 
 def end(ran):

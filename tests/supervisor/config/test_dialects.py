@@ -338,6 +338,7 @@ def test_every_option_of_a_spec_has_its_key():
         "maxInstances",
         "auth",
         "headersHelper",
+        "caFile",
         "roots",
     }
     assert agreed_to == ENTRY_KEYS - _HARMLESS

@@ -89,8 +89,9 @@ async def test_a_cached_list_does_not_wait_for_its_server(life, autojump_clock, 
     state, client = MemoryStore(), Client()
     monkeypatch.setitem(SERVERS, "cached", ScriptedServer(Life(), *[life] * 20, tools={"look": nothing}))
     known = ServerSpec("lab", Named("cached"))
-    async with open_supervisor([known], state=state) as supervisor:
-        await supervisor.wait_connected("lab")
+    former = Client()
+    async with fronted(known, former, state):
+        former.say(request(1, "tools/list", NEW))
         await trio.sleep(1)
     async with fronted(known, client, state):
         times = answered_at(client)
