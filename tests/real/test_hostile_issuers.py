@@ -269,7 +269,7 @@ async def test_a_server_elsewhere_reaches_nothing_on_this_machine(far, monkeypat
     else:
         metadata["token_endpoint"] = f"{far.origin}/token"
 
-    async def answered(request):
+    async def answered(request, _ca_file):
         asked.append(request)
         if "protected" in request.url.path:
             return httpx2.Response(200, json=described, request=request)
