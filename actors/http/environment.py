@@ -44,8 +44,8 @@ _PORTS: Final = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
 _ENDS_WITH_PORT: Final = re.compile(r"[^:]:\d+$")
 _HASHED: Final = re.compile(r"[0-9a-f]{8}\.\d+")
 """The name by which OpenSSL finds an authority in a folder."""
-_MOST_FILES: Final = 16
-"""Contexts with the authorities of a file that are kept."""
+_MOST_CONTEXTS: Final = 16
+"""Contexts that are kept."""
 _LOADING: Final = threading.Lock()
 """The lock held while the authorities are loaded: many first connections begin at once."""
 
@@ -220,7 +220,7 @@ def _nobody() -> ssl.SSLContext:
 def _authorities(ca_file: str | None) -> ssl.SSLContext:
     named = next(((name, value) for name in AUTHORITY_VARIABLES if (value := os.environ.get(name))), (None, ""))
     with _LOADING:
-        return _load(*named) if ca_file is None else _load_with(*named, ca_file, _stamp(ca_file))
+        return _load(*named, ca_file, None if ca_file is None else _stamp(ca_file))
 
 
 _Variable = Literal["SSL_CERT_FILE", "SSL_CERT_DIR"]
@@ -234,24 +234,20 @@ def _stamp(path: str) -> object:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-@lru_cache(maxsize=1)
-def _load(variable: _Variable | None, value: str) -> ssl.SSLContext:
-    """The context. A later value is loaded anew."""
-    return _made(variable, value)
-
-
-@lru_cache(maxsize=_MOST_FILES)
-def _load_with(variable: _Variable | None, value: str, ca_file: str, stamp: object) -> ssl.SSLContext:
-    """The context with the authorities of a file, too; `stamp` changes with the file."""
+@lru_cache(maxsize=_MOST_CONTEXTS)
+def _load(variable: _Variable | None, value: str, ca_file: str | None, stamp: object) -> ssl.SSLContext:
+    """The context, with the authorities of a file, too, if there is one; `stamp` changes with the file. A later value
+    is loaded anew."""
     del stamp
     context = _made(variable, value)
-
-    def load() -> None:
-        _check_file(ca_file)
-        context.load_verify_locations(ca_file)
-
-    _named("ca_file", ca_file, load)
+    if ca_file is not None:
+        _named("ca_file", ca_file, lambda: _add_file(context, ca_file))
     return context
+
+
+def _add_file(context: ssl.SSLContext, path: str) -> None:
+    _check_file(path)
+    context.load_verify_locations(path)
 
 
 def _made(variable: _Variable | None, value: str) -> ssl.SSLContext:

@@ -114,7 +114,7 @@ class Endpoint:
 
     Calls come through `post` and are answered in their slots; the rest is the session's, which runs this. The log names
     the peer by `server`. `offer` is the protocol version for `initialize`, in place of the session's own; `overhear`
-    receives notifications about no request; `capabilities` replace the session's of those names towards the peer; what
+    receives notifications about no request; `capabilities` replace those of the SDK's session towards the peer; what
     waits is charged to `account`.
     """
 
@@ -143,7 +143,7 @@ class Endpoint:
         self.calls: Final = self._table.calls
         """The slots of callers among these; the session's own requests do not count."""
         self._offer = offer
-        self._capabilities = capabilities or {}
+        self._capabilities = capabilities
         self._overhear = overhear
         self.stamp: dict[str, Any] = {}
         """The members that the session puts into every request's `_meta`, taken from its last request for a list."""
@@ -317,10 +317,8 @@ class Endpoint:
         meta: dict[str, Any] = dict(prepared.pop("_meta", None) or {})
         if not self.logs:
             meta.pop(LOG_LEVEL_META_KEY, None)
-        if CLIENT_CAPABILITIES_META_KEY in meta:
-            meta[CLIENT_CAPABILITIES_META_KEY] = self._told(meta[CLIENT_CAPABILITIES_META_KEY])
-        if method == "initialize" and "capabilities" in prepared:
-            prepared["capabilities"] = self._told(prepared["capabilities"])
+        if self._capabilities is not None and CLIENT_CAPABILITIES_META_KEY in meta:
+            meta[CLIENT_CAPABILITIES_META_KEY] = self._capabilities
         if method in LISTED:
             self.stamp = {key: value for key, value in meta.items() if key.startswith(_STAMP_PREFIX)}
         if method == "initialize" and self._offer is not None:
@@ -329,10 +327,6 @@ class Endpoint:
             meta["progressToken"] = request_id
         inject_trace(meta)
         return prepared | {"_meta": meta} if meta else prepared
-
-    def _told(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """The session's own capabilities, as they are declared to the peer."""
-        return {name: self._capabilities.get(name, value) for name, value in own.items()}
 
     async def _reply(self, slot: ReplySlot, method: str, opts: "CallOptions") -> dict[str, Any]:
         timeout = opts.get("timeout", math.inf)

@@ -39,7 +39,7 @@ async def open_connection(
         server=host.server,
         offer=offer,
         overhear=host.overhear,
-        capabilities=host.callbacks.capabilities,
+        capabilities=host.callbacks.declared,
     )
     changes = Changes(host.server)
     async with open_session(endpoint, host, changes) as session:

@@ -296,11 +296,10 @@ class ActiveCall(ABC, Generic[F, R]):
             known = None if server is None else self.servers.snapshots.get(server)
             own = None if known is None else known.value.spec.call_timeout
             self.timeout = self.servers.default_timeout if own is None else own or math.inf
-        if self.timeout < math.inf:
-            ends = self._started + self.timeout
-            self.deadline = Deadline(ends, self.servers.timer, stands_still=self.asked.timeout is None)
-        else:
-            self.deadline = None
+        ends = self._started + self.timeout
+        self.deadline = (
+            None if ends == math.inf else Deadline(ends, self.servers.timer, stands_still=self.asked.timeout is None)
+        )
         if self.servers.telemetry is not None:
             self._begin_operation(self.servers.telemetry)
 

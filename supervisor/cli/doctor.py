@@ -48,7 +48,7 @@ from .installation import describe_installation
 from .output import safe_line, write_json, write_line
 from .runtime import Options, read_config, run_async
 from .status import settle
-from .statuses import worked
+from .statuses import still_doing, worked
 
 Document: TypeAlias = dict[str, Any]
 
@@ -342,14 +342,12 @@ async def _read_lines(lines: StderrLines, said: list[str]) -> None:
 
 
 def _start_document(status: ServerStatus, took: float | None, said: Sequence[str]) -> Document:
-    late = None
-    if status.state is ServerState.CONNECTING:
-        late = "still connecting" if status.installing is None else f"still installing ({status.installing})"
+    late = status.state is ServerState.CONNECTING
     return {
         "state": status.state.value,
         "seconds": None if took is None else round(took, 3),
         "tools": status.tool_count,
-        "error": status.error or late,
+        "error": status.error or (still_doing(status) if late else None),
         "stderr": list(said),
     }
 

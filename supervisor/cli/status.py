@@ -18,7 +18,7 @@ from mcp_nursery.supervisor.status import ServerStatus
 from .hosts import find_host, hosts_of
 from .output import safe_line, send_line, stdout_is_terminal, warn, write_json, write_line
 from .runtime import Options, load, run_async
-from .statuses import HEADERS, counts, documents, error_of, row, worked, worst_first
+from .statuses import HEADERS, counts, documents, error_of, row, still_doing, worked, worst_first
 
 _POLL: Final = 0.25
 """Seconds between two requests to a running host."""
@@ -176,8 +176,7 @@ def _late(status: ServerStatus, timeout: float) -> ServerStatus:
     if status.state is not ServerState.CONNECTING:
         return status
     before = f"; before that: {status.error}" if status.error else ""
-    doing = "connecting" if status.installing is None else f"installing ({status.installing})"
-    return evolve(status, error=f"still {doing} after {timeout:g} s{before}", installing=None)
+    return evolve(status, error=f"{still_doing(status)} after {timeout:g} s{before}", installing=None)
 
 
 async def _print_row(cells: Sequence[object]) -> None:

@@ -95,6 +95,11 @@ def error_of(status: ServerStatus) -> str | None:
     return safe_line(status.error or status.installing or f"the server is {status.state}")
 
 
+def still_doing(status: ServerStatus) -> str:
+    """Say what a server does that is not connected yet: `still connecting`, or that it is being installed."""
+    return "still connecting" if status.installing is None else f"still installing ({status.installing})"
+
+
 def errors_of(statuses: Iterable[ServerStatus]) -> dict[str, str]:
     """Return the errors of servers that are down, by their names."""
     return {status.name: error for status in statuses if (error := error_of(status))}

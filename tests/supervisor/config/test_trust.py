@@ -309,20 +309,26 @@ def test_asked_and_agreed():
     run_virtual(main)
 
 
-@pytest.mark.parametrize("answer", [False, None, 1, "yes"])
-def test_asked_and_refused(answer):
-    """K7: only True is consent. A reconnect, a person's act, asks again."""
-    server = ScriptedServer()
-    asked = []
+def answering(answer, asked):
+    """A `trust` that notes whom it is asked about, and gives this answer."""
 
     async def trust(request):
         await trio.lowlevel.checkpoint()
         asked.append(request.server)
         return answer
 
+    return trust
+
+
+@pytest.mark.parametrize("answer", [False, None, 1, "yes"])
+def test_asked_and_refused(answer):
+    """K7: only True is consent. A reconnect, a person's act, asks again."""
+    server = ScriptedServer()
+    asked = []
+
     async def main():
         store = MemoryStore()
-        async with open_supervisor([blocked_spec(server)], trust=trust, state=store) as supervisor:
+        async with open_supervisor([blocked_spec(server)], trust=answering(answer, asked), state=store) as supervisor:
             assert state_of(supervisor) is S.BLOCKED
             assert supervisor.status()[0].error == "not trusted: refused"
             await trio.sleep(100)
@@ -384,18 +390,13 @@ def test_what_is_trusted_by_now_starts_at_a_reload():
     store = MemoryStore()
     asked = []
 
-    async def trust(request):
-        await trio.lowlevel.checkpoint()
-        asked.append(request.server)
-        return False
-
     def spec(server, name, **settings):
         request = evolve(REQUEST, server=name, digest=name)
         return ServerSpec(name, server.transport, trust_request=request, **settings)
 
     async def main():
         specs = [spec(server, "lab"), spec(refused, "refused"), spec(off, "off", enabled=False)]
-        async with open_supervisor(specs, trust=trust, state=store) as supervisor:
+        async with open_supervisor(specs, trust=answering(False, asked), state=store) as supervisor:
             assert sorted(asked) == ["lab", "refused"]
             event = await supervisor.reload()
             assert (event.changed, event.untrusted) == ((), ("lab", "refused"))
