@@ -102,8 +102,9 @@ def logging_as_it_was():
     levels = [logger.level for logger in loggers]
     yield
     for logger, level in zip(loggers, levels, strict=True):
-        if logger.level != level:  # each set level has all loggers there are forget what they had looked up
+        if logger.level != level:
             logger.setLevel(level)
+    logging.root.setLevel(logging.root.level)  # all loggers forget what they had looked up, whoever set `level` itself
     for name in [name for name in known if name.startswith("mcp_nursery.server.")]:
         del known[name]  # of a server of this test: pytest looks at all there are, six times a test
     for handler in list(logging.root.handlers):

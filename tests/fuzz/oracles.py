@@ -50,13 +50,14 @@ class _Log(logging.Handler):
 def clean_log(*secrets: str) -> Iterator[None]:
     """Check all that is logged meanwhile."""
     log, logger = _Log(secrets), logging.getLogger("mcp_nursery")
-    before, logger.level = logger.level, logging.DEBUG
+    before = logger.level
+    logger.setLevel(logging.DEBUG)
     logger.addHandler(log)
     try:
         yield
     finally:
         logger.removeHandler(log)
-        logger.level = before
+        logger.setLevel(before)
     assert not log.wrong, "\n".join(log.wrong)
 
 

@@ -181,10 +181,11 @@ class Errors(logging.Handler):
 def errors() -> Any:
     handler, logger = Errors(), logging.getLogger("mcp_nursery")
     logger.addHandler(handler)
-    before, logger.level = logger.level, logging.DEBUG
+    before = logger.level
+    logger.setLevel(logging.DEBUG)
     yield handler
     logger.removeHandler(handler)
-    logger.level = before
+    logger.setLevel(before)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large])
