@@ -110,7 +110,7 @@ LATER = {
 """The lane of a folder, a file or a test function, by its path below `tests/`. What stands here in spite of its room
 reads the sources, starts processes by the dozen, waits in real time, or measures how a cost grows: see the timings."""
 
-FIXTURES = {"as_root": PUSH, "database_server": PUSH}
+FIXTURES = {"as_root": PUSH, "database": PUSH, "database_server": PUSH}
 """The lane of tests that use a fixture, by its name."""
 
 _LINUX = (".* is Linux's", "only Linux has .*", "there is no /proc", ".* on Linux alone", "elsewhere a pipe .*")
@@ -130,6 +130,20 @@ def lane_of_file(path):
         return README  # a test of the tests, in a folder of its own
     candidates = ("/".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((LATER[each] for each in candidates if each in LATER), README)
+
+
+_WORDS = re.compile(rf"\b(?:{'|'.join([*LANES[1:], *FIXTURES])})\b")
+
+
+def names_a_later_lane(path):
+    """Whether a file of the lane `readme` may have tests of a later lane, by its text and its folders' fixtures."""
+    if not path.is_relative_to(ROOT):
+        return True
+    name = f"{path.relative_to(ROOT)}::"
+    folders = [folder for folder in path.parents if folder.is_relative_to(ROOT)]
+    texts = [path, *(folder / "conftest.py" for folder in folders[:-1])]
+    named = any(each.startswith(name) for each in LATER)
+    return named or any(_WORDS.search(each.read_text("utf-8")) for each in texts if each.exists())
 
 
 FEW = 12
@@ -200,11 +214,12 @@ class Lanes:
         self._refused = {}
 
     def pytest_ignore_collect(self, collection_path):
-        """A file whose tests are all of later lanes is not imported."""
+        """A file that has no test of these lanes is not imported."""
         if collection_path.is_dir():
             return None
         first = LANES.index(lane_of_file(collection_path))
-        return True if not set(LANES[first:]) & set(self._lanes) else None
+        may_have = LANES[first:] if first or names_a_later_lane(collection_path) else (README,)
+        return True if not set(may_have) & set(self._lanes) else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config, items):

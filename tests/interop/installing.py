@@ -65,6 +65,7 @@ def npm_binary(requirement, pattern):
 def npm_modules(requirement, least_node=0):
     """Node, and the folder with this npm package and those that it needs."""
     node, npm = _node_and_npm(least_node)
+    os.environ.setdefault("NODE_COMPILE_CACHE", str(cache_folder() / "node-compiled"))  # for all that tests start
 
     def install(folder):
         path = {"PATH": os.pathsep.join([str(node.parent), os.environ["PATH"]])}
