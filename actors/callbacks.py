@@ -2,7 +2,7 @@
 
 import typing
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 from attrs import define, field, frozen
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     )
 
 Params = TypeVar("Params")
+
+PASSED: Final = ("extensions", "experimental")
+"""Capabilities of a client that no callback stands for."""
 
 _LEVELS = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 """The protocol's `LoggingLevel`, here without the import of its types."""
@@ -114,7 +117,8 @@ class Callbacks:
     """The capabilities that `elicit`, `sample` and `roots` are declared with: the protocol's `elicitation`, `sampling`
     and `roots` with the members of each, such as `{"elicitation": {"form": {}}}`, where a host answers for a client
     that can do less. One left out is declared with all that the protocol has of it; one without a callback is not
-    declared."""
+    declared. `extensions` and `experimental` are declared as they stand here, and not at all where they are left
+    out."""
 
     @property
     def declared(self) -> dict[str, Any]:
@@ -125,7 +129,8 @@ class Callbacks:
             "roots": None if self.roots is None else {"listChanged": True},
         }
         given = self.capabilities or {}
-        return {name: given.get(name, value) for name, value in own.items() if value is not None}
+        passed = {name: given[name] for name in PASSED if name in given}
+        return {name: given.get(name, value) for name, value in own.items() if value is not None} | passed
 
 
 def _settled(roots: Roots | None) -> Roots | None:

@@ -19,14 +19,11 @@ pytestmark = pytest.mark.slow
 CAPABILITIES = [
     {},
     {"elicitation": {}, "sampling": {"tools": {}}},
-    {"elicitation": {"url": {}}, "roots": {"listChanged": False}, "experimental": {"own": {}}},
+    {"elicitation": {"url": {}}, "roots": {"listChanged": False}},
+    {"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html"]}}, "experimental": {"own": {"a": 1}}},
 ]
 ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {"listChanged": True}}
 CASES = [*(("--", each) for each in CAPABILITIES), ("--config", CAPABILITIES[2])]
-
-
-def told(capabilities):
-    return {name: said for name, said in capabilities.items() if name != "experimental"}
 
 
 def server(era):
@@ -67,14 +64,14 @@ async def asked(client, make, number, **arguments):
 
 @pytest.mark.parametrize("version", [OLD, NEW])
 @pytest.mark.parametrize("era", ["older", "modern"])
-@pytest.mark.parametrize(("front", "capabilities"), CASES, ids=["nothing", "some", "others", "of a file"])
+@pytest.mark.parametrize(("front", "capabilities"), CASES, ids=["nothing", "some", "others", "extensions", "of a file"])
 async def test_the_only_client_is_what_a_server_sees(front, era, version, capabilities, tmp_path):
     with trio.fail_after(60):
         async with stdio_client(serving(front, server(era), tmp_path)) as client:
             make = await opened(client, version, capabilities)
             seen = json.loads((await asked(client, make, 2))["content"][0]["text"])
             assert seen
-            assert list(seen.values()) == [told(capabilities)] * len(seen)
+            assert list(seen.values()) == [capabilities] * len(seen)
             assert (await asked(client, make, 3, die=True))["isError"]
             number, again = 3, {"isError": True}
             while again.get("isError"):  # as long as it is being started again
@@ -99,12 +96,13 @@ async def test_a_client_is_listed_what_the_server_has_for_it_whoever_came_before
                     answer = answer_in((await client.ask(make(2, "tools/list")))[-1:], 2)
                     names.append({tool["name"] for tool in answer["result"]["tools"]})
             stuck.touch()
-    nothing, some, others = (
+    names_for = [
         {"told"},
         {"told", "for_elicitation", "for_sampling_tools"},
         {"told", "for_elicitation_url", "for_roots_listChanged"},
-    )
-    assert cold == warm == [nothing, some, others]
+        {"told", "for_extensions_io_modelcontextprotocol_ui", "for_experimental_own"},
+    ]
+    assert cold == warm == names_for
 
 
 async def test_a_server_of_many_clients_is_told_of_all(tmp_path):
@@ -126,4 +124,4 @@ async def test_a_session_s_own_instance_is_told_of_its_client():
                 async with http_client(f"{url}/told", OLD) as client:
                     make = await opened(client, OLD, capabilities)
                     seen = json.loads((await asked(client, make, 2))["content"][0]["text"])
-                    assert seen == {"initialize": told(capabilities)}
+                    assert seen == {"initialize": capabilities}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
+from mcp_nursery.actors.callbacks import PASSED
 from mcp_nursery.actors.errors import NotApproved
 from mcp_nursery.actors.limits import unanswered
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
@@ -135,12 +136,13 @@ def gateway_callbacks(capabilities: Mapping[str, Any] | None = None) -> Callback
 
     Args:
         capabilities: The capabilities of the only client: servers are offered the same elicitation, sampling and
-            roots, and may ask nothing else. None: there may be several clients; servers are offered all that a client
-            may be asked, and each client decides for itself.
+            roots, may ask nothing else, and are told of the same extensions. None: there may be several clients;
+            servers are offered all that a client may be asked, and each client decides for itself.
     """
     if capabilities is None:
         return Callbacks(elicit=_refuse_question, sample=_refuse_question, roots=[])
-    told: Json = {name: capabilities[name] for name in _ASKABLE if isinstance(capabilities.get(name), Mapping)}
+    names = (*_ASKABLE, *PASSED)
+    told: Json = {name: capabilities[name] for name in names if isinstance(capabilities.get(name), Mapping)}
     return Callbacks(
         elicit=_refuse_question if "elicitation" in told else None,
         sample=_refuse_question if "sampling" in told else None,

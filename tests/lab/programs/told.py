@@ -2,6 +2,7 @@
 it speaks 2026-07-28."""
 
 import json
+import re
 import sys
 
 MODERN = sys.argv[1] == "modern"
@@ -28,7 +29,9 @@ for line in sys.stdin:
         if MODERN:
             told["list"] = params["_meta"][META]
         [said, *_] = told.values()
-        needs = [f"for_{'_'.join([name, *sorted(members)])}" for name, members in sorted(said.items())]
+        needs = [
+            re.sub(r"\W", "_", f"for_{'_'.join([name, *sorted(members)])}") for name, members in sorted(said.items())
+        ]
         result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("told", *needs)]}
     elif method == "tools/call":
         if params["arguments"].get("die"):
