@@ -60,7 +60,8 @@ def test_the_embedding_example_runs(tmp_path: Path) -> None:
 def test_the_host_example_runs(tmp_path: Path, answer: str) -> None:
     """The model wants a call, a person is asked at the terminal, and the model gets the result or the refusal."""
     script = tmp_path / "host.py"
-    script.write_text(next(example for example in EXAMPLES if "as_toolset" in example))
+    blocks = BLOCK.findall(PAGES["howto/agent-host.md"])
+    script.write_text(next(body for what, name, _, body in blocks if (what, name) == ("run", "model.py")))
     done = run(script, given=f"{answer}\n")
     assert done.stderr == ""
     assert done.returncode == 0
@@ -78,7 +79,7 @@ def test_the_host_example_runs(tmp_path: Path, answer: str) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(README.splitlines()) <= 150
+    assert len(README.splitlines()) <= 110
 
 
 def test_ci_runs_the_readmes_own_lines() -> None:
@@ -98,7 +99,7 @@ def test_every_link_of_the_readme_leads_somewhere() -> None:
 
 
 def test_the_table_of_the_readme_has_the_titles_of_the_pages() -> None:
-    table = [row for row in README.splitlines() if row.startswith("| [")]
+    table = [row for row in README.splitlines() if row.startswith("| a")]
     links = [link for row in table for link in re.findall(r"\[([^]]+)\]\(docs/([^)]+)\)", row)]
     assert links
     assert [name for name, page in links if not re.match(rf"# {name}(:|\n)", PAGES[page])] == []
