@@ -26,17 +26,20 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated:DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning"),  # of `run_sync`, for its next one
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
 
 @pytest.fixture
 def supervisor():
-    with open_supervisor_thread([agent()], **ALLOWED) as supervisor:
-        yield supervisor
-    asyncio.set_event_loop(None)
-    gc.collect()  # what frameworks leave open is found here, and no test of others warned of it
+    loop = asyncio.new_event_loop()  # `run_sync` leaves the loop that it finds, or makes, for its next one
+    asyncio.set_event_loop(loop)
+    try:
+        with open_supervisor_thread([agent()], **ALLOWED) as supervisor:
+            yield supervisor
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    gc.collect()  # what else frameworks leave open is found here, and no test of others warned of it
 
 
 def test_run_sync_of_pydantic_ai(supervisor):
