@@ -1,18 +1,14 @@
 """The socket that an HTTP server listens on, and its handover to another process.
 
-Either both processes bind a socket of their own to one address (`SO_REUSEPORT`), or both are started with the same
-socket, as systemd starts its services (socket activation). In either case no connection is refused meanwhile.
+Either both processes are started with the same socket, as systemd starts its services (socket activation): no
+connection is lost. Or both bind a socket of their own to one address (`SO_REUSEPORT`): no connection is refused, but
+the kernel resets connections whose handshake is under way while the first process closes its socket.
 """
 
 import os
 import socket
-import struct
-from array import array
-from collections.abc import MutableMapping, Sequence
-from contextlib import suppress
+from collections.abc import MutableMapping
 from typing import Final
-
-import trio
 
 from mcp_nursery.actors.errors import ConfigError
 
@@ -25,16 +21,6 @@ _FIRST_INHERITED: Final = 3
 """The descriptor of the first socket that was passed on: `SD_LISTEN_FDS_START` of systemd."""
 _LONGEST_ID: Final = 20
 """Digits that no process id reaches; Python would refuse a number of more than 4,300."""
-_ATTACH_FILTER: Final = 26
-"""Linux's `SO_ATTACH_FILTER`: a filter of the packets of one socket."""
-_ATTACH_CHOICE: Final = 51
-"""Linux's `SO_ATTACH_REUSEPORT_CBPF`: a choice of the socket of a port that a connection is for."""
-_DETACH_CHOICE: Final = 68
-"""Linux's `SO_DETACH_REUSEPORT_BPF`."""
-_SECOND: Final = ((0x06, 0, 0, 1),)
-"""`ret 1`: the second socket; if there is none, the first."""
-_NO_SYN: Final = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
-"""`ldb [13]; jset #2, 0, 1; ret 0; ret -1`: all packets but those with which a connection begins."""
 
 
 def bind_socket(host: str, port: int, *, reuse_port: bool = False, option: str = "--http") -> socket.socket:
@@ -137,30 +123,3 @@ def listen(listening: socket.socket) -> None:
         listening.listen(LISTEN_BACKLOG)
     except OSError as error:
         raise ConfigError(f"cannot listen: {error.strerror or error}", field="--http") from None
-    with suppress(OSError):  # no filter is attached
-        listening.setsockopt(socket.SOL_SOCKET, _DETACH_CHOICE, 0)
-
-
-def leave_to_successor(listening: socket.socket | trio.socket.SocketType) -> bool:
-    """Direct new connections to the process that has begun to listen on this port after this one: connections that
-    wait on a socket when it is closed are reset. If no other process listens, they are not answered; a client tries
-    again after a second, and is refused when this socket is closed. False if the port is not shared, or the system
-    cannot do this.
-
-    Linux numbers the sockets of one port in the order in which they began to listen, and asks a filter which of them a
-    connection is for.
-    """
-    try:
-        _attach(listening, _ATTACH_CHOICE, _SECOND)
-        _attach(listening, _ATTACH_FILTER, _NO_SYN)
-    except OSError:
-        return False
-    return True
-
-
-def _attach(
-    listening: socket.socket | trio.socket.SocketType, option: int, instructions: Sequence[tuple[int, int, int, int]]
-) -> None:
-    program = array("B", b"".join(struct.pack("HBBI", *each) for each in instructions))
-    address, _ = program.buffer_info()
-    listening.setsockopt(socket.SOL_SOCKET, option, struct.pack("HP", len(instructions), address))

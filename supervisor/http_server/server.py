@@ -3,6 +3,7 @@ which give way to others, and how they end."""
 
 import errno
 import logging
+import select
 import socket
 import ssl
 import struct
@@ -18,7 +19,7 @@ from mcp_nursery.actors.errors import ConfigError
 
 from ..config.whole_file import open_regular
 from .connection import PIECE, Application, HttpConnection, end_idle
-from .listening import UNREAD, leave_to_successor
+from .listening import UNREAD
 
 
 class Tls:
@@ -74,9 +75,6 @@ SLOWEST: Final = 64 << 10
 PAUSE: Final = 0.1
 """Seconds between two attempts to accept a connection for which there is no room, while no other gives way; and seconds
 for which a new connection does not give way, since the head of its request may be on its way."""
-QUIET: Final = 0.2
-"""Seconds without a new connection after which a socket that is left to another process is closed: a handshake that was
-begun before takes a round trip."""
 
 _NO_ROOM: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 
@@ -158,6 +156,13 @@ class ClientStream(trio.abc.HalfCloseableStream):
         await trio.lowlevel.checkpoint()
 
 
+def _has_waiting(listening: trio.socket.SocketType) -> bool:
+    """True if a connection waits to be accepted."""
+    waiting = select.poll()
+    waiting.register(listening, select.POLLIN)
+    return bool(waiting.poll(0))
+
+
 class HttpServer:
     """The connections that are open, up to a number at once; others wait in the queue of the socket, and connections on
     which no request is under way give way to them.
@@ -196,18 +201,10 @@ class HttpServer:
             with self._accepting:
                 while True:
                     await self._take(listener, clients)
-            if not self._is_passed_on and leave_to_successor(listener.socket):
-                await self._take_last(listener, clients)
+            # The kernel resets connections that wait in a socket when the last process that has the socket closes it.
+            while not self._is_passed_on and _has_waiting(listener.socket):
+                await self._take(listener, clients)
         self._has_listener_closed.set()
-
-    async def _take_last(self, listener: trio.SocketListener, clients: trio.Nursery) -> None:
-        """Accept connections until none comes any more: a socket that is closed resets those that wait in it."""
-        while True:
-            with trio.move_on_after(QUIET) as quiet:
-                await trio.lowlevel.wait_readable(listener.socket)
-            if quiet.cancelled_caught:
-                return
-            await self._take(listener, clients)
 
     async def _take(self, listener: trio.SocketListener, clients: trio.Nursery) -> None:
         """Accept the next connection, once there is room for it."""
@@ -318,8 +315,7 @@ class HttpServer:
         have come to this process are accepted; all of them are served.
 
         Args:
-            passed_on: Whether others have the socket itself: connections that wait in it wait for them, and a filter
-                that this process set on it would stay, and let no connection in.
+            passed_on: Whether others have the socket itself: connections that wait in it wait for them.
         """
         self._is_passed_on = passed_on
         self._accepting.cancel()
