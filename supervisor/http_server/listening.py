@@ -24,13 +24,9 @@ _LONGEST_ID: Final = 20
 
 
 def bind_socket(host: str, port: int, *, reuse_port: bool = False, option: str = "--http") -> socket.socket:
-    """Bind a socket, and listen on it unless the port is shared: then call `listen` later.
-
-    Args:
-        host: An address of this machine.
-        port: The port; 0: a free one.
-        reuse_port: Whether another process of the same user may be bound to the same port, if it sets this, too.
-        option: The option that has given the address.
+    """Bind a socket to an address of this machine and a port, a free one for 0, and listen on it unless the port is
+    shared: then call `listen` later. With `reuse_port`, another process of the same user may be bound to the same port,
+    if it sets this, too. Errors name the option that has given the address.
 
     Raises:
         ConfigError: The socket cannot be bound.
@@ -53,13 +49,9 @@ def bind_socket(host: str, port: int, *, reuse_port: bool = False, option: str =
 
 
 def inherited_socket(environment: MutableMapping[str, str], host: str, port: int) -> socket.socket | None:
-    """The socket that the starter of this process has passed on, as systemd does; None if there is none for this
-    process. Its variables are removed: processes that this one starts are passed no socket.
-
-    Args:
-        environment: The variables `LISTEN_PID` and `LISTEN_FDS`.
-        host: The address that it has to listen on: the options of serving were chosen for that address.
-        port: The port that it has to listen on.
+    """The socket that the starter of this process has passed on by the variables `LISTEN_PID` and `LISTEN_FDS`, as
+    systemd does; None if there is none for this process. The variables are removed: processes that this one starts are
+    passed no socket. It has to listen on this host and port, because the options of serving were chosen for them.
 
     Raises:
         ConfigError: The variables are invalid, or there is not exactly one socket that listens there.

@@ -23,12 +23,8 @@ from .listening import UNREAD
 
 
 class Tls:
-    """A certificate and its key.
-
-    Args:
-        certificate: A PEM file: the certificate, and those that vouch for it.
-        key: A PEM file; None: the key is in the file of the certificate.
-        password: The password of the key.
+    """A certificate and its key, both PEM files. The file of the certificate also has those that vouch for it, and the
+    key, if there is no other file. The password is that of the key.
 
     Raises:
         ConfigError: The files cannot be used.
@@ -164,15 +160,8 @@ def _has_waiting(listening: trio.socket.SocketType) -> bool:
 
 
 class HttpServer:
-    """The connections that are open, up to a number at once; others wait in the queue of the socket, and connections on
-    which no request is under way give way to them.
-
-    Args:
-        application: The application that answers requests.
-        tls: The certificate; None: without TLS.
-        most: Connections at once.
-        share: Connections at once of one address; None: as many as `most`.
-    """
+    """The connections that are open, at most `most` at once, and `share` of one address (None: as many as `most`);
+    others wait in the queue of the socket, and connections on which no request is under way give way to them."""
 
     def __init__(self, application: Application, tls: Tls | None, most: int, share: int | None = None) -> None:
         self._application = application
@@ -312,11 +301,8 @@ class HttpServer:
 
     async def leave_socket(self, *, passed_on: bool = False) -> None:
         """Leave the listening socket to the process that has taken it over, or will. Returns when all connections that
-        have come to this process are accepted; all of them are served.
-
-        Args:
-            passed_on: Whether others have the socket itself: connections that wait in it wait for them.
-        """
+        have come to this process are accepted; all of them are served. If the socket itself was passed on, connections
+        that wait in it wait for that process."""
         self._is_passed_on = passed_on
         self._accepting.cancel()
         await self._has_listener_closed.wait()
