@@ -45,12 +45,8 @@ def own_weight(parsed: object) -> int:
 
 
 class Account:
-    """The memory that is kept for one party, or for all.
-
-    Args:
-        most: Bytes that may be kept, of all kinds.
-        whole: The account in which everything counts as well.
-    """
+    """The memory that is kept for one party, or for all: at most `most` bytes, of all kinds. Everything counts in the
+    account `whole` as well."""
 
     def __init__(self, most: float = math.inf, whole: "Account | None" = None) -> None:
         self._most = most

@@ -16,12 +16,8 @@ GIT_TIMEOUT: Final = 5.0
 
 
 def commit_of(package: Path) -> str:
-    """Return the commit that a folder with this file comes from: what was recorded when it was built; else what git
-    says of the checkout, with `-dirty` if files have changed since; else `unknown`.
-
-    Args:
-        package: The folder.
-    """
+    """Return the commit that the folder of a package comes from: what was recorded when it was built; else what git
+    says of the checkout, with `-dirty` if files have changed since; else `unknown`."""
     try:
         recorded = (package / COMMIT_FILE).read_text("ascii").strip()
     except (OSError, ValueError):

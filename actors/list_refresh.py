@@ -86,13 +86,9 @@ class ListRefresh:
         self.want(_ALL)
 
     def ask_old(self, request: object, kinds: Collection[ListKind], since: float) -> bool:
-        """Fetch those of these lists that may be old, as soon as they may be fetched again. One that was just fetched
-        will do, unless a call may have changed it since.
-
-        Args:
-            request: The request to answer.
-            kinds: The lists that it is for.
-            since: When it was made, on Trio's clock: a list fetched from then on will do, too.
+        """Fetch those of these lists that may be old, as soon as they may be fetched again. A list that was just
+        fetched will do, unless a call may have changed it since. A list fetched since the request was made, at `since`
+        on Trio's clock, will do, too.
 
         Returns:
             True if the request will be answered; else the known lists have to do.

@@ -46,15 +46,8 @@ class Liveness:
 
 
 def until_probe(liveness: Liveness, *, now: float, heard_at: float, asked_at: float, slept: float) -> float:
-    """Seconds until a probe is due; 0 for now.
-
-    Args:
-        liveness: The server's.
-        now: Trio's clock, like the next two.
-        heard_at: The time of the server's last message.
-        asked_at: The time of the last probe.
-        slept: Seconds that Trio's clock stood still since the last look.
-    """
+    """Seconds until a probe is due; 0 for now. `now`, `heard_at` (the server's last message) and `asked_at` (the last
+    probe) are times on Trio's clock, which has stood still for `slept` seconds since the last look."""
     if slept > liveness.interval:
         return 0.0
     return max(0.0, max(heard_at, asked_at) + liveness.interval - now)

@@ -87,12 +87,8 @@ class Mailbox(Generic[T]):
         room: Callable[[], float] | None = None,
         handler: MessageHandler[T] | None = None,
     ) -> list[T]:
-        """Wait for a message, then take all that are there.
-
-        Args:
-            limit: The most messages to take.
-            room: Returns the limit once there is a message.
-            handler: Takes messages handed over during the wait. Its exceptions are raised here.
+        """Wait for a message, then take all that are there, `limit` at most; `room` returns the limit once there is a
+        message. The handler takes messages handed over during the wait, and its exceptions are raised here.
 
         Raises:
             trio.ClosedResourceError: The mailbox is closed, perhaps meanwhile.

@@ -16,13 +16,8 @@ class Pauses:
     """Pauses since they began."""
 
     def after(self, lasted: float, *, heard: bool = False, least: float = 0.0) -> float:
-        """Seconds to wait after an attempt.
-
-        Args:
-            lasted: Seconds for which it was open; `-inf`: it never was.
-            heard: Whether it brought a message.
-            least: Seconds that the server asks for.
-        """
+        """Seconds to wait after an attempt that was open for `lasted` seconds (`-inf`: it never was), and brought a
+        message if `heard`. The server asks for `least` seconds."""
         pause = max(self._delays[min(self._taken, len(self._delays) - 1)], least)
         if heard or lasted > pause:
             self._taken, pause = 0, max(self._delays[0], least)

@@ -28,12 +28,7 @@ def _finish() -> None:
 
 
 class Stage:
-    """Modules that are loaded together, once a process.
-
-    Args:
-        load: Loads them.
-        after: Stages that are loaded before this one.
-    """
+    """Modules that `load` loads together, once a process, after the stages `after`."""
 
     def __init__(self, load: Callable[[], object], *after: "Stage") -> None:
         self._load = load

@@ -31,16 +31,12 @@ class WhenFull(Enum):
 
 
 class BoundedQueue(Generic[T]):
-    """A queue that is written without waiting.
+    """A queue that is written without waiting. At most `items` items may wait, with `size` bytes or characters: the
+    unit of `put`. `when_full` is the rule for items that are put without one.
 
-    Args:
-        items: Items that may wait.
-        size: Bytes that may wait, or characters: the unit of `put`.
-        when_full: The rule for items that are put without one.
-        gap: Called with the number of items that were lost, returns the item that is read in their place. Where the
-            newest are lost, all items that come before that one is read are lost too.
-        account: The account that waiting bytes are charged to, up to `size` bytes of the kind; None: none.
-        kind: The kind under which they are charged there.
+    `gap`, called with the number of items that were lost, returns the item that is read in their place. Where the
+    newest are lost, all items that come before that one is read are lost too. The account, if any, is charged for
+    waiting bytes under `kind`, up to `size` bytes of the kind.
     """
 
     def __init__(

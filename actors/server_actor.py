@@ -52,23 +52,14 @@ class Connector(Protocol):
 class ServerActor:
     """The actor of one incarnation: owns transport, mailbox and calls in flight. Runs once: the next is another actor.
 
-    Args:
-        connector: How to reach the server.
-        incarnation: Its number, from 1.
-        connect_timeout: Seconds from the start to `connected`; `inf` for no limit.
-        raised_by: The settings that give it more, for people.
-        era: What an earlier incarnation found of its era, if anything.
-        mailbox_size: Calls that may wait.
-        max_in_flight: Calls that may be with the server at once.
-        permit: Awaited first, in time that does not count towards `connect_timeout`. None: none is needed.
-        limiter: Where the start waits for a place, in time that does not count either; the place is free again when the
-            server has answered or ended.
-        turn: The start's turn in the limiter's line.
-        host: What the server may ask of the host.
-        liveness: How a silent connection is found to be dead; None: it is not probed.
-        report: Called with each step, synchronously.
-        updated: Called when resources change: see `Connection.keep_subscribed`.
-        trace: Entered from the handshake to `connected`: sets the trace that the server gets.
+    The permit is awaited first, and then a place of the limiter, in line at `turn`: neither counts towards
+    `connect_timeout`, the seconds from the start to `connected` (`inf`: no limit). The place is free again when the
+    server has answered or ended. `raised_by` names, for people, the settings that give the server more time.
+
+    `era` is what an earlier incarnation found of the server's era. `mailbox_size` calls may wait, and `max_in_flight`
+    may be with the server at once. Without `liveness`, a silent connection is not probed. `report` is called with each
+    step, synchronously, and `updated` when resources change: see `Connection.keep_subscribed`. `trace` is entered from
+    the handshake to `connected`: it sets the trace that the server gets.
     """
 
     def __init__(

@@ -25,15 +25,8 @@ _CLOSED = Loss("the connection was closed")
 
 class Service:
     """The work of an actor for the callers of its server while that is connected. Run in the task of the actor.
-
-    Args:
-        connection: The connection, after the handshake.
-        incarnation: Its number.
-        mailbox_size: Calls that may wait.
-        max_in_flight: Calls that may be with the server at once.
-        refresh: The refreshes of its lists.
-        updated: Called when resources change: see `Connection.keep_subscribed`.
-    """
+    `mailbox_size` calls may wait, and `max_in_flight` may be with the server at once. `updated` is called when
+    resources change: see `Connection.keep_subscribed`."""
 
     def __init__(
         self,
@@ -71,13 +64,9 @@ class Service:
     async def run(
         self, lost: Callable[[Loss], None], liveness: Liveness | None = None, *, announces_roots: bool = False
     ) -> None:
-        """Serve until the connection is lost, or a stop has drained it.
-
-        Args:
-            lost: Called with the loss in the step in which it is noticed.
-            liveness: How a silent connection is found to be dead; None: it is not probed.
-            announces_roots: True if the host's roots have changed since the handshake.
-        """
+        """Serve until the connection is lost, or a stop has drained it. `lost` is called with the loss in the step in
+        which it is noticed. Without `liveness`, a silent connection is not probed. With `announces_roots`, the host's
+        roots have changed since the handshake."""
         async with trio.open_nursery() as nursery:
             self._nursery, connection = nursery, self._connection
             self._refresh.open(connection, nursery)

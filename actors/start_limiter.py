@@ -64,12 +64,8 @@ class StartLimiter:
 
     def put_first(self, turn: Turn, awaited: float) -> None:
         """Move a start that somebody waits for ahead of those that nobody waits for, in line already or when it comes.
-        Never waits, and takes no place from anybody.
-
-        Args:
-            turn: The turn of the start.
-            awaited: Its place among starts that somebody waits for; if it has one already, that stays.
-        """
+        `awaited` is its place among starts that somebody waits for; if it has one already, that stays. Never waits, and
+        takes no place from anybody."""
         if turn.awaited < math.inf:
             return
         waits = turn in self._line

@@ -18,12 +18,8 @@ MOST_THREADS = 40
 
 
 class ThreadPlaces:
-    """Places for threads that do work of one kind. Each run of Trio has its own: a `CapacityLimiter` belongs to one.
-
-    Args:
-        kind: The kind of work.
-        most: The number of places; infinite where the callers are few, or may not wait.
-    """
+    """Places for threads that do work of one kind: `most` of them, infinite where the callers are few, or may not wait.
+    Each run of Trio has its own: a `CapacityLimiter` belongs to one."""
 
     def __init__(self, kind: str, most: float = MOST_THREADS) -> None:
         self._most = most
@@ -55,13 +51,8 @@ async def open_process(command: list[str], *, begun: Callable[[int], object] = i
     """Start a process as `trio.lowlevel.open_process` does, which takes a place of the default limiter, and has no
     parameter for another: in a thread it has a run of Trio to itself, with all places free.
 
-    The process is not tied to that run. Starting it takes a millisecond longer.
-
-    Args:
-        command: The program and its arguments.
-        begun: Called in the thread with the number of the process as soon as it runs: the loop may be busy. May
-            not raise.
-        options: As for `trio.lowlevel.open_process`.
+    The process is not tied to that run. Starting it takes a millisecond longer. `begun` is called in the thread with
+    the number of the process as soon as it runs: the loop may be busy. It may not raise.
     """
 
     async def start() -> trio.Process:

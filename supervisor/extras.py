@@ -8,11 +8,8 @@ from mcp_nursery.actors.errors import ConfigError, one_line
 
 @contextmanager
 def needs_extra(extra: str, field: str | None = None) -> Generator[None, None, None]:
-    """Name the extra in an error if a module that the block loads is not installed.
-
-    Args:
-        extra: The extra's name, as pip knows it.
-        field: The setting that needs the extra; None if a program's own code does.
+    """Name the extra, as pip knows it, in an error if a module that the block loads is not installed. `field` is the
+    setting that needs the extra; None if a program's own code does.
 
     Raises:
         ConfigError: A module is missing, and a setting needs it.

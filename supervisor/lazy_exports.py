@@ -14,12 +14,8 @@ if TYPE_CHECKING:
 
 
 def exports_of(package: str, file: str) -> "tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]":
-    """Return `__getattr__`, `__dir__` and `__all__` of a package.
-
-    Args:
-        package: Its `__name__`.
-        file: Its `__file__`; the stub is beside it. A stub has only `from … import …` statements, and then `__all__`.
-    """
+    """Return `__getattr__`, `__dir__` and `__all__` of the package with this `__name__` and `__file__`; its stub is
+    beside the file. A stub has only `from … import …` statements, and then `__all__`."""
     with open(f"{file.rpartition('.')[0]}.pyi", encoding="utf-8") as stub:
         imports = stub.read().partition("\n__all__")[0].split("from ")[1:]
     modules: dict[str, str] = {}

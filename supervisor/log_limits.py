@@ -43,12 +43,8 @@ _LIMITS: Final[trio.lowlevel.RunVar[dict[str, LineLimit]]] = trio.lowlevel.RunVa
 def log_of_client(
     logger: logging.Logger, level: int, message: str, *args: object, exc_info: BaseException | None = None
 ) -> None:
-    """Log what a client has caused: of each message one line a minute, with the number of those left out before it.
-
-    Args:
-        logger, level, args, exc_info: See `logging.Logger.log`.
-        message: The message before `args` are put in. It is no text of a client.
-    """
+    """Log what a client has caused, as `logging.Logger.log` does: of each message one line a minute, with the number of
+    those left out before it. The message, before `args` are put in, is no text of a client."""
     try:
         limits = _LIMITS.get()
     except LookupError:

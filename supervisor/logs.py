@@ -90,12 +90,8 @@ class TransitionLog:
     """The time at which the last attempt of each server began, on Trio's clock."""
 
     def record_transition(self, event: StateChanged, offer: str = "") -> None:
-        """Write a line for the change, unless the state stays the same.
-
-        Args:
-            event: The change.
-            offer: The offer of a server that is connected now: see `offer_of`.
-        """
+        """Write a line for the change, unless the state stays the same, with the offer of a server that is connected
+        now: see `offer_of`."""
         if event.old is event.new:
             return
         lost = event.old is ServerState.CONNECTED and event.new in _LOST_STATES

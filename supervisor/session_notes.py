@@ -37,12 +37,8 @@ class SessionNotes(Protocol):
         ...
 
     async def note_session(self, session: str, until: float, change: NoteChange) -> SessionNote | None:
-        """Change the note about a session in one step: a change that others make at the same time is not lost.
-
-        Args:
-            session: The session.
-            until: The Unix time from which on the note is not needed any more.
-            change: The change.
+        """Change the note about a session in one step: a change that others make at the same time is not lost. From the
+        Unix time `until` on, the note is not needed any more.
 
         Returns:
             The note after the change; None if it could not be written.
@@ -50,12 +46,8 @@ class SessionNotes(Protocol):
         ...
 
     async def report(self, replica: str, report: str, seconds: float) -> Mapping[str, str] | None:
-        """Write the report of this replica in place of its last one.
-
-        Args:
-            replica: The name of this gateway among those that share the notes.
-            report: A text about it.
-            seconds: Seconds for which a report counts.
+        """Write the report of this replica in place of its last one, for so many seconds. The replica has a name of its
+        own among the gateways that share the notes.
 
         Returns:
             The reports that count, by replica, this one among them; None if they cannot be read, or the notes are not

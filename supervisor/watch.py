@@ -47,12 +47,7 @@ async def reload_or_log(supervisor: Supervisor, restart: Sequence[str] = ()) -> 
 
 @define(eq=False)
 class FileWatch:
-    """A watch on a few files: all are read again whenever one changes. To be made before they are first read.
-
-    Args:
-        paths: Those of the files.
-        reload: The function that reads them again.
-    """
+    """A watch on a few files: all are read again whenever one changes. To be made before they are first read."""
 
     _paths: Sequence[str]
     _reload: Callable[[], None]

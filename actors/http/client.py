@@ -74,11 +74,9 @@ class _PoolStream(httpx2.AsyncByteStream):
 class HttpClient:
     """The client for requests to one origin. Follows no redirect by itself.
 
-    Args:
-        make: Makes the httpx2 client of a pool, which keeps that many idle connections. It closes those idle for too
-            long only at the next request: `close_idle` does so in time. Streams that last have connections of their
-            own.
-        address: The address of the server.
+    `make` makes the httpx2 client of a pool, which keeps that many idle connections. The pool closes connections that
+    are idle for too long only at the next request: `close_idle` does so in time. Streams that last have connections of
+    their own.
     """
 
     def __init__(self, make: Callable[[int], httpx2.AsyncClient], address: Address) -> None:

@@ -125,12 +125,7 @@ _ANSWERED = Failure(Reason.ANSWERED)
 
 
 def classify(phase: Phase, evidence: Evidence) -> Failure:
-    """The meaning of a failure.
-
-    Args:
-        phase: That of the exchange.
-        evidence: The facts.
-    """
+    """The meaning of a failure in this phase of its exchange."""
     if evidence.unsent:
         hopeless = evidence.fault in _HOPELESS_FAULTS and phase is Phase.OPENING
         return Failure(Reason.NOT_WORTH_RETRYING, ends=True) if hopeless else _CONNECTION_GONE

@@ -17,13 +17,9 @@ and a server that refuses the probe of its era by 400 must get `initialize` all 
 
 
 def rest_of(status: int, retry_after: str | None, date: str | None) -> float | None:
-    """Seconds for which a refusal asks to be asked nothing; None if it asks for no time, or cannot be read.
-
-    Args:
-        status: Its HTTP status.
-        retry_after: Its header `Retry-After`, if it has one.
-        date: Its header `Date`, from which a date counts; without one it counts from this machine's clock.
-    """
+    """Seconds for which a refusal asks to be asked nothing, by its status and its headers `Retry-After` and `Date`;
+    None if it asks for no time, or cannot be read. A date counts from `Date`; without that header, from this machine's
+    clock."""
     if retry_after is None or not (status in _RESTING_STATUSES or status >= HTTPStatus.INTERNAL_SERVER_ERROR):
         return None
     said = retry_after.strip()

@@ -221,12 +221,7 @@ class Endpoint:
 
     def cancel(self, slots: Sequence[ReplySlot], reason: str | None = _GIVEN_UP) -> None:
         """Give up requests that nobody waits for: the carrier withdraws those not sent, and the peer is notified of the
-        others, unless it notices.
-
-        Args:
-            slots: Their slots.
-            reason: The reason that the peer gets for those that it may have read; None: none is sent.
-        """
+        others, with the reason if there is one, unless it notices."""
         for slot in slots:
             if slot in self.calls:
                 self._table.relays.cancel(slot)

@@ -138,10 +138,8 @@ class Notices(BoundedQueue[tuple[str, "NotificationParams | codec.Encoded"]]):
     Longer parameters wait as bytes: as values they take many times the memory, and many values that outlive a turn of
     the loop cause full garbage collections.
 
-    Args:
-        limit: Notifications that may wait, besides changes, which wait once each.
-        most: Bytes that may wait.
-        account: The account that they are charged to; None: none.
+    `limit` is the number of notifications that may wait, besides changes, which wait once each. The account, if any, is
+    charged for the bytes that wait, at most `most`.
     """
 
     def __init__(self, limit: int = _LIMIT, most: float = math.inf, account: Account | None = None) -> None:

@@ -120,12 +120,8 @@ class Relays:
         return bool(self._waiting) and method not in CONNECTION_METHODS
 
     def handler(self, about: ReplySlot | None, *, others: bool) -> "Handler":
-        """The handler of a question of the server.
-
-        Args:
-            about: The request in whose exchange it came, if any.
-            others: True if requests of the host's own are in flight.
-        """
+        """The handler of a question that the server asks in the exchange of the request `about`, or in none. With
+        `others`, requests of the host's own are in flight."""
         if about is not None:
             return Handler(self._waiting.get(about), lambda: about in self._waiting, self._asks)
         for relay in self._waiting.values():

@@ -110,14 +110,9 @@ class _ProviderTokens:
 async def authorise(
     words: OAuth, url: str, challenge: Challenge, consent: Consent | None = None, known: Tokens | None = None
 ) -> Tokens:
-    """Get tokens.
-
-    Args:
-        words: The settings of the authorisation.
-        url: The server, without user, password and query.
-        challenge: That of its refusal. `words.scopes` takes precedence over the scopes in it.
-        consent: The person, if the grant needs one.
-        known: The tokens of an earlier consent, with the client registered then.
+    """Get tokens for a server, whose URL is without user, password and query. `words.scopes` takes precedence over the
+    scopes in the challenge of its refusal. `consent` asks a person, if the grant needs one; `known` are the tokens of
+    an earlier consent, with the client registered then.
 
     Raises:
         Passing: It is not possible now.

@@ -63,16 +63,9 @@ class _Renewal:
 
 
 class Authorisation(httpx2.Auth):
-    """The authorisation of the requests of one connection.
-
-    Args:
-        words: The settings of the authorisation.
-        url: The server, without user, password and query.
-        store: Where its tokens are kept.
-        tokens: Those kept there.
-        nursery: Where they are renewed.
-        log_in: Asks a person; None if nobody can be asked.
-    """
+    """The authorisation of the requests of one connection to a server, whose URL is without user, password and query.
+    `tokens` are those kept in the store, and are renewed in the nursery. `log_in` asks a person; None if nobody can be
+    asked."""
 
     def __init__(
         self,

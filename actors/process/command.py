@@ -70,13 +70,9 @@ def is_about_network(name: str) -> bool:
 
 
 def host_environment(env: Mapping[str, str], *, whole: bool) -> dict[str, str]:
-    """The host's variables for a server, besides those that every process gets.
-
-    Args:
-        env: The server's own variables. One about the network is not joined by the host's in the other case, which
-            programs may prefer.
-        whole: True if the server is meant to have all variables, secrets included; False: those about the network.
-    """
+    """The host's variables for a server, besides those that every process gets: all, secrets included, if `whole`; else
+    those about the network. A variable about the network among the server's own, `env`, is not joined by the host's in
+    the other case, which programs may prefer."""
     left_out = {*INHERITED, *_OF_THE_SHELL}
     if "REQUEST_METHOD" in os.environ:
         left_out.add("HTTP_PROXY")  # a CGI program's client can choose it by a header
@@ -89,13 +85,8 @@ def host_environment(env: Mapping[str, str], *, whole: bool) -> dict[str, str]:
 
 
 def find_program(command: str, env: Mapping[str, str], cwd: str | None, shown: ShownCommand | None = None) -> str:
-    """Path of the program that `command` names for a process with this environment and working directory.
-
-    Args:
-        command: The program.
-        env: The process's environment.
-        cwd: Its working directory.
-        shown: What errors show instead of these; None: their own text.
+    """Path of the program that `command` names for a process with this environment and working directory. Errors show
+    `shown` instead of these, if it is given.
 
     Raises:
         StartFailed: There is no such executable, or the working directory does not exist.

@@ -109,11 +109,7 @@ def own_marker() -> str | None:
 
 async def end_orphans(orphans: Sequence[Orphan], patience: trio.CancelScope) -> bool:
     """End all that is left of these trees: SIGTERM, 2 s later SIGKILL, 1 s more to vanish; return True if none is left.
-
-    Args:
-        orphans: The trees.
-        patience: A new scope. If it is cancelled, they are killed at once, and only the last second is waited for.
-    """
+    `patience` is a new scope: if it is cancelled, they are killed at once, and only the last second is waited for."""
     with patience:
         if await _drive_out(orphans, signal.SIGTERM, _TERM_GRACE):
             return True

@@ -112,13 +112,10 @@ async def read_aside(since: float) -> Table:
 
 
 async def look(since: int, after: int | None = None) -> Table:
-    """The process table as it is at some time after the call, with the markers of all processes started `since`.
+    """The process table as it is at some time after the call, or, with `after`, a result of `looks_begun`, as it was at
+    any time after that. It has the markers of all processes started `since`, in clock ticks after the machine's boot.
 
     One look serves all callers that asked before it began: many trees may be ended at once.
-
-    Args:
-        since: Clock ticks after the machine's boot.
-        after: A result of `looks_begun`, for a table as it was at any time after that.
     """
     return await _looks().look(since, after)
 

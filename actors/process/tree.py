@@ -80,13 +80,8 @@ class Leaving:
     """The time at which the host began to close, on Trio's clock; infinite before that."""
 
     def step_end(self, began: float, step: int, grace: float) -> float:
-        """The end of a step of a close: `grace` seconds after it began, but no later than without a queue.
-
-        Args:
-            began: The time at which the close began.
-            step: Its number, from 1.
-            grace: Seconds of one step. Half of it is given to each, however long the queue was.
-        """
+        """The end of a step, from 1, of a close that began at `began`: `grace` seconds after the step began, but no
+        later than without a queue. Half of `grace` is given to each step, however long the queue was."""
         now = trio.current_time()
         return min(now + grace, max(min(began, self.since) + step * grace, now + grace / 2))
 
@@ -219,13 +214,8 @@ class ProcessTree:
     async def _drive_out(
         self, number: signal.Signals, left: Sequence[ProcessId], signalled_at: int | None = None
     ) -> None:
-        """Signal those that are left until a look at the process table finds none, and the first process is reaped.
-
-        Args:
-            number: The signal.
-            left: The processes that the first look found.
-            signalled_at: The time at which the group got the signal, in clock ticks; None if it did not.
-        """
+        """Signal those that are left until a look at the process table finds none, and the first process is reaped. The
+        group got the signal at `signalled_at`, in clock ticks; None if it did not."""
         # Each process gets one signal: to many servers a second SIGTERM means that there is no time to clean up. One
         # forked after that, perhaps to clean up, gets its own in the next round, when those before it are gone.
         while left:
@@ -281,14 +271,9 @@ class ProcessTree:
 async def start_process(
     command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, shown: ShownCommand | None = None
 ) -> ProcessTree:
-    """Start a program in a session of its own, with pipes on all three streams.
-
-    Args:
-        command: The program, which sees it as its own name; see `find_program`.
-        args: Its arguments.
-        env: Variables added to the few that it inherits.
-        cwd: Its working directory; the caller's if None.
-        shown: As errors show it; None: command and cwd themselves.
+    """Start a program in a session of its own, with pipes on all three streams. The program sees `command` as its own
+    name: see `find_program`. It inherits a few variables, to which `env` is added. Errors show `shown`; None: command
+    and cwd themselves.
 
     Raises:
         StartFailed: There is no such program, or it could not be started.

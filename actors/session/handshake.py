@@ -52,14 +52,11 @@ async def negotiate(
     *,
     protocol: Protocol = "auto",
 ) -> Handshake:
-    """Do the handshake with as few requests as the remembered facts allow.
+    """Do the handshake with as few requests as the facts allow that an earlier conversation found. They count for the
+    protocol `auto` alone; for a version, one question is asked.
 
-    Args:
-        session: Talks to the server.
-        remembered: What an earlier conversation found.
-        taken: Returns once the server has read what it was sent, or if that is unknown. A server may take long to
-            start, and only one that has read a question can leave it unanswered.
-        protocol: The protocol wanted. For `auto` alone the remembered era counts; for a version, one question is asked.
+    `taken` returns once the server has read what it was sent, or if that is unknown. A server may take long to start,
+    and only one that has read a question can leave it unanswered.
 
     Raises:
         WrongProtocol: The server answers another version than the one that is wanted.

@@ -94,14 +94,8 @@ class Fetched:
 
 
 class Lists:
-    """The definitions of one server, as they were listed last.
-
-    Args:
-        session: Talks to the server.
-        endpoint: The endpoint of the session.
-        limits: Entries and bytes that all its lists may have together.
-        server: The server's name, for the log.
-    """
+    """The definitions of one server, as they were listed last. The limits are those of all its lists together. The log
+    names the server."""
 
     def __init__(self, session: ServerSession, endpoint: Endpoint, *, limits: Limits, server: str) -> None:
         self.definitions: Definitions = NOTHING_DECLARED

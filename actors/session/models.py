@@ -68,12 +68,7 @@ _KNOWN_NESTED: Final = {of: {name: _known(to) for name, to in has.items()} for o
 
 
 def whole(entry: BaseModel, raw: object) -> BaseModel:
-    """The definition with all its fields: `entry` itself, if that has all.
-
-    Args:
-        entry: As the SDK's type.
-        raw: As it came.
-    """
+    """The definition with all its fields, of which `raw` came: `entry` itself, if that has all."""
     kind = type(entry)
     said = cast("dict[str, Any]", raw)  # or it would not be valid
     if said.keys() <= _KNOWN_FIELDS[kind]:

@@ -166,15 +166,9 @@ class PreparedRequest:
 
 
 class RelayedRequest(PreparedRequest):
-    """The codec of a relayed request: the client's `_meta` takes precedence over ours, except for the protocol version,
-    and the result stays as it came.
-
-    Args:
-        method: Any, even one unknown to the protocol.
-        prepared: The codec for its headers; None: they follow from the method.
-        protocol_version: That of this incarnation.
-        stamp: The era's members of the `_meta` of every request.
-    """
+    """The codec of a relayed request of any method, even one unknown to the protocol: the client's `_meta` takes
+    precedence over ours, except for the protocol version, and the result stays as it came. Without `prepared`, the
+    headers follow from the method. `stamp` has the era's members of the `_meta` of every request."""
 
     def __init__(
         self, method: str, prepared: PreparedRequest | None, *, protocol_version: str, stamp: Mapping[str, Any]
@@ -285,13 +279,8 @@ class PreparedTool(PreparedRequest):
 
 
 class PreparedTools:
-    """The tools of one list, each prepared when it is first called: most of ten thousand never are.
-
-    Args:
-        tools: As the server declares them.
-        protocol_version: That of this incarnation.
-        stamp: The era's members of the `_meta` of every request.
-    """
+    """The tools of one list, each prepared when it is first called: most of ten thousand never are. `stamp` has the
+    era's members of the `_meta` of every request."""
 
     def __init__(self, tools: "Iterable[Tool]", *, protocol_version: str, stamp: Mapping[str, Any]) -> None:
         self._definitions = {tool.name: tool for tool in tools}

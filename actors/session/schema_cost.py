@@ -73,13 +73,9 @@ class _Part:
 
 
 class SchemaCost:
-    """The steps that one value may take, by how deep it lies. Counted level by level, as they are needed.
-
-    Args:
-        schema: The schema.
-        own: Steps of one subschema's own keywords: `steps_for_a_value`, or, for each character of a text,
-            `steps_for_a_character`.
-    """
+    """The steps that one value may take, by how deep it lies. Counted level by level, as they are needed. `own` counts
+    the steps of one subschema's own keywords: `steps_for_a_value`, or, for each character of a text,
+    `steps_for_a_character`."""
 
     def __init__(self, schema: Schema, own: Callable[[Schema], int] | None = None) -> None:
         self.most: int = 0

@@ -117,10 +117,7 @@ class ServerSession:
     # -- opening the conversation ---------------------------------------------------------------------------------
 
     async def initialize(self, version: str | None = None) -> dict[str, Any]:
-        """Do the handshake: adopt the answer to `initialize`, and confirm it.
-
-        Args:
-            version: The version to name; None: the latest.
+        """Do the handshake: name a version (None: the latest), adopt the answer to `initialize`, and confirm it.
 
         Raises:
             JsonRpcError: Refused, or no answer.

@@ -149,13 +149,8 @@ DETECTION: Final = 3.0
 
 
 async def problem_with_gateway(command: str, env: Mapping[str, str]) -> str | None:
-    """The reason why docker's MCP gateway cannot run here, in one line; None if it can. Takes `DETECTION` seconds at
-    most.
-
-    Args:
-        command: Docker's client.
-        env: Variables that it gets besides the inherited few.
-    """
+    """The reason why docker's MCP gateway cannot run here, in one line; None if it can. The command of docker's client
+    gets `env` besides the inherited few variables. Takes `DETECTION` seconds at most."""
     said = f"docker's MCP gateway cannot run here: {command!r}"
     with trio.move_on_after(DETECTION):
         try:

@@ -266,12 +266,8 @@ def low_level_server(server: "Server[Any] | MCPServer[Any]") -> Server[Any]:
 
 @asynccontextmanager
 async def open_object(server: Server[Any], *, close_grace: float) -> AsyncGenerator[ObjectCarrier, None]:
-    """Run a server object while the block lasts. The block's exception is not wrapped.
-
-    Args:
-        server: It may live any number of times, also at once.
-        close_grace: Seconds that the end of its lifespan may take before it is cancelled.
-    """
+    """Run a server object, which may live any number of times, also at once, while the block lasts. The block's
+    exception is not wrapped. The end of the object's lifespan may take `close_grace` seconds before it is cancelled."""
     carrier = ObjectCarrier(server)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:

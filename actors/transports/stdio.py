@@ -44,13 +44,9 @@ _BEGINNING = 1024
 
 
 class LineStream:
-    """Lines over two pipes of this process: one that is read, and one that is written.
-
-    Args:
-        frame_limit: Bytes of one line that comes in.
-        cut: True if a longer line is cut to its beginning, which is not JSON. By default it is the end.
-        never_waits: True if the input is no pipe but a file, say, for which the system refuses to wait.
-    """
+    """Lines over two pipes of this process: one that is read, and one that is written. A line that comes in and has
+    more than `frame_limit` bytes is the end, or, with `cut`, is cut to its beginning, which is not JSON. With
+    `never_waits`, the input is no pipe but a file, say, for which the system refuses to wait."""
 
     def __init__(self, *, frame_limit: int = FRAME_LIMIT, cut: bool = False, never_waits: bool = False) -> None:
         self._never_waits = never_waits

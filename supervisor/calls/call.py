@@ -444,11 +444,8 @@ class ActiveCall(ABC, Generic[F, R]):
     async def submit(
         self, hand_on: Callable[[Request], None] | None = None, *, earlier: CallError | None = None
     ) -> Outcome:
-        """Send the call by `hand_on`, or else by the router, and wait in a new slot, as long as it has time.
-
-        Args:
-            hand_on: Takes the message; None: the router does.
-            earlier: The error of an earlier attempt.
+        """Send the call by `hand_on`, or else by the router, and wait in a new slot, as long as it has time. `earlier`
+        is the error of an earlier attempt.
 
         Raises:
             CallTimeout: Its time is over, or there was no progress in time.
@@ -630,10 +627,8 @@ class Target:
     # -- its server -----------------------------------------------------------------------------------------------
 
     async def ready(self, *, patient: bool) -> Found:
-        """Wait until an incarnation other than the one that was left is connected. Returns the object as it is then.
-
-        Args:
-            patient: Whether to wait through the pause before a restart as well.
+        """Wait until an incarnation other than the one that was left is connected; if `patient`, through the pause
+        before a restart as well. Returns the object as it is then.
 
         Raises:
             NurseryError: See `look`.

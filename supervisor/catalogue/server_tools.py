@@ -66,15 +66,9 @@ def offers_of(
     offers: ServerOffers,
     before: Snapshot | None,
 ) -> ServerOffers:
-    """The offers of the server now.
-
-    Args:
-        snapshot: The server now.
-        servers: The names of all configured servers, by which prompts are named as tools are.
-        template: How public names are made.
-        offers: Its offers before. Whatever has not changed is taken from them.
-        before: The server then; None if its prompts would have had other names.
-    """
+    """The offers of the server now. Prompts are named by the template and the names of all configured servers, as tools
+    are. Whatever has not changed since `before` is taken from `offers`, those of then. `before` is None if prompts
+    would have had other names."""
     declared, known = snapshot.definitions, None if before is None else before.definitions
     if not (declared.resources or declared.templates or declared.prompts):
         return NO_OFFERS
@@ -176,16 +170,11 @@ def part_of(
     invoke: Invoke | None = None,
     before: Before | None = None,
 ) -> ServerTools:
-    """The part of one server.
+    """The part of one server. A tool's name depends on the names of all configured servers, and not on other servers'
+    tools; the host keeps the reserved names for itself. `invoke` is given to the tools, for `await tool(arguments)`.
 
-    Args:
-        snapshot: The server now.
-        servers: The names of all configured servers: a tool's name depends on them, and not on other servers' tools.
-        template: How public names are made.
-        reserved: Public names that the host keeps for itself.
-        invoke: Given to the tools, for `await tool(arguments)`.
-        before: An earlier part, made with the same template, reserved names and `invoke`. Whatever has not changed is
-            taken from it, so that comparing identities finds most of that.
+    `before` is an earlier part, made with the same template, reserved names and `invoke`. Whatever has not changed is
+    taken from it, so that comparing identities finds most of that.
     """
     name, rivals = snapshot.spec.name, rivals_of(snapshot.spec.name, servers, template)
     then, earlier = (None, ServerTools(name)) if before is None else before

@@ -7,11 +7,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit with its code.
-
-    Args:
-        argv: The arguments; those of the process by default.
-    """
+    """Run the command line, with the arguments of the process by default, and exit with its code."""
     import gc
     import os
     import sys

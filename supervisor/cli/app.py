@@ -16,12 +16,8 @@ CommandTable = Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandSi
 
 
 class Commands(click.Group):
-    """A group with the commands of a table.
-
-    Args:
-        table: The signature of each command; of a group in it, its help and its own table.
-        **more: The arguments of `click.Group`.
-    """
+    """A group with the commands of a table, which has the signature of each command; of a group in it, its help and its
+    own table."""
 
     def __init__(self, *, table: CommandTable, **more: Any) -> None:
         super().__init__(invoke_without_command=True, **more)

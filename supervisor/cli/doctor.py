@@ -81,13 +81,8 @@ _STDERR_LINES: Final = 10
 
 
 def doctor(options: Options, *, start: bool, timeout: float) -> int:
-    """Describe this machine, its files and its servers. Fails as `status` does, and if a file or an entry has an error.
-
-    Args:
-        options: The servers, and how they are shown.
-        start: True to start the servers that are trusted, and stop them.
-        timeout: Seconds to wait for servers that are connecting.
-    """
+    """Describe this machine, its files and its servers. With `start`, trusted servers are started, have `timeout`
+    seconds to connect, and are stopped. Fails as `status` does, and if a file or an entry has an error."""
     config, problems = _read(options)
     files = _files(options)
     entries = run_async(partial(_entries, options, config.servers))

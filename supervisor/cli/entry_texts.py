@@ -70,13 +70,9 @@ class EntryTexts:
     def of(
         cls, entries: Iterable[Mapping[str, Any]], *, environ: Mapping[str, str], shown: Iterable[str] = ()
     ) -> "EntryTexts":
-        """The texts of these entries.
-
-        Args:
-            entries: The entries in our words, unresolved. Fields of unknown names are left out, too.
-            environ: The environment, in which variables in them are looked up.
-            shown: Texts that are not left out where they occur whole, such as names of servers and files.
-        """
+        """The texts of these entries, which are in our words, and unresolved: `environ` has their variables. Fields of
+        unknown names are left out, too. Texts in `shown`, such as names of servers and files, are not left out where
+        they occur whole."""
         public = dict.fromkeys(shown, "")
         names: dict[str, str] = {}
         secrets: set[str] = set()

@@ -161,12 +161,8 @@ def _print_first_lines(options: Options, name: str) -> int:
 
 
 async def find_host(name: str | None, server: str | None = None) -> ControlClient:
-    """Find the host that is meant.
-
-    Args:
-        name: The name of the host; None for the only one, or the only one with the server. A host that another one has
-            started counts only if no other may be meant.
-        server: The server that it must have, if several hosts run.
+    """Find the host with this name; without a name, the only one, or if several hosts run, the only one with the
+    server. A host that another one has started counts only if no other may be meant.
 
     Raises:
         ControlError: No host runs, or not this one.

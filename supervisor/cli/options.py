@@ -43,14 +43,12 @@ def argument(spelling: str, about: str, *, to: str | None = None, **more: Any) -
 
 
 class CommandSignature:
-    """A command as its user sees it, and the function that does its work.
+    """A command as its user sees it, and the function that does its work, given as `module:name`. The function takes
+    the `Options` of every command, its own options and `given` as keywords, and returns the exit code; its errors
+    become one line, or one JSON document.
 
-    Args:
-        work: The function, as `module:name`. It takes the `Options` of every command and its own options as keywords,
-            and returns the exit code; its errors become one line, or one JSON document.
-        about: The help. The list of commands shows its first sentence.
-        parameters: The options and arguments, in the order of the help.
-        given: Further arguments for the function.
+    `about` is the help, and the list of commands shows its first sentence. `parameters` are the options and arguments,
+    in the order of the help.
     """
 
     def __init__(self, work: str, about: str, *parameters: Callable[[Any], Any], **given: Any) -> None:

@@ -101,11 +101,8 @@ def report(error: NurseryError, *, as_json: bool) -> None:
 
 
 def run_async(main: Callable[[], Awaitable[T]], hung_up: Callable[[], None] | None = None) -> T:
-    """Run `main` under Trio. A signal cancels it and waits for the end of all it has started.
-
-    Args:
-        main: The command.
-        hung_up: Called at SIGHUP instead, as long as the command's terminal exists; under nohup also without one.
+    """Run `main` under Trio. A signal cancels it and waits for the end of all it has started. At SIGHUP, `hung_up` is
+    called instead, as long as the command's terminal exists; under nohup also without one.
 
     Raises:
         Interrupted: SIGINT, SIGTERM or SIGHUP was received.

@@ -36,11 +36,7 @@ def new(options: Options) -> int:
 
 
 class SessionKeyFile:
-    """The keys of a file, one a line, as it was when it was last read.
-
-    Args:
-        path: The file.
-        max_age: See `SessionKeys`.
+    """The keys of a file, one a line, as it was when it was last read. For `max_age` see `SessionKeys`.
 
     Raises:
         ConfigError: The file cannot be read or used.

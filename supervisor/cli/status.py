@@ -32,16 +32,9 @@ Show: TypeAlias = Callable[[Look, Wait], Awaitable[Sequence[ServerStatus]]]
 
 
 def status(options: Options, *, attach: bool | None, host: str | None, timeout: float, strict: bool) -> int:
-    """Show each server as it settles. Fails if none of them works, or, with `strict`, if one does not.
-
-    Args:
-        options: The servers, and how they are shown.
-        attach: True to ask a running host; False to start the servers; None to ask the host that supervises them, if
-            there is one.
-        host: The name of the host to ask.
-        timeout: Seconds to wait for servers that are connecting.
-        strict: True to fail if one of them is down.
-    """
+    """Show each server as it settles, for `timeout` seconds at most. Fails if none of them works, or, with `strict`, if
+    one does not. With `attach`, the running host of that name is asked; if it is False, the servers are started; None:
+    the host that supervises them is asked, if there is one."""
     config = None if attach or host is not None else load(options)
     show = partial(_show, options, timeout)
 
@@ -87,14 +80,11 @@ async def _show_started(options: Options, config: Config, show: Show) -> Sequenc
 
 
 async def settle(look: Look, wait: Wait, report: ReportStatuses, within: float) -> Sequence[ServerStatus]:
-    """Wait until no server is connecting for the first time, or for so many seconds, and return the statuses. A server
-    that has failed and is being started again has the status in which it failed.
+    """Wait until no server is connecting for the first time, or for `within` seconds at most, and return the statuses.
+    A server that has failed and is being started again has the status in which it failed.
 
-    Args:
-        look: Returns all statuses now.
-        wait: Returns when it is time to look again.
-        report: Called with the servers that have settled since its last call, and with all servers.
-        within: The seconds to wait at most.
+    `look` returns all statuses now, and `wait` when it is time to look again. `report` is called with the servers that
+    have settled since its last call, and with all servers.
     """
     deadline = trio.current_time() + within
     settled: dict[str, ServerStatus] = {}

@@ -400,12 +400,7 @@ _UNKNOWN = "unknown"
 async def problem_with(spec: ServerSpec, *, trusted: bool) -> ConfigError | None:
     """The first problem found: a variable without value, an `envFile` that cannot be used, a program or working
     directory that does not exist, a header that cannot be sent, a proxy or certificate authorities of the environment
-    that cannot be used; None if there is none.
-
-    Args:
-        spec: The server.
-        trusted: Whether its user agreed to it; no file is read for a server that is not trusted.
-    """
+    that cannot be used; None if there is none. No file is read for a server that its user has not agreed to."""
     transport = spec.transport
     written: Any = transport.transport if isinstance(transport, DeferredTransport) else transport
     try:

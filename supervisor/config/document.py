@@ -54,10 +54,8 @@ def read_document(file: str, *, found: bool = False, limit: int | None = None) -
 
     In JSON, comments and commas after a last item, as editors write them, are ignored.
 
-    Args:
-        file: The path of the file.
-        found: Whether the file was found, not named. Then it has to be a regular file: reading a pipe could block.
-        limit: Bytes that it may have; 64 MiB by default.
+    A file that was `found`, and not named, has to be a regular file, because reading a pipe could block. The file may
+    have `limit` bytes, 64 MiB by default.
 
     Raises:
         ConfigError: The file cannot be read, has more bytes than the limit, is not UTF-8, not JSON or not an object, is

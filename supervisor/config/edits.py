@@ -51,15 +51,10 @@ def raw_texts(text: str, file: str, way: KeyPath) -> dict[str | int, str]:
 
 
 def edit_text(text: str, file: str, server: str, change: Change) -> str:
-    """The file's text after the change of one of its servers; the same text if nothing has to change.
+    """The file's text after the change of one of its servers; the same text if nothing has to change. The text has no
+    byte order mark, and the name of the file decides on the dialect.
 
     The new text is parsed and compared with the intended result: the change, and nothing else.
-
-    Args:
-        text: The text, without a byte order mark.
-        file: The path of the file, which decides on the dialect.
-        server: The name of the server.
-        change: The change to make.
 
     Raises:
         ConfigError: The text cannot be used, has no such server, or cannot be edited without changing more.

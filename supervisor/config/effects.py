@@ -65,18 +65,12 @@ def trust_request(
     written: Mapping[str, Any] | None = None,
     reader: Callable[[], FileRead] | None = None,
 ) -> TrustRequest | None:
-    """The request for agreement to this entry of a project's file; None if it needs none.
+    """The request for agreement to this entry of a project's file, which is in our words; None if it needs none. A
+    `remote` entry names a server to connect to, and no process to start; `argv` is the command of another entry, with
+    its arguments. Keys that are not `known` have no meaning, and need no trust.
 
-    Args:
-        server: The name of the server.
-        entry: The entry, in our words.
-        file: The project's file.
-        remote: Whether the entry names a server to connect to, and no process to start.
-        known: The keys that have a meaning; others are ignored and need no trust.
-        folder: The project's folder; the file's by default.
-        argv: The command that the entry starts, with its arguments.
-        written: The entry as written in the file, if that is in another dialect.
-        reader: Reads the file whose text becomes part of the entry; None if there is none.
+    `folder` is the project's, by default that of the file. `written` is the entry as the file has it, if that is in
+    another dialect. `reader` reads the file whose text becomes part of the entry, if there is one.
     """
     reasons = tuple(dict.fromkeys(_reasons(entry, remote=remote, known=known)))
     if not reasons:

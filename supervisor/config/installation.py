@@ -202,12 +202,8 @@ class _Host:
 
 
 def install(place: HostFile, argv: Sequence[str], *, adopting: bool = False) -> Plan:
-    """Plan to put the gateway into the host's file; with `adopting`, to move the host's servers behind it.
-
-    Args:
-        place: The host's file.
-        argv: The command of mcp-nursery, without arguments.
-        adopting: Whether servers are moved.
+    """Plan to put the gateway into the host's file; with `adopting`, to move the host's servers behind it. `argv` is
+    the command of mcp-nursery, without arguments.
 
     Raises:
         ConfigError: The file cannot be used, or cannot be edited without changing more than that.

@@ -256,15 +256,9 @@ def _texts_as_they_stand(entry: Entry) -> Iterator[tuple[str, str]]:
 
 
 def warnings_of(path: str, name: str, entry: Entry, *, before: int = 0) -> Iterator[tuple[tuple[str, str], str]]:
-    """The warnings about words of an entry that have no meaning, one line each, with a key that equal ones share.
-
-    Args:
-        path: The path of the file.
-        name: The name of the server.
-        entry: Its entry in the file.
-        before: The number of lines before these. A file may have any number of keys, and the search for what was meant
-            takes a tenth of a millisecond.
-    """
+    """The warnings about words of an entry that have no meaning, one line each, with a key that equal ones share. There
+    are `before` lines already: a file may have any number of keys, and the search for what was meant takes a tenth of a
+    millisecond."""
     where = f"{path}: server {name!r}"
     for number, key in enumerate(entry.spec.extra, before):
         meant = advice_for_key(key, ENTRY_KEYS) if number < _ADVISED else ""

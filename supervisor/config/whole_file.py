@@ -92,13 +92,9 @@ def check_writable(file: str | os.PathLike[str]) -> None:
 
 
 def replace_file(file: str, after: bytes, *, before: bytes | None = None) -> None:
-    """Write a file, at the end of a link if it is one, in a folder that is made if it does not exist.
-
-    Args:
-        file: The path of the file.
-        after: The new content.
-        before: The content when it was read: if the file has another by now, it is left alone; its mode and owner stay.
-            None: whatever was there is replaced, and the new file is this user's alone, since it may hold secrets.
+    """Write a file, at the end of a link if it is one, in a folder that is made if it does not exist. `before` is the
+    content when it was read: if the file has another by now, it is left alone; its mode and owner stay. None: whatever
+    was there is replaced, and the new file is this user's alone, since it may hold secrets.
 
     Raises:
         ConfigError: The file cannot be written. Then it is as it was.

@@ -108,10 +108,8 @@ class Lines:
         self._received = bytearray()
 
     async def next(self, *, begin: float = MESSAGE_TIMEOUT) -> bytes | None:
-        """The next line; None if no more comes.
-
-        Args:
-            begin: Seconds until it begins. It has to end within ten seconds more.
+        """The next line; None if no more comes. It has to begin within `begin` seconds, and to end within ten seconds
+        more.
 
         Raises:
             trio.TooSlowError: The line does not begin or end in time.

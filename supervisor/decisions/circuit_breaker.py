@@ -120,14 +120,9 @@ class Circuit:
 
 
 def judge(outcome: Outcome | None, *, sent: bool, waited: float = math.inf, heard: bool = False) -> bool | None:
-    """True or False if the outcome of a request shows that a server answers, or does not; None if it shows neither.
-
-    Args:
-        outcome: None if the caller does not wait any more.
-        sent: Whether the request has left.
-        waited: Seconds for which the server has had it.
-        heard: Whether the server has sent a notification about it meanwhile.
-    """
+    """True or False if the outcome of a request shows that a server answers, or does not; None if it shows neither. The
+    outcome is None if the caller does not wait any more. The request has left if it was `sent`; the server has had it
+    for `waited` seconds, and if `heard`, has sent a notification about it meanwhile."""
     match outcome:
         case Answered() | Malformed():
             return True

@@ -52,12 +52,9 @@ def redact_tail(text: str, redact: Callable[[str], str]) -> str | None:
 
 
 def find_cause(text: str, *, recent: bool = True) -> str | None:
-    """The line that best explains why the writer of this failed, or failed to start; None if there is none.
-
-    Args:
-        text: The last lines, in order, with all secrets taken out.
-        recent: Whether they were written when it failed. If not, only what looks like an error counts.
-    """
+    """The line that best explains why the writer of this failed, or failed to start; None if there is none. The text is
+    its last lines, in order, with all secrets taken out. If they were not written when it failed, but earlier, only
+    what looks like an error counts."""
     lines = [_LINE_PREFIX.sub("", line).rstrip() for line in text.splitlines()]
     npm = [match[1] for line in lines if (match := _NPM.match(line))]
     others = [line for line in lines if not _NPM.match(line) and not _NOISE.search(line)]

@@ -23,11 +23,8 @@ _WITH_WORD: Mapping[str, frozenset[str]] = MappingProxyType(
 
 
 def installer_of(argv: Sequence[str]) -> str | None:
-    """The name of the command if it installs what it starts, such as `npx`; None if it does not.
-
-    Args:
-        argv: The program, by name or path, and its arguments.
-    """
+    """The name of the command if it installs what it starts, such as `npx`; None if it does not. The first of `argv` is
+    the program, by name or path."""
     if not argv:
         return None
     name = PurePath(argv[0]).name

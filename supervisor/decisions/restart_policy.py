@@ -151,15 +151,10 @@ class RestartTracker:
     def on_exit(
         self, at: float, *, clean: bool = False, retriable: bool = True, rest: float | None = None
     ) -> "tuple[RestartTracker, Decision]":
-        """The tracker after the end of an incarnation, and the decision.
-
-        Args:
-            at: Trio's clock when the end was noticed.
-            clean: Exit code 0 with nothing pending.
-            retriable: False for an end that trying again cannot mend.
-            rest: Seconds for which the server wants to be asked nothing. Such an attempt was none: its place on the
-                ladder is the next one's.
-        """
+        """The tracker after the end of an incarnation, and the decision. The end was noticed `at` a time of Trio's
+        clock. A `clean` end has exit code 0 with nothing pending; trying again cannot mend an end that is not
+        `retriable`. `rest` are seconds for which the server wants to be asked nothing. Such an attempt was none: its
+        place on the ladder is the next one's."""
         failures, delays = self._failures_before(at), self.policy.delays
         ended = evolve(self, failures=failures, connected_at=None, not_before=-math.inf if rest is None else at + rest)
         if clean and self.mode != "permanent":

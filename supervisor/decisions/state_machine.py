@@ -211,15 +211,9 @@ class StateMachine:
     def configured(
         cls, spec: "ServerSpec", policy: RestartPolicy, now: float, *, recalls: bool = False, last: int = 0
     ) -> "StateMachine":
-        """The machine of a server that has just been configured.
-
-        Args:
-            spec: Its spec.
-            policy: The ladder, if the spec has none.
-            now: The time.
-            recalls: Whether its definitions may be cached: `recalled` follows.
-            last: The last incarnation of a server that had its name before.
-        """
+        """The machine of a server that has just been configured. The policy is the ladder, if the spec has none. With
+        `recalls`, its definitions may be cached: `recalled` follows. `last` is the last incarnation of a server that
+        had its name before."""
         ladder = spec.policy or policy
         state = ServerState.CONNECTING
         if not spec.enabled:

@@ -300,17 +300,8 @@ def statistics_of(
     now: float,
     by_tool: bool,
 ) -> SupervisorStatistics:
-    """All figures that a user reads.
-
-    Args:
-        tallies: Those of the configured servers.
-        tools: The own names of each server's tools.
-        connected: The number of connected servers.
-        router: Figures of the router's mailbox.
-        state: Figures of the store.
-        now: The time on Trio's clock.
-        by_tool: Whether the figures of each tool are among them.
-    """
+    """All figures that a user reads, with those of each tool if `by_tool`. The tallies are those of the configured
+    servers; `tools` has the own names of each server's tools; `now` is a time on Trio's clock."""
     totals = {name: tally.total() for name, tally in tallies.items()}
     by_server = {
         name: tally.statistics(totals[name], tools=len(tools[name]), now=now, by_tool=by_tool)

@@ -21,11 +21,7 @@ _MOST_COMPARED = 10_000
 
 
 class NearNames:
-    """Names to search, sorted once.
-
-    Args:
-        known: The names, in any order.
-    """
+    """Names to search, sorted once."""
 
     def __init__(self, known: Iterable[str]) -> None:
         self._known = {name[:_COMPARED_CHARACTERS]: name for name in known}

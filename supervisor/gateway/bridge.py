@@ -162,14 +162,9 @@ def server_info_of(hello: Mapping[str, Any]) -> Json:
 
 
 def initialize_result(hello: Mapping[str, Any], wanted: object, versions: tuple[str, ...]) -> Json:
-    """The result of `initialize` for a client that offers the version `wanted`.
-
-    Args:
-        hello: The server's introduction.
-        wanted: The version that the client offers.
-        versions: The versions with a handshake, oldest first. No version newer than an older server's own is agreed on,
-            since its results are passed on as it writes them.
-    """
+    """The result of `initialize` for a client that offers the version `wanted`, from the server's introduction.
+    `versions` are those with a handshake, oldest first. No version newer than an older server's own is agreed on, since
+    its results are passed on as it writes them."""
     version = wanted if isinstance(wanted, str) and wanted in versions else versions[-1]
     own = hello.get("protocolVersion")
     if isinstance(own, str) and own in versions:

@@ -287,12 +287,7 @@ def failure_of(request: ClientRequest, error: Exception, *, restarts_in: float |
     """The error that a client is sent instead of an answer. Its `data.delivery` says whether a server may have acted,
     and `data.retryIn` in how many seconds the server can be asked again, if that is known; except where a server's own
     error has data that is no object: that is passed as it came, and is an answer. A bug of ours reveals no details.
-
-    Args:
-        request: The request.
-        error: Its failure.
-        restarts_in: Seconds until its server is started again; None: the error says when.
-    """
+    `restarts_in` are the seconds until its server is started again; None: the error says when."""
     match error:
         case JsonRpcError():
             said = error
@@ -314,12 +309,8 @@ def failure_of(request: ClientRequest, error: Exception, *, restarts_in: float |
 
 
 def to_client_error(error: NurseryError, *, begun: bool = True) -> JsonRpcError:
-    """Translate an error of the supervisor for a client, with advice for a user who has nothing but that client.
-
-    Args:
-        error: The error.
-        begun: Whether the client may already have tools that it could call.
-    """
+    """Translate an error of the supervisor for a client, with advice for a user who has nothing but that client. Once
+    the client has `begun`, it may already have tools that it could call."""
     match error:
         case ServerError():
             said = error.raw or error

@@ -111,11 +111,8 @@ class Notification:
 
 class Backlog(BoundedQueue[Notification]):
     """Notifications that are still to be sent to a client. Changes are never lost, and each waits once, however often
-    it occurs. When there is no room, a new log message is lost, and any other notification displaces the oldest.
-
-    Args:
-        account: The account that is charged, once for all clients that are to be sent the same notification.
-    """
+    it occurs. When there is no room, a new log message is lost, and any other notification displaces the oldest. The
+    account, if any, is charged once for all clients that are to be sent the same notification."""
 
     def __init__(self, account: Account | None = None) -> None:
         super().__init__(MOST_WAITING_NOTIFICATIONS, BACKLOG_BYTES, account=account)
@@ -227,12 +224,7 @@ class ClientListener:
 
 
 def last_change(client: ClientSession | ClientListener, changes: Mapping[str | None, float]) -> float:
-    """The time of the last change that a client sees.
-
-    Args:
-        client: The client that is to be notified.
-        changes: The times of the last changes, by server; None stands for all of them.
-    """
+    """The time of the last change that a client sees. The changes are given by server; None stands for all of them."""
     if client.server is None and client.access.allow is not None:
         own = (at for server, at in changes.items() if server is not None and client.access.has_server(server))
         return max(own, default=-math.inf)

@@ -46,12 +46,8 @@ LIST_GATE: Final = 10.0
 class Gate:
     """The gate that holds lists back while first attempts that may add to them are under way.
 
-    Each server has a time of its own: it counts from the opening of the gateway, or for a server added later from the
-    first list after that. Once that time is over, lists no longer wait for the server.
-
-    Args:
-        supervisor: The supervisor of the servers that are listed.
-        seconds: Seconds that lists wait at most for one server.
+    Each server has `seconds` of its own: they count from the opening of the gateway, or for a server added later from
+    the first list after that. Once they are over, lists no longer wait for the server.
     """
 
     def __init__(self, supervisor: Supervisor, seconds: float) -> None:
@@ -64,11 +60,8 @@ class Gate:
         self._waits: set[trio.CancelScope] = set()
 
     async def wait(self, matters: Callable[[str], bool]) -> None:
-        """Wait until the offers of servers are known, or their time is over.
-
-        Args:
-            matters: A test of whether the server of this name belongs to the list.
-        """
+        """Wait until the offers of the servers that matter for a list, by their names, are known, or their time is
+        over."""
         if self._seconds:
             for server in filter(matters, self._supervisor.unlisted):
                 await self._wait_for(server)

@@ -47,14 +47,7 @@ def exposition(
     kept: Mapping[str, int] | None = None,
     telemetry: TelemetryFigures | None = None,
 ) -> bytes:
-    """All figures in the text format of Prometheus.
-
-    Args:
-        statuses: The statuses of the servers.
-        statistics: The statistics of their calls.
-        kept: Bytes that wait for clients, by kind.
-        telemetry: The figures of OpenTelemetry.
-    """
+    """All figures in the text format of Prometheus. `kept` are the bytes that wait for clients, by kind."""
     text = "".join(family.text() for family in _counted(statuses, statistics, kept or {}))
     return text.encode() + (b"" if telemetry is None else telemetry.exposition())
 

@@ -44,14 +44,8 @@ _THERE: Final = {ServerState.CONNECTED, ServerState.IDLE, ServerState.DISABLED, 
 
 
 class ClientNotifications:
-    """The notifications of changes to clients.
-
-    Args:
-        supervisor: The supervisor whose servers change.
-        nursery: The nursery of further instances, which end when their servers change, and of the tasks that set log
-            levels.
-        search: Whether clients see the two tools that find and call all others.
-    """
+    """The notifications of changes to clients. The nursery has further instances, which end when their servers change,
+    and the tasks that set log levels. With `search`, clients see the two tools that find and call all others."""
 
     def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, *, search: bool) -> None:
         self._supervisor = supervisor
@@ -187,10 +181,8 @@ class ClientNotifications:
         patient: bool = False,
     ) -> None:
         """Notify a client of updates of a resource. While its server is away, stopped or removed for example, look for
-        it again; once it is back, notify the client, since the resource may have changed.
-
-        Args:
-            patient: Whether the server may be away at the beginning.
+        it again; once it is back, notify the client, since the resource may have changed. If `patient`, the server may
+        be away at the beginning.
 
         Raises:
             NurseryError: No server has the resource, or its server is away and is not to be waited for.

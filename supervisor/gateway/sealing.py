@@ -112,14 +112,8 @@ class SessionKeys:
 
 
 def bind(purpose: bytes, owner: Principal | None, *more: str | None) -> bytes:
-    """The associated data of a text for one client. A client whose grant has changed counts as another one, as it does
-    for open sessions.
-
-    Args:
-        purpose: The name of the format that is sealed.
-        owner: The client.
-        more: The path, the request, or the like.
-    """
+    """The associated data of a text for one client, of the format that is named by its purpose, with the path, the
+    request, or the like. A client whose grant has changed counts as another one, as it does for open sessions."""
     who = None if owner is None else (owner.name, owner.key, owner.access.allow)
     return purpose + repr((who, *more)).encode()
 

@@ -102,14 +102,8 @@ class _Answer:
 
 
 class HttpConnection:
-    """A connection of a client.
-
-    Args:
-        application: The application that answers its requests.
-        stream: The connection, which is closed in the end. The stream breaks off what cannot be written in time.
-        scheme: `http` or `https`.
-        client: Address and port of the other end, if it has any.
-    """
+    """A connection of a client. The stream is closed in the end, and breaks off what cannot be written in time. The
+    scheme is `http` or `https`; `client` is the address and the port of the other end, if it has any."""
 
     def __init__(
         self, application: Application, stream: trio.abc.Stream, scheme: str, client: tuple[str, int] | None = None

@@ -1,18 +1,14 @@
 """The socket that an HTTP server listens on, and its handover to another process.
 
-Either both processes bind a socket of their own to one address (`SO_REUSEPORT`), or both are started with the same
-socket, as systemd starts its services (socket activation). In either case no connection is refused meanwhile.
+Either both processes are started with the same socket, as systemd starts its services (socket activation): no
+connection is lost. Or both bind a socket of their own to one address (`SO_REUSEPORT`): no connection is refused, but
+the kernel resets connections whose handshake is under way while the first process closes its socket.
 """
 
 import os
 import socket
-import struct
-from array import array
-from collections.abc import MutableMapping, Sequence
-from contextlib import suppress
+from collections.abc import MutableMapping
 from typing import Final
-
-import trio
 
 from mcp_nursery.actors.errors import ConfigError
 
@@ -25,26 +21,12 @@ _FIRST_INHERITED: Final = 3
 """The descriptor of the first socket that was passed on: `SD_LISTEN_FDS_START` of systemd."""
 _LONGEST_ID: Final = 20
 """Digits that no process id reaches; Python would refuse a number of more than 4,300."""
-_ATTACH_FILTER: Final = 26
-"""Linux's `SO_ATTACH_FILTER`: a filter of the packets of one socket."""
-_ATTACH_CHOICE: Final = 51
-"""Linux's `SO_ATTACH_REUSEPORT_CBPF`: a choice of the socket of a port that a connection is for."""
-_DETACH_CHOICE: Final = 68
-"""Linux's `SO_DETACH_REUSEPORT_BPF`."""
-_SECOND: Final = ((0x06, 0, 0, 1),)
-"""`ret 1`: the second socket; if there is none, the first."""
-_NO_SYN: Final = ((0x30, 0, 0, 13), (0x45, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
-"""`ldb [13]; jset #2, 0, 1; ret 0; ret -1`: all packets but those with which a connection begins."""
 
 
 def bind_socket(host: str, port: int, *, reuse_port: bool = False, option: str = "--http") -> socket.socket:
-    """Bind a socket, and listen on it unless the port is shared: then call `listen` later.
-
-    Args:
-        host: An address of this machine.
-        port: The port; 0: a free one.
-        reuse_port: Whether another process of the same user may be bound to the same port, if it sets this, too.
-        option: The option that has given the address.
+    """Bind a socket to an address of this machine and a port, a free one for 0, and listen on it unless the port is
+    shared: then call `listen` later. With `reuse_port`, another process of the same user may be bound to the same port,
+    if it sets this, too. Errors name the option that has given the address.
 
     Raises:
         ConfigError: The socket cannot be bound.
@@ -67,13 +49,9 @@ def bind_socket(host: str, port: int, *, reuse_port: bool = False, option: str =
 
 
 def inherited_socket(environment: MutableMapping[str, str], host: str, port: int) -> socket.socket | None:
-    """The socket that the starter of this process has passed on, as systemd does; None if there is none for this
-    process. Its variables are removed: processes that this one starts are passed no socket.
-
-    Args:
-        environment: The variables `LISTEN_PID` and `LISTEN_FDS`.
-        host: The address that it has to listen on: the options of serving were chosen for that address.
-        port: The port that it has to listen on.
+    """The socket that the starter of this process has passed on by the variables `LISTEN_PID` and `LISTEN_FDS`, as
+    systemd does; None if there is none for this process. The variables are removed: processes that this one starts are
+    passed no socket. It has to listen on this host and port, because the options of serving were chosen for them.
 
     Raises:
         ConfigError: The variables are invalid, or there is not exactly one socket that listens there.
@@ -137,30 +115,3 @@ def listen(listening: socket.socket) -> None:
         listening.listen(LISTEN_BACKLOG)
     except OSError as error:
         raise ConfigError(f"cannot listen: {error.strerror or error}", field="--http") from None
-    with suppress(OSError):  # no filter is attached
-        listening.setsockopt(socket.SOL_SOCKET, _DETACH_CHOICE, 0)
-
-
-def leave_to_successor(listening: socket.socket | trio.socket.SocketType) -> bool:
-    """Direct new connections to the process that has begun to listen on this port after this one: connections that
-    wait on a socket when it is closed are reset. If no other process listens, they are not answered; a client tries
-    again after a second, and is refused when this socket is closed. False if the port is not shared, or the system
-    cannot do this.
-
-    Linux numbers the sockets of one port in the order in which they began to listen, and asks a filter which of them a
-    connection is for.
-    """
-    try:
-        _attach(listening, _ATTACH_CHOICE, _SECOND)
-        _attach(listening, _ATTACH_FILTER, _NO_SYN)
-    except OSError:
-        return False
-    return True
-
-
-def _attach(
-    listening: socket.socket | trio.socket.SocketType, option: int, instructions: Sequence[tuple[int, int, int, int]]
-) -> None:
-    program = array("B", b"".join(struct.pack("HBBI", *each) for each in instructions))
-    address, _ = program.buffer_info()
-    listening.setsockopt(socket.SOL_SOCKET, option, struct.pack("HP", len(instructions), address))

@@ -15,11 +15,7 @@ _FRAMING: Final = (b"content-length", b"transfer-encoding")
 
 
 class BadRequest(Exception):
-    """The error of a client that does not speak HTTP/1.1.
-
-    Args:
-        status: The status of the answer.
-    """
+    """The error of a client that does not speak HTTP/1.1, with the status of the answer."""
 
     def __init__(self, status: HTTPStatus) -> None:
         self.status: Final = status

@@ -3,6 +3,7 @@ which give way to others, and how they end."""
 
 import errno
 import logging
+import select
 import socket
 import ssl
 import struct
@@ -18,16 +19,12 @@ from mcp_nursery.actors.errors import ConfigError
 
 from ..config.whole_file import open_regular
 from .connection import PIECE, Application, HttpConnection, end_idle
-from .listening import UNREAD, leave_to_successor
+from .listening import UNREAD
 
 
 class Tls:
-    """A certificate and its key.
-
-    Args:
-        certificate: A PEM file: the certificate, and those that vouch for it.
-        key: A PEM file; None: the key is in the file of the certificate.
-        password: The password of the key.
+    """A certificate and its key, both PEM files. The file of the certificate also has those that vouch for it, and the
+    key, if there is no other file. The password is that of the key.
 
     Raises:
         ConfigError: The files cannot be used.
@@ -74,9 +71,6 @@ SLOWEST: Final = 64 << 10
 PAUSE: Final = 0.1
 """Seconds between two attempts to accept a connection for which there is no room, while no other gives way; and seconds
 for which a new connection does not give way, since the head of its request may be on its way."""
-QUIET: Final = 0.2
-"""Seconds without a new connection after which a socket that is left to another process is closed: a handshake that was
-begun before takes a round trip."""
 
 _NO_ROOM: Final = frozenset([errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 
@@ -158,16 +152,16 @@ class ClientStream(trio.abc.HalfCloseableStream):
         await trio.lowlevel.checkpoint()
 
 
-class HttpServer:
-    """The connections that are open, up to a number at once; others wait in the queue of the socket, and connections on
-    which no request is under way give way to them.
+def _has_waiting(listening: trio.socket.SocketType) -> bool:
+    """True if a connection waits to be accepted."""
+    waiting = select.poll()
+    waiting.register(listening, select.POLLIN)
+    return bool(waiting.poll(0))
 
-    Args:
-        application: The application that answers requests.
-        tls: The certificate; None: without TLS.
-        most: Connections at once.
-        share: Connections at once of one address; None: as many as `most`.
-    """
+
+class HttpServer:
+    """The connections that are open, at most `most` at once, and `share` of one address (None: as many as `most`);
+    others wait in the queue of the socket, and connections on which no request is under way give way to them."""
 
     def __init__(self, application: Application, tls: Tls | None, most: int, share: int | None = None) -> None:
         self._application = application
@@ -196,18 +190,10 @@ class HttpServer:
             with self._accepting:
                 while True:
                     await self._take(listener, clients)
-            if not self._is_passed_on and leave_to_successor(listener.socket):
-                await self._take_last(listener, clients)
+            # The kernel resets connections that wait in a socket when the last process that has the socket closes it.
+            while not self._is_passed_on and _has_waiting(listener.socket):
+                await self._take(listener, clients)
         self._has_listener_closed.set()
-
-    async def _take_last(self, listener: trio.SocketListener, clients: trio.Nursery) -> None:
-        """Accept connections until none comes any more: a socket that is closed resets those that wait in it."""
-        while True:
-            with trio.move_on_after(QUIET) as quiet:
-                await trio.lowlevel.wait_readable(listener.socket)
-            if quiet.cancelled_caught:
-                return
-            await self._take(listener, clients)
 
     async def _take(self, listener: trio.SocketListener, clients: trio.Nursery) -> None:
         """Accept the next connection, once there is room for it."""
@@ -315,12 +301,8 @@ class HttpServer:
 
     async def leave_socket(self, *, passed_on: bool = False) -> None:
         """Leave the listening socket to the process that has taken it over, or will. Returns when all connections that
-        have come to this process are accepted; all of them are served.
-
-        Args:
-            passed_on: Whether others have the socket itself: connections that wait in it wait for them, and a filter
-                that this process set on it would stay, and let no connection in.
-        """
+        have come to this process are accepted; all of them are served. If the socket itself was passed on, connections
+        that wait in it wait for that process."""
         self._is_passed_on = passed_on
         self._accepting.cancel()
         await self._has_listener_closed.wait()

@@ -93,11 +93,8 @@ class ListedTools:
     """The tools of a supervisor, as they are listed before each request to a model. No server that is slow to start, or
     to list what it has, holds up an agent: tools that come later are there at a later request.
 
-    Args:
-        supervisor: The supervisor of the tools.
-        search: As for `Supervisor.as_toolset`.
-        wait: Seconds for which the first request waits.
-        hold: Seconds that a call is held at most while its server restarts.
+    The first request waits `wait` seconds. A call is held for `hold` seconds at most while its server restarts.
+    `search` is as for `Supervisor.as_toolset`.
     """
 
     supervisor: ToolSupervisor = field(converter=awaitable)

@@ -65,11 +65,7 @@ class Kept:
 
 
 class TokenFolder:
-    """All tokens of a user.
-
-    Args:
-        path: The folder.
-    """
+    """All tokens of a user, in a folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -50,11 +50,7 @@ _REMOVE = "DELETE FROM mcp_nursery.tokens WHERE key = %s RETURNING key"
 
 
 class TokenTable:
-    """All tokens in a database.
-
-    Args:
-        database: The database. Each access uses another connection to it.
-    """
+    """All tokens in a database. Each access uses another connection to it."""
 
     def __init__(self, database: StateDatabase) -> None:
         self._database = database

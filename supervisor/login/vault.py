@@ -42,11 +42,7 @@ def words_of(spec: ServerSpec) -> OAuth | None:
 
 
 class ServerVault(Vault):
-    """The vault of all servers as one of them uses it, with the tokens that its last connection had.
-
-    Args:
-        vault: The vault of all servers.
-    """
+    """The vault of all servers as one of them uses it, with the tokens that its last connection had."""
 
     def __init__(self, vault: Vault) -> None:
         self._vault = vault

@@ -9,13 +9,11 @@ Function: TypeAlias = Callable[[], object]
 
 
 class Deliveries:
-    """The functions to run in another thread, in the order in which they were added. Any thread may add some.
+    """The functions to run in another thread, in the order in which they were added. Any thread may add some. `wake`
+    has the other thread run a function soon, once.
 
     Waking a thread takes a system call, and hands over the lock of the interpreter. With 128 calls at once, many share
     one wake-up: each takes 0.8 of the time that it takes with a wake-up of its own.
-
-    Args:
-        wake: Has the other thread run a function soon, once.
     """
 
     def __init__(self, wake: Callable[[Function], object]) -> None:

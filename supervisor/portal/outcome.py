@@ -31,13 +31,8 @@ async def run_to_outcome(
     finish: Callable[[ThreadOutcome[T]], object],
     cancelled: Callable[[], BaseException],
 ) -> None:
-    """Run a function, and pass its outcome on, whatever it is, once.
-
-    Args:
-        function: The function.
-        finish: Called with the outcome.
-        cancelled: Makes the error that is the outcome if the function was cancelled.
-    """
+    """Run a function, and pass its outcome on to `finish`, whatever it is, once. If the function was cancelled, its
+    outcome is the error that `cancelled` makes."""
     outcome: ThreadOutcome[T] | None = None
     try:
         outcome = ThreadOutcome(await function())

@@ -18,13 +18,7 @@ R = TypeVar("R")
 
 
 class ThreadProxy:
-    """An object of the thread, as its caller has it.
-
-    Args:
-        thread: The thread.
-        there: The object.
-        wrap: Wraps the caller's callbacks.
-    """
+    """An object of the thread, as its caller has it. `wrap` wraps the caller's callbacks."""
 
     def __init__(self, thread: TrioThread, there: Any, wrap: CallbackWrap) -> None:
         self._thread = thread

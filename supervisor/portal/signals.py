@@ -109,11 +109,7 @@ class _Wait:
 
 @final
 class AsyncioSignal(Signal):
-    """A signal that wakes a task of asyncio.
-
-    Args:
-        deliveries: The functions to run in the loop of the task.
-    """
+    """A signal that wakes a task of asyncio, in whose loop the deliveries run."""
 
     __slots__ = ("_deliveries", "_is_set", "_loop", "_waits")
 

@@ -20,12 +20,7 @@ MOST_UNREAD: Final = 100
 
 class ItemFeed(Generic[T]):
     """The items of a stream of the thread, on their way to callers, tasks of a loop or threads. Each waits for a signal
-    of its own, and all are woken by an item and by the end.
-
-    Args:
-        thread: The thread.
-        opening: Opens the stream there.
-    """
+    of its own, and all are woken by an item and by the end. `opening` opens the stream in the thread."""
 
     def __init__(
         self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]]
@@ -104,12 +99,7 @@ class ItemFeed(Generic[T]):
 
 
 class CrossingStream(Generic[T]):
-    """A stream of the thread, as its callers have it: it is read in its block.
-
-    Args:
-        thread: The thread.
-        opening: Opens the stream there.
-    """
+    """A stream of the thread, as its callers have it: it is read in its block. `opening` opens it in the thread."""
 
     def __init__(
         self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]]

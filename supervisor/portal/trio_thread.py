@@ -50,11 +50,7 @@ def check_may_wait() -> None:
 
 
 class TrioThread:
-    """A Trio loop in a thread, with one supervisor, for as long as a caller wants.
-
-    Args:
-        opening: Opens the supervisor.
-    """
+    """A Trio loop in a thread, with the supervisor that `opening` opens, for as long as a caller wants."""
 
     def __init__(self, opening: Callable[[], AbstractAsyncContextManager[Supervisor]]) -> None:
         self._opening = opening
@@ -123,12 +119,9 @@ class TrioThread:
         return self._has_returned.wait(seconds)  # its own `join` takes it for ended once it was interrupted
 
     def check(self, error: BaseException | None = None) -> None:
-        """Raise the error that has ended it, if there was one, in place of those that callers were given for it.
-
-        Args:
-            error: The error with which its block is left. If it is none that a caller is given, the other one is
-                logged.
-        """
+        """Raise the error that has ended the thread, if there was one, in place of the errors that callers were given
+        for it. If the block is left with an error that no caller is given, the error that has ended the thread is
+        logged."""
         if self._failure is None or error is self._failure:
             return
         if error is None:

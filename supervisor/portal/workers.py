@@ -33,12 +33,7 @@ MOST_IDLE: Final = 128
 
 
 class ThreadRequest(Generic[T]):
-    """A function that runs in the thread, for a caller elsewhere.
-
-    Args:
-        function: The function.
-        signal: Wakes the caller.
-    """
+    """A function that runs in the thread, for a caller elsewhere, whom the signal wakes."""
 
     def __init__(self, function: Callable[[], Awaitable[T]], signal: Waker) -> None:
         self.function: Final = function
@@ -65,13 +60,8 @@ class ThreadRequest(Generic[T]):
 
 
 class Workers:
-    """The tasks that do requests, each in the context of its caller. Everything but `deliveries` is for the thread
-    itself.
-
-    Args:
-        nursery: The nursery of the tasks, which ends them.
-        wakeup: Wakes the leader.
-    """
+    """The tasks that do requests, each in the context of its caller, until the nursery ends them. `wakeup` wakes the
+    leader. Everything but `deliveries` is for the thread itself."""
 
     def __init__(self, nursery: trio.Nursery, wakeup: Wakeup) -> None:
         self._nursery = nursery
@@ -107,12 +97,7 @@ class Workers:
 
 
 class _Worker:
-    """A task that does requests.
-
-    Args:
-        workers: The workers it belongs to.
-        request: The first one; without one it leads.
-    """
+    """A task that does requests. Without a first request it leads."""
 
     def __init__(self, workers: Workers, request: ThreadRequest[Any] | None) -> None:
         self._workers = workers

@@ -174,12 +174,8 @@ _MISSING = {
 
 def missing_servers(servers: Iterable[tuple[str, ServerState, bool]]) -> str:
     """One line for a model about the servers of which it can call nothing, and why; empty if there are none. The words
-    are ours alone, so they need no marks: an error quotes a server.
-
-    Args:
-        servers: The name and the state of each server, and whether its tools are listed: a call of one may start it
-            again once it has failed.
-    """
+    are ours alone, so they need no marks: an error quotes a server. Each server is given by its name, its state, and
+    whether its tools are listed: a call of one may start it again once it has failed."""
     missing = sorted(
         (name, _MISSING[state])
         for name, state, listed in servers
@@ -198,13 +194,8 @@ def missing_servers(servers: Iterable[tuple[str, ServerState, bool]]) -> str:
 
 
 def preamble(instructions: Mapping[str, str], missing: str = "") -> str:
-    """The text for a system prompt: the rule, and after it each server's instructions, between its marks.
-
-    Args:
-        instructions: The instructions by server. Of each, 2,000 characters are taken, in the order of the servers'
-            names.
-        missing: See `missing_servers`.
-    """
+    """The text for a system prompt: the rule, and after it each server's instructions, between its marks. Of each,
+    2,000 characters are taken, in the order of the servers' names. For `missing` see `missing_servers`."""
     said = [(server, text.strip()) for server, text in sorted(instructions.items()) if text.strip()]
     blocks = [wrap(truncate(text, MOST_INSTRUCTIONS), server=server, tool=None) for server, text in said]
     return "\n\n".join(filter(None, [RULE, missing, *([_USAGE] if blocks else []), *blocks]))

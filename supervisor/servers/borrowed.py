@@ -83,13 +83,8 @@ class _BorrowedSpec(ServerSpec):
 
 
 class _Lens:
-    """A keeper's snapshots as a borrower sees them: with the specs of what is borrowed, and the same object for the
-    same spec.
-
-    Args:
-        borrowed: The borrowed servers, by name.
-        lender: The function by which the lender sees the snapshots.
-    """
+    """A keeper's snapshots as a borrower sees them, by the function by which the lender sees them: with the specs of
+    what is borrowed, and the same object for the same spec."""
 
     def __init__(self, borrowed: Mapping[str, BorrowedServer], lender: Callable[[Snapshot], Snapshot]) -> None:
         self._borrowed = borrowed
@@ -141,15 +136,9 @@ def _nobody(_server: str, _uris: frozenset[str]) -> None:
 
 
 class BorrowedServers(ServerView):
-    """Servers that another supervisor keeps, as a borrower and its calls see them.
-
-    Args:
-        lender: The lender's servers, kept or borrowed in turn.
-        borrowed: The servers to borrow.
-        invoke: The function that calls a tool for a model.
-        callbacks: Those for servers that ask in the middle of a call of the borrower's; None: the lender's.
-        template: How public names are made.
-        reserved: Names that no tool may have.
+    """Servers that another supervisor keeps, or borrows in turn, as a borrower and its calls see them. The callbacks
+    are for servers that ask in the middle of a call of the borrower's; None: the lender's. No tool may have a reserved
+    name.
 
     Raises:
         ConfigError: A server is given twice.

@@ -19,14 +19,7 @@ from .settings import KeeperSettings
 
 class InstanceServers(Servers):
     """The keeper of one more instance of a server, with the settings, the store and the figures of the keeper of the
-    first.
-
-    Args:
-        first: The servers of the first keeper.
-        server: The server.
-        callbacks: Its callbacks, in place of the first's; None: the same.
-        nursery: The nursery that it is kept in.
-        invoke: The function that calls a tool for a model.
+    first, and with other callbacks, if any are given.
 
     Raises:
         UnknownServer: No server of that name.

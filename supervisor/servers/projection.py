@@ -54,16 +54,9 @@ class Reviewed(Protocol):
 
 
 class Projection:
-    """Servers as one supervisor sees them. Each change is one step: no part of it is seen alone.
-
-    Args:
-        settings: The settings that hold for all of them.
-        invoke: The function that calls a tool for a model.
-        figures: The figures in their status.
-        leaving: The owner's servers that are no longer configured.
-        snapshots: The snapshots of the servers there are.
-        see: The function that makes of a keeper's snapshot the one that is seen here: the same one for the same spec.
-    """
+    """Servers as one supervisor sees them. Each change is one step: no part of it is seen alone. `leaving` has the
+    owner's servers that are no longer configured. `see` makes of a keeper's snapshot the one that is seen here: the
+    same one for the same spec."""
 
     def __init__(
         self,

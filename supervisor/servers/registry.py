@@ -70,14 +70,8 @@ _TOOLS_AT_ONCE = 100
 
 
 class ServerRegistry(Projection):
-    """The servers that a supervisor keeps, and all that is known of them: what their keepers write is published here.
-
-    Args:
-        settings: The settings that hold for all servers.
-        invoke: The function that calls a tool for a model.
-        counter: The counter of calls.
-        subscriptions: The open subscriptions of resources.
-    """
+    """The servers that a supervisor keeps, and all that is known of them: what their keepers write is published
+    here."""
 
     def __init__(
         self, settings: SupervisorSettings, invoke: Invoke, counter: CallCounter, subscriptions: Subscriptions

@@ -48,12 +48,8 @@ class KeptReads:
         return evolve(_own(kept.result), duration=0.0, max_result_chars=max_chars)
 
     def keep(self, result: ResourceResult, size: int) -> None:
-        """Keep what was read just now, if its server says for how long it may be kept.
-
-        Args:
-            result: The caller's result.
-            size: Bytes of the message that brought it.
-        """
+        """Keep what was read just now, if its server says for how long it may be kept. The message that brought it had
+        `size` bytes."""
         self._drop(result.uri)
         size = _AT_LEAST + 2 * max(size, len(result.full_text))  # as it came, and as text
         if result.fresh_for <= 0 or size > self._most:

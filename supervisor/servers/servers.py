@@ -72,15 +72,8 @@ _MOST_FORGOTTEN = 1000
 
 
 class Servers(ServerView):
-    """The servers that one supervisor keeps: all commands to their keepers go through this.
-
-    Args:
-        settings: The settings that hold for all of them.
-        nursery: The nursery in which they are kept, and calls are routed.
-        invoke: The function that calls a tool for a model.
-        first: The first instances of these servers, where these are further ones: the store, the figures and the
-            telemetry are theirs.
-    """
+    """The servers that one supervisor keeps: all commands to their keepers go through this. `first` has the first
+    instances of these servers, where these are further ones: the store, the figures and the telemetry are theirs."""
 
     def __init__(
         self,

@@ -215,11 +215,8 @@ class KeeperSettings:
 
 
 def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> float:
-    """Seconds a server may take to connect: `MCP_TIMEOUT` (ms), else the server's own, else 30.
-
-    Args:
-        spec_value: `ServerSpec.connect_timeout`. 0, here and in the environment, means no limit.
-        environ: The host's environment. An empty variable counts as absent.
+    """Seconds a server may take to connect: `MCP_TIMEOUT` (ms), else the server's own, else 30. 0 in either means no
+    limit, which is `math.inf` here; an empty variable counts as absent.
 
     Returns:
         Seconds, `math.inf` for no limit.

@@ -30,15 +30,8 @@ logger: Final = logging.getLogger(__name__)
 
 
 class ServerView(ABC):
-    """The states of servers, their offers, and the way of a call to them.
-
-    Args:
-        settings: The settings that hold for all of them.
-        registry: The registry of the supervisor that keeps them.
-        projection: The projection of what is shown here.
-        timer: The timer that ends calls which take too long.
-        subscriptions: The open subscriptions. Default: the registry's.
-    """
+    """The states of servers, their offers, and the way of a call to them. The registry is that of the supervisor that
+    keeps them; the timer ends calls which take too long. The open subscriptions are the registry's by default."""
 
     callbacks: Callbacks | None = None
     """The callbacks that answer servers in the middle of a call, where this supervisor has its own; None: those that
@@ -111,11 +104,8 @@ class ServerView(ABC):
         return self.catalogue.value
 
     async def first_attempts(self, servers: Iterable[str], start: Callable[[str], None]) -> None:
-        """Wait until the first attempt of each of these is over.
-
-        Args:
-            servers: Their names. Those that are removed meanwhile are passed over.
-            start: `wake` or `want`, called for those that are idle, or become so, and for those that are starting.
+        """Wait until the first attempt of each of these is over. Servers that are removed meanwhile are passed over.
+        `start` is `wake` or `want`, called for those that are idle, or become so, and for those that are starting.
 
         Raises:
             SupervisorClosed: The block is being left.

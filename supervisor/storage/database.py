@@ -102,10 +102,7 @@ def lock_key(*names: str) -> int:
 
 class StateDatabase:
     """One connection to a database, opened when first needed, and again after it was lost. Used by one thread at a
-    time.
-
-    Args:
-        url: `postgresql://…`, as libpq takes it.
+    time. The URL is `postgresql://…`, as libpq takes it.
 
     Raises:
         ConfigError: It is no such URL, or psycopg is not installed.
@@ -242,11 +239,7 @@ class StateDatabase:
 class _Guard:
     """A guard that ends a connection whose other end has stopped answering in the middle of a statement: the time
     limits there have stopped with it, and the kernel goes on answering. It has a thread of its own, as the waiting one
-    cannot.
-
-    Args:
-        connection: The connection.
-    """
+    cannot."""
 
     def __init__(self, connection: "Connection") -> None:
         self.ended_it = False

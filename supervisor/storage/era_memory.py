@@ -48,12 +48,8 @@ class EraMemory:
         self._recalled = True
 
     def learn(self, era: Remembered | None, *, answered: bool) -> None:
-        """Record the era that an incarnation has found. Before `recall` none was of this spec: nothing is recorded.
-
-        Args:
-            era: The era.
-            answered: Whether it follows from an answer of the server's to the probe, and not from its silence.
-        """
+        """Record the era that an incarnation has found, from an answer of the server's to the probe if `answered`, else
+        from its silence. Before `recall` none was of this spec: nothing is recorded."""
         if not self._recalled or era is None:
             return
         if era == self.era and (self._until == math.inf or not answered):

@@ -86,10 +86,8 @@ MOST_REPLICAS: Final = 1_000
 
 
 class PostgresStore(Store):
-    """The store of all but processes in a PostgreSQL database. It connects when first needed.
-
-    Args:
-        url: `postgresql://…`, as libpq takes it.
+    """The store of all but processes in a PostgreSQL database, whose URL is `postgresql://…`, as libpq takes it. It
+    connects when first needed.
 
     Raises:
         ConfigError: It is no such URL, or psycopg is not installed.

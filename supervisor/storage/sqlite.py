@@ -49,12 +49,8 @@ T = TypeVar("T")
 
 class SqliteStore(Store):
     """The store in one file, readable by its user alone, that several processes may use at once. Opened when first
-    needed.
-
-    Args:
-        path: The file; None for the one in the user's state folder. A file that a version with another format has
-            written is left alone; then the file is `state-6.sqlite3` beside `state.sqlite3`.
-    """
+    needed. By default the file is that in the user's state folder. A file that a version with another format has
+    written is left alone; then the file is `state-6.sqlite3` beside `state.sqlite3`."""
 
     blocking = True  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]
     shared = False  # pyright: ignore[reportIncompatibleMethodOverride, reportAssignmentType]

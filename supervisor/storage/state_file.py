@@ -111,11 +111,8 @@ def file_for(path: Path) -> Path:
 
 
 def open_state_file(path: Path, former: Path | None = None) -> sqlite3.Connection:
-    """Open a file, after making it if it is not there. The caller ensures that one thread at a time uses it.
-
-    Args:
-        path: The file.
-        former: The file of an earlier format that a new one begins with; None if there is none. It stays as it is.
+    """Open a file, after making it if it is not there. A new one begins with the content of `former`, a file of an
+    earlier format, if there is one; that file stays as it is. The caller ensures that one thread at a time uses it.
 
     Raises:
         UnusableFile: It or its folder is not this user's alone, or it is another program's.

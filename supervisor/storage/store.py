@@ -107,12 +107,8 @@ class Store(Protocol):
         ...
 
     def adopt_orphans(self, host: HostProcess, *, but: str | None) -> list[Orphan]:
-        """Take over the process trees of hosts of this machine that are gone: no other host gets them.
-
-        Args:
-            host: This host.
-            but: The marker of a tree that is left alone.
-        """
+        """Take over for this host the process trees of hosts of this machine that are gone: no other host gets them.
+        The tree with the marker `but` is left alone."""
         ...
 
     def agreed(self, digest: str) -> bool:
@@ -132,12 +128,8 @@ class Store(Protocol):
         ...
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
-        """Pin what a server with this digest of its spec declares now, if it is new, and record differences.
-
-        Args:
-            server: Its name.
-            spec: The digest.
-            declared: `tools.pins.pinned_text` of its tools, or of some of them, by its own names of them.
+        """Pin what a server with this digest of its spec declares now, if it is new, and record differences. `declared`
+        has `tools.pins.pinned_text` of its tools, or of some of them, by its own names of them.
 
         Returns:
             These tools as they were at first use. A tool has no pin if its server had too many before.

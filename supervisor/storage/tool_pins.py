@@ -58,13 +58,10 @@ class ToolPins:
         return ToolPins(self._worker, spec, self._digest, self._mode, self._own)
 
     async def review(self, definitions: Iterable["Definition"], *, live: bool = True) -> Review:
-        """Pin new tools, and report those that differ. Tools that are not offered anyway are skipped.
+        """Pin new tools, and report those that differ. Tools that are not offered anyway are skipped. Cached
+        definitions, which are not `live`, are not reviewed again: the server's will be.
 
         Goes to the store piece by piece, and stops once it gives no answer.
-
-        Args:
-            definitions: Those declared.
-            live: Whether a connected server declares them. Cached ones are not reviewed again: the server's will be.
         """
         offered = await by_turns(self._select_offered(definitions))
         left = iter(offered.values())

@@ -145,12 +145,7 @@ def instruments_of(provider: MeterProvider, version: str) -> Instruments:
 
 class Operation:
     """A request under way: a span, whose parent is the caller's, and then one measurement. Made in the caller's task.
-
-    Args:
-        method: The method of the protocol.
-        tracer: Makes the span; None: there is none.
-        instruments: The instruments that measure it; None: there are none.
-    """
+    There is no span without a tracer, and no measurement without instruments."""
 
     def __init__(self, method: str, tracer: Tracer | None, instruments: Instruments | None) -> None:
         self.context: Context = get_current()
@@ -197,14 +192,8 @@ class Operation:
 
     @harmless
     def finish(self, slot: ReplySlot, delivery: Delivery, ended: object, *, duration: float) -> None:
-        """End the operation.
-
-        Args:
-            slot: The slot in which it waited last.
-            delivery: Whether a server may have acted on it.
-            ended: Its result, its error, or None if its caller gave up.
-            duration: Seconds from its beginning to now.
-        """
+        """End the operation, `duration` seconds after its beginning. It waited last in this slot; `ended` is its
+        result, its error, or None if its caller gave up."""
         error, outcome = about_error(ended), outcome_of(ended)
         if self._span.is_recording():
             facts: dict[str, str | int] = {DELIVERY: str(delivery), OUTCOME: outcome, **error}

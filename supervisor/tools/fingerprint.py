@@ -168,11 +168,8 @@ def fingerprint(
     A field that is too long becomes an array, `["sha256-of-pieces", hexadecimal digits, bytes]`, which no field is
     otherwise; such a schema becomes `["sha256-of-meaning", …]`.
 
-    Args:
-        said: The fields.
-        schemas: Names of fields that count by their meaning: see `meaning`.
-        former: As earlier versions wrote it, which knew no meanings: `["sha256", …]`, whose pieces may be those of
-            others.
+    The fields named in `schemas` count by their meaning: see `meaning`. `former` is the form of earlier versions, which
+    knew no meanings: `["sha256", …]`, whose pieces may be those of others.
     """
     fields: list[str] = []
     for key in sorted(said):

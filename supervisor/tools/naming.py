@@ -54,13 +54,8 @@ def public_names(
 
     So under a template without `{server}` every name has a hash as soon as two servers are configured.
 
-    Args:
-        server: The server's configured name.
-        tools: Its tools' own names, in any order. One given twice counts once.
-        servers: The names of all configured servers; `server` may be among them. What follows from them alone is
-            worked out once for the same `frozenset`.
-        template: See `check_template`.
-        reserved: Names that no tool may have.
+    The tools may be in any order, and one given twice counts once. What follows from the names of all configured
+    servers alone is worked out once for the same `frozenset`. For the template see `check_template`.
 
     Returns:
         Public names by the tools' own names. Two tools whose hashes collide are both left out: neither may answer for
@@ -265,14 +260,8 @@ def _unique(names: dict[str, str]) -> dict[str, str]:
 
 
 def is_offered(tool: str, *, allow: Sequence[str], deny: Sequence[str], disabled: Sequence[str]) -> bool:
-    """True if a tool is in the catalogue: allowed, and neither denied nor switched off.
-
-    Args:
-        tool: The server's own name of it.
-        allow: Globs, at least one of which it must match.
-        deny: Globs, none of which it may match.
-        disabled: Names, not globs, that are switched off.
-    """
+    """True if a tool is in the catalogue: its server's own name of it matches a glob of `allow` and none of `deny`, and
+    is not among the `disabled` names, which are no globs."""
     return tool not in disabled and matches(tool, allow) and not matches(tool, deny)
 
 

@@ -152,13 +152,8 @@ def means_the_same(before: str, after: str) -> bool:
 
 
 def real_change(change: DefinitionChange, definition: "Definition") -> Steps[DefinitionChange | None]:
-    """The difference of a tool from its pin, without the fields that are unchanged, in meaning or to the letter, but
-    were pinned in another order by an earlier version. None if no other field is left.
-
-    Args:
-        change: How it differs.
-        definition: What is declared now.
-    """
+    """The difference of a tool, as it is declared now, from its pin, without the fields that are unchanged, in meaning
+    or to the letter, but were pinned in another order by an earlier version. None if no other field is left."""
     before, after = json.loads(change.before), json.loads(change.after)
     letters = json.loads((yield from pinning_steps(definition, former=True)))
     means = json.loads((yield from fingerprint(before, SCHEMAS)))
@@ -255,15 +250,12 @@ class Room:
 
 
 def pins_after(declared: Mapping[str, str], known: Mapping[str, Pin], taken: Callable[[], Room]) -> Mapping[str, Pin]:
-    """The pins that change when a server is seen to declare this, by the names of its tools.
+    """The pins that change when a server is seen to declare these texts of `pinned_text`, by the names of its tools.
+    `known` has the pins of those among these tools that have one. `taken` returns the space that all pins of the server
+    take, and is called only if something changes.
 
     Once there is no room, new tools are not pinned, and a difference is reported but not recorded. No pin is forgotten
     to make room: a server could bring that about.
-
-    Args:
-        declared: Texts of `pinned_text`.
-        known: The pins of those among these tools that have one.
-        taken: The space that all pins of the server take. Called only if something changes.
     """
     changed: dict[str, Pin] = {}
     room: Room | None = None

@@ -166,13 +166,8 @@ _JSON_STARTS = frozenset('{["-0123456789tfn')
 
 def render(content: "Sequence[ContentBlock]", structured: Any, *, small: bool = False) -> Steps[str]:
     """The content as text: text blocks verbatim, others as JSON with binary data replaced by its size, one block a
-    line; structured content after it, unless it is there already. Empty if there is nothing.
-
-    Args:
-        content: The blocks.
-        structured: What comes with them; None if nothing does.
-        small: Whether its message is handled in one go.
-    """
+    line; structured content after it, unless it is there already. Empty if there is nothing. With `small`, its message
+    is handled in one go."""
     parts: list[str] = []
     for count, block in enumerate(content, 1):
         parts.append(block.text if block.type == "text" else _describe_block(block))

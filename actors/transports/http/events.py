@@ -54,11 +54,7 @@ async def events_of(parts: AsyncIterable[bytes], limit: int) -> AsyncGenerator[S
 
 
 class EventParser:
-    """A parser of events from bytes, however split.
-
-    Args:
-        limit: Bytes of one event that are kept.
-    """
+    """A parser of events from bytes, however split. Of one event, `limit` bytes are kept."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -93,13 +93,8 @@ class _RepeatableBody:
 
 
 class Exchange:
-    """A frame that needs no answer: a notification, or a response of ours.
-
-    Args:
-        carrier: The carrier that it is part of.
-        outgoing: The frame to send.
-        failed: Called if it fails and the connection is not lost with it.
-    """
+    """A frame that needs no answer: a notification, or a response of ours. `failed` is called if it fails and the
+    connection is not lost with it."""
 
     phase: Phase | None = None
     """The phase that it counts as; None: the phase of the conversation."""
@@ -323,12 +318,8 @@ class Failed(Rejected):
 
 
 class HttpCarrier(Carrier):
-    """The common part of streamable HTTP and SSE: each frame of ours is a POST.
-
-    Args:
-        client: Reaches the server.
-        frame_limit: Bytes of one answer, and of one event.
-    """
+    """The common part of streamable HTTP and SSE: each frame of ours is a POST. `frame_limit` is the most bytes of one
+    answer, and of one event."""
 
     only_era: Era | None = None
     dies_of_a_probe = False

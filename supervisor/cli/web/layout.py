@@ -108,15 +108,8 @@ def pretty(value: object, longest: int) -> str:
 
 
 def document(title: str, visitor: Visitor, *content: Child, live: str | None = None, flash: Flash | None = None) -> str:
-    """A whole page.
-
-    Args:
-        title: Its name and its heading.
-        visitor: The visitor who looks at it.
-        content: All under the heading.
-        live: The address of its changes; None: it has none.
-        flash: A message above the content.
-    """
+    """A whole page, as this visitor sees it. `live` is the address of its changes, if it has any; `flash` is a message
+    above the content."""
     page = h(
         "html",
         h(

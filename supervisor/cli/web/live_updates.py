@@ -171,12 +171,9 @@ class Feed:
         self.changed = trio.Event()
 
     def message(self, since: int | None) -> bytes | None:
-        """All that has changed, as JSON: `put` has the markup of parts; `all` has all ids, if parts were removed. None
-        if nothing has changed.
-
-        Args:
-            since: The generation that the reader has; None: it has none of this feed.
-        """
+        """All that has changed since a generation that the reader has, as JSON: `put` has the markup of parts; `all`
+        has all ids, if parts were removed. None if nothing has changed. `since` is None for a reader that has no
+        generation of this feed."""
         if since == self.generation:
             return None
         if since not in self._messages:
@@ -211,12 +208,7 @@ class Feed:
 
 
 class Feeds:
-    """The feeds of all pages that somebody looks at.
-
-    Args:
-        history: The past of the servers.
-        nursery: The nursery of tasks that update feeds and read standard error.
-    """
+    """The feeds of all pages that somebody looks at. Tasks in the nursery update feeds and read standard error."""
 
     def __init__(self, history: History, nursery: trio.Nursery) -> None:
         self._history = history
@@ -224,11 +216,7 @@ class Feeds:
         self._feeds: dict[PageKey, Feed] = {}
 
     async def open(self, key: PageKey, make: Callable[[], LivePage]) -> Feed:
-        """The feed of a page, as it is now.
-
-        Args:
-            key: The name of the feed.
-            make: Makes the page, if there is no feed yet.
+        """The feed of a page, as it is now. `make` makes the page, if there is no feed of this key yet.
 
         Raises:
             UnknownServer: The page no longer exists.

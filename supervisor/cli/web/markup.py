@@ -19,14 +19,8 @@ Child: TypeAlias = "str | int | Iterable[str | int | None] | None"
 
 
 def h(tag: str, /, *children: Child, **attributes: str | int | bool | None) -> Html:
-    """Make an element.
-
-    Args:
-        tag: Its name.
-        children: Its content.
-        attributes: Its attributes; `class_` and `for_` without the last character, `_` in others as `-`. True is
-            written without a value; False and None are left out.
-    """
+    """Make an element. `class_` and `for_` are written without the last character, and `_` in other attributes as `-`.
+    True is written without a value; False and None are left out."""
     written = "".join(
         f" {name.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
         for name, value in attributes.items()

@@ -398,12 +398,7 @@ async def _send_file(name: str, exchange: HttpExchange) -> None:
 
 @asynccontextmanager
 async def open_page(host: PageHost, visitors: Visitors) -> AsyncGenerator[WebPage, None]:
-    """The page of a host, for as long as the block lasts.
-
-    Args:
-        host: All that the page shows and acts on.
-        visitors: The visitors, who may look or act.
-    """
+    """The page of a host, for as long as the block lasts."""
     history = History(host.supervisor)
     async with open_bare_nursery() as nursery:
         feeds = Feeds(history, nursery)

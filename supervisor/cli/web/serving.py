@@ -57,11 +57,8 @@ class PageApplication:
 
 @asynccontextmanager
 async def serve_page(supervisor: Supervisor, address: str) -> AsyncGenerator[None, None]:
-    """Serve the page of a supervisor to browsers of this machine, for as long as the block lasts.
-
-    Args:
-        supervisor: The supervisor.
-        address: `HOST:PORT` on the loopback interface.
+    """Serve the page of a supervisor to browsers of this machine, for as long as the block lasts. The address is
+    `HOST:PORT` on the loopback interface.
 
     Raises:
         ConfigError: The address can be reached from elsewhere, or cannot be listened on.

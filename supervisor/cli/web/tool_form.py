@@ -38,13 +38,8 @@ class WronglyFilled(ValueError):
 
 
 def fields_of(schema: Mapping[str, Any], given: Mapping[str, str], words: ServerWords) -> Html:
-    """The fields of a form.
-
-    Args:
-        schema: The JSON Schema of the arguments.
-        given: The values that were filled in before, by names of fields.
-        words: Makes texts of the server fit for the page. A choice or a default with a secret is not offered.
-    """
+    """The fields of a form for arguments of this JSON Schema, with the values that were filled in before, by names of
+    fields. A choice or a default with a secret is not offered."""
     properties = _properties(schema)
     if properties is None:
         value = given.get(FIELD, "{}")

@@ -99,14 +99,8 @@ class ToolPage:
         problem: str | None = None,
         asks: bool = False,
     ) -> str:
-        """The whole page.
-
-        Args:
-            given: The values that were filled in, by names of fields.
-            result: The answer to a call.
-            problem: The reason why nothing was called.
-            asks: Whether the next press of the button confirms the call.
-        """
+        """The whole page, with the values that were filled in, by names of fields, and with the answer to a call, or
+        the reason why nothing was called. With `asks`, the next press of the button confirms the call."""
         tool = self.tool
         if tool is None:
             return document("No such tool", self._visitor, h("p", short(self._problem, LONGEST_PHRASE)))

@@ -67,14 +67,9 @@ class Visitor:
 
 
 class Visitors:
-    """The visitors, recognised by what their browsers send.
-
-    Args:
-        authenticate: Identifies the principal of a token; None: there are no tokens, and every visitor may look and
-            act. Then only browsers of this machine can connect.
-        keys: The keys that seal tokens; None: there are no tokens.
-        secure: True if browsers use HTTPS, though a proxy hides that.
-    """
+    """The visitors, recognised by what their browsers send. `authenticate` identifies the principal of a token, which
+    the keys seal. None: there are no tokens, and every visitor may look and act; then only browsers of this machine can
+    connect. With `secure`, browsers use HTTPS, though a proxy hides that."""
 
     def __init__(self, authenticate: Authenticate | None, keys: SessionKeys | None, *, secure: bool = False) -> None:
         self.secure: Final = secure

@@ -50,9 +50,6 @@ class _WrittenToken:
 class BearerTokenFile:
     """The tokens of a file, as it was when it was last read.
 
-    Args:
-        path: The file.
-
     Raises:
         ConfigError: The file cannot be read or used.
     """
@@ -104,13 +101,9 @@ class BearerTokenFile:
 
 
 def add_token(path: Path, name: str, *, allow: Sequence[str] = (), expires: datetime | None = None) -> str:
-    """Add a token to a file, which is created if it does not exist, and return the token. It cannot be recovered later.
-
-    Args:
-        path: The file.
-        name: The name of the client, as logs show it.
-        allow: Globs on `server/tool`; none: everything.
-        expires: The time until which the token is valid; None: until it is removed.
+    """Add a token of a client, whose name logs show, to a file, which is created if it does not exist, and return the
+    token. It cannot be recovered later. `allow` has globs on `server/tool`; none: everything. The token is valid until
+    it expires; None: until it is removed.
 
     Raises:
         ConfigError: The file cannot be used or written, or has a token of this name.
@@ -135,11 +128,7 @@ def add_token(path: Path, name: str, *, allow: Sequence[str] = (), expires: date
 
 
 def remove_token(path: Path, name: str) -> None:
-    """Remove a token from a file. A gateway admits it until it has read the file again.
-
-    Args:
-        path: The file.
-        name: The name of the client.
+    """Remove the token of the client with this name from a file. A gateway admits it until it has read the file again.
 
     Raises:
         ConfigError: The file cannot be used or written, has no token of this name, or is written in a way that the

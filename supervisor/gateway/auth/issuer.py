@@ -79,12 +79,8 @@ def is_safe(url: str) -> bool:
 
 
 class Issuer:
-    """An issuer of access tokens.
-
-    Args:
-        url: The URL by which it names itself.
-        jwks: The URL of its keys; None: as its metadata says.
-    """
+    """An issuer of access tokens. `url` is the URL by which it names itself, and `jwks` that of its keys; None: as its
+    metadata says."""
 
     def __init__(self, url: str, jwks: str | None) -> None:
         self._url = url

@@ -288,25 +288,15 @@ async def serve_http(
     drain: float = 5.0,
     stop: Callable[[], Awaitable[object]],
 ) -> None:
-    """Serve clients on a socket until `stop` returns. For `lame_duck` more seconds, requests are answered as before,
-    but `/readyz` is 503 and each answer is the last of its connection. Then new requests are refused, requests under
-    way have `drain` seconds, until their clients have taken their answers, and streams end.
+    """Serve clients on a socket, which listens and is closed afterwards, until `stop` returns. For `lame_duck` more
+    seconds, in which a balancer can notice that this gateway ends, requests are answered as before, but `/readyz` is
+    503 and each answer is the last of its connection. Then new requests are refused, requests under way have `drain`
+    seconds, until their clients have taken their answers, and streams end.
 
-    Args:
-        gateway: The gateway that is served.
-        application: The application of it: see `open_http`.
-        listening: The socket, which listens. It is closed afterwards.
-        tls: The certificate; None: without TLS.
-        connections: Connections at once.
-        connections_of_address: Connections at once of one address; None: as many as of all, for a gateway behind a
-            proxy.
-        lame_duck: Seconds in which a balancer can notice that this gateway ends.
-        shared: Whether another process has this socket, or one of the same port, or will have it: connections are left
-            to that process from the beginning of the `lame_duck` seconds, which are over when the last connection has
-            closed.
-        passed_on: Whether others have this socket itself.
-        drain: Seconds for requests under way.
-        stop: `async () -> None`: returns when serving is to end.
+    At most `connections` are open at once, `connections_of_address` of one address; None: as many as of all, for a
+    gateway behind a proxy. If the socket is `shared`, another process has it, or one of the same port, or will have it:
+    connections are left to that process from the beginning of the `lame_duck` seconds, which are over when the last
+    connection has closed. `passed_on` tells whether others have this socket itself.
     """
     server = HttpServer(application, tls, connections, connections_of_address)
     async with trio.open_nursery() as clients:

@@ -234,11 +234,7 @@ KEEPALIVE: Final = 15.0
 
 
 class Attendance:
-    """The attendance to clients that wait for long.
-
-    Args:
-        nursery: The nursery of its tasks.
-    """
+    """The attendance to clients that wait for long, by tasks in the nursery."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery

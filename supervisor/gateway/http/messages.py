@@ -62,15 +62,7 @@ _UNREAD_BY_CLIENT: Final = "the answer is lost: too much waits to be read"
 
 
 class HttpMessages:
-    """The handler of requests that are admitted.
-
-    Args:
-        gateway: The gateway that answers them.
-        sessions: The sessions of clients of the handshake era.
-        limits: The limits of a request.
-        attendance: The attendance to clients that wait.
-        kept: The account of what is kept for them.
-    """
+    """The handler of requests that are admitted. `kept` is the account of what is kept for clients that wait."""
 
     def __init__(
         self, gateway: Gateway, sessions: HttpSessions, limits: HttpLimits, attendance: Attendance, kept: BytesUnderWay

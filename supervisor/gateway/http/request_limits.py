@@ -26,11 +26,8 @@ if TYPE_CHECKING:
 
 
 class GatewayFigures:
-    """The figures of sessions, requests under way and refusals.
-
-    Args:
-        provider: The provider of instruments; None: nothing is counted.
-    """
+    """The figures of sessions, requests under way and refusals. Without a provider of instruments nothing is
+    counted."""
 
     def __init__(self, provider: "MeterProvider | None") -> None:
         self._instruments = None
@@ -116,14 +113,10 @@ class HttpLimits:
 
 
 class BytesUnderWay:
-    """The bytes that are kept, by client.
+    """The bytes that are kept, by client: `most` for all together, and `most_of_client` for one. Clients that are not
+    authenticated are not told apart, and only `most` applies to them.
 
     One answer or request alone always fits: its size is bounded elsewhere.
-
-    Args:
-        most: Bytes for all clients together.
-        most_of_client: Bytes for one of them. Clients that are not authenticated are not told apart, and only `most`
-            applies to them.
     """
 
     def __init__(self, most: int, most_of_client: int) -> None:

@@ -37,11 +37,8 @@ def page_origin(value: object) -> str | None:
 
 
 class ServedNames:
-    """The names that are served.
-
-    Args:
-        hosts: What `Host` and `Origin` may name, whatever the port; None: any host, and origins of this machine.
-        origins: Other origins.
+    """The names that are served: the hosts that `Host` and `Origin` may name, whatever the port (None: any host, and
+    origins of this machine), and other origins.
 
     Raises:
         ValueError: One of them is no such name.
@@ -57,11 +54,8 @@ class ServedNames:
         self._origins = frozenset(map(str.lower, origins))
 
     def check(self, headers: Mapping[str, str], lines: Collection[tuple[str, str]]) -> None:
-        """Refuse a request for another host, or of a page of another origin.
-
-        Args:
-            headers: The headers of the request, by lower-case names.
-            lines: All its headers, also those of equal names.
+        """Refuse a request for another host, or of a page of another origin. The headers have lower-case names; `lines`
+        are all of them, also those of equal names.
 
         Raises:
             Refused: `Host` or `Origin` names another, or is there twice.

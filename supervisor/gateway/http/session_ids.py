@@ -38,14 +38,8 @@ class SessionStart:
 
 
 def seal_session(keys: SessionKeys, start: SessionStart, owner: Principal | None, server: str | None) -> str | None:
-    """Make the id of a session. None if what its client declares does not fit into one.
-
-    Args:
-        keys: The keys of its gateway.
-        start: The beginning of the session.
-        owner: The client of the session.
-        server: The server of the session; None: all of them.
-    """
+    """Make the id of a session that its owner has with a server; None: with all of them. None if what its client
+    declares does not fit into one."""
     bound = bind(_FORMAT, owner, server)
     whole = _seal(keys, start, start.info, bound)
     if whole is None and start.info is not None:
@@ -64,15 +58,8 @@ def _seal(keys: SessionKeys, start: SessionStart, info: Mapping[str, Any] | None
 def open_session(
     keys: SessionKeys, session_id: str, owner: Principal | None, server: str | None
 ) -> SessionStart | None:
-    """The beginning of the session with this id, however long ago that is. None if no key has sealed it for this
-    client and server.
-
-    Args:
-        keys: The keys of the gateway.
-        session_id: The id as a client sends it, which may be anything.
-        owner: The client that sends it.
-        server: The server that it is sent to; None: all of them.
-    """
+    """The beginning of the session with this id, which may be anything that a client sends, however long ago that is.
+    None if no key has sealed it for this client and server, or all servers, if that is None."""
     plain = keys.open(session_id, bind(_FORMAT, owner, server))
     return None if plain is None else _parse(plain)
 

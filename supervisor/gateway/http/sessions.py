@@ -218,15 +218,8 @@ class HttpSession:
 
 
 class HttpSessions:
-    """The sessions that are open.
-
-    Args:
-        gateway: The gateway that notifies them.
-        nursery: The nursery of what is done for sessions.
-        limits: The limits on their number and their idle time.
-        figures: The figures that count them.
-        account: The account that is charged for the notifications that wait.
-    """
+    """The sessions that are open. The account is charged for the notifications that wait for them; tasks in the nursery
+    act for them."""
 
     def __init__(
         self,
@@ -276,14 +269,9 @@ class HttpSessions:
         return self._keys is not None and not session.version
 
     def seal(self, session: HttpSession, hello: Json, view: View) -> None:
-        """Give a session an id by which it outlives this gateway. A session whose client has instances of its own
-        cannot: its id names this gateway.
-
-        Args:
-            session: The session, whose client knows no id of it yet.
-            hello: The parameters of its `initialize`, checked.
-            view: The view of its client.
-        """
+        """Give a session, whose client knows no id of it yet, an id by which it outlives this gateway. A session whose
+        client has instances of its own cannot: its id names this gateway. `hello` has the parameters of its
+        `initialize`, checked."""
         assert self._keys is not None  # see `seals`
         capabilities, info = as_object(hello.get("capabilities")), as_object(hello.get("clientInfo")) or None
         replica = _own_name() if _has_own_instances(view) else ""
@@ -331,14 +319,7 @@ class HttpSessions:
         start: SessionStart,
         note: SessionNote,
     ) -> HttpSession:
-        """Begin a session here that began elsewhere.
-
-        Args:
-            session_id: Its id.
-            owner: Its client.
-            view: The view of its client.
-            start: Its beginning.
-            note: The note about its changes there.
+        """Begin a session here that began elsewhere, from its beginning and the note about its changes there.
 
         Raises:
             Refused: There are too many.

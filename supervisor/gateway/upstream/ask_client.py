@@ -55,14 +55,8 @@ async def approve(
     unattended: Unattended,
     within: Callable[[], float],
 ) -> Approval:
-    """Ask the user of a client about a call.
-
-    Args:
-        call: The call.
-        request: The request of that client.
-        ask: The function that asks that client; None: it cannot be asked here.
-        unattended: The answer for a client that takes no forms.
-        within: The function that returns how many seconds its user may take.
+    """Ask the user of a client about a call, by `ask`; None: the client cannot be asked here. `unattended` is the
+    answer for a client that takes no forms. `within` returns how many seconds the user may take.
 
     Raises:
         NobodyAsked: The client takes forms, and `ask` is None.

@@ -204,15 +204,10 @@ class _State:
 
 
 class HeldCalls:
-    """The calls whose clients are to come back, by the `requestState` that these clients were sent.
-
-    Args:
-        nursery: The nursery of the calls.
-        answer_within: The function that returns how many seconds a call to a server waits for its client.
-        keys: The keys that seal the state of a call; None: no other gateway can read it.
-        reached: The function that returns how a server is reached: in a chain of gateways with the same key, each
-            reaches it in another way.
-    """
+    """The calls whose clients are to come back, by the `requestState` that these clients were sent. `answer_within`
+    returns how many seconds a call to a server waits for its client. The keys seal the state of a call; None: no other
+    gateway can read it. `reached` returns how a server is reached: in a chain of gateways with the same key, each
+    reaches it in another way."""
 
     def __init__(
         self,

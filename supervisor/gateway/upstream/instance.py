@@ -142,11 +142,7 @@ class Instance:
         return self.supervisor
 
     async def request(self, principal: Hashable, asked: Mapping[str, Any]) -> RelayedResult:
-        """Make a request to the instance.
-
-        Args:
-            principal: The principal of the request.
-            asked: The other arguments of `Supervisor.request`.
+        """Make a request of a principal to the instance, with the other arguments of `Supervisor.request`.
 
         Raises:
             LeaseFailed, NurseryError: See `ready` and `Supervisor.request`.

@@ -100,14 +100,9 @@ def _seconds_until_free(taken: Iterable[FurtherInstance]) -> float | None:
 
 
 class InstancePool:
-    """The instances of a gateway's servers.
-
-    Args:
-        supervisor: The supervisor with the main instance of each server, which is always there.
-        nursery: The nursery of further instances.
-        audience: The recipient of their notifications about no request. Those of a leased instance are for all clients:
-            its calls may change more than that instance.
-    """
+    """The instances of a gateway's servers: the main instance of each, which its supervisor has and which is always
+    there, and further ones in the nursery. `audience` is the recipient of their notifications about no request. Those
+    of a leased instance are for all clients: its calls may change more than that instance."""
 
     def __init__(self, supervisor: Supervisor, nursery: trio.Nursery, audience: Audience) -> None:
         self._supervisor = supervisor
@@ -135,13 +130,9 @@ class InstancePool:
     async def request(
         self, server: str, request: ClientRequest, params: Json, meta: Json, **options: Any
     ) -> RelayedResult:
-        """Make a request to the instance that it belongs to.
-
-        Args:
-            server: The server.
-            request: The request as its client made it.
-            params, meta: The parameters and the `_meta` that the server is sent.
-            options: `when_down`, `on_notice`, `on_question` and `agreed` of `Supervisor.request`.
+        """Make a request, given as its client made it, to the instance that it belongs to, with the parameters and the
+        `_meta` that the server is sent. The options are `when_down`, `on_notice`, `on_question` and `agreed` of
+        `Supervisor.request`.
 
         Raises:
             InstancesTaken: All instances that there may be belong to other sessions.
@@ -300,12 +291,8 @@ class InstancePool:
                     instance.life.cancel()
 
     def review(self, begun_again: Collection[str] = (), removed: Collection[str] = ()) -> None:
-        """End the instances of servers that were stopped, removed or configured anew.
-
-        Args:
-            begun_again: The servers that begin again.
-            removed: The servers that were removed: others may have their names by now.
-        """
+        """End the instances of servers that begin again, because they were stopped or configured anew, and of servers
+        that were removed: others may have their names by now."""
         if not self._first and not self._more:
             return
         states = {one.name: one.state for one in self._supervisor.status()}

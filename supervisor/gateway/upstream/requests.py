@@ -79,14 +79,7 @@ _MAY_ASK: Final = frozenset(["tools/call", "prompts/get", "resources/read"])
 
 
 class Upstream:
-    """The requests of clients to servers.
-
-    Args:
-        supervisor: The supervisor of the servers.
-        instances: The instances of servers.
-        nursery: The nursery of held calls.
-        hold, answer_within, unattended, session_keys: See `open_gateway`.
-    """
+    """The requests of clients to servers. The nursery has held calls. For the options see `open_gateway`."""
 
     def __init__(
         self,
@@ -126,10 +119,6 @@ class Upstream:
 
     async def request(self, request: ClientRequest, route: RequestRoute) -> Json:
         """Make a request, once it is approved. A client of the handshake era is asked in the middle of it.
-
-        Args:
-            request: The request as the client made it.
-            route: Its server, and its parameters there.
 
         Returns:
             The result in the form of the client's era.

@@ -57,13 +57,8 @@ class Pages:
         offered: Callable[[], Sequence[Any]],
         shown: Callable[[Sequence[Any]], Iterable[NamedDefinition]],
     ) -> codec.Encoded:
-        """A list, encoded.
-
-        Args:
-            key: The key that clients which see the same list have in common.
-            offered: Returns all entries: the same object until they change.
-            shown: Selects those that the client sees, in order.
-        """
+        """A list, encoded. Clients that see the same list have the key in common. `offered` returns all entries, the
+        same object until they change, and `shown` selects those that the client sees, in order."""
         async with self._turn:
             source = offered()
             if source is not self._source:
@@ -117,14 +112,8 @@ _OF_SERVERS_IN_ORDER: Final = ("resources", "resourceTemplates")
 
 
 class All(View):
-    """All servers as one.
-
-    Args:
-        supervisor: The supervisor of the servers.
-        access: The grant of the client.
-        pages: The lists that are kept, by what is listed and whether it is for clients without a handshake; None: none
-            are kept, and lists are made of objects.
-    """
+    """All servers as one, with the grant of the client. The lists that are kept are in `pages`, by what is listed and
+    whether it is for clients without a handshake; None: none are kept, and lists are made of objects."""
 
     def __init__(
         self, supervisor: Supervisor, access: Access = EVERYTHING, pages: dict[tuple[str, bool], Pages] | None = None

@@ -26,15 +26,8 @@ def add_preamble(hello: Json, instructions: Mapping[str, str], missing: str) -> 
 
 
 def mark_result(method: str, result: Json, *, server: str, tool: str, room: int) -> Steps[Json]:
-    """A result as a model may see it. Prompts are not marked: the user has chosen them.
-
-    Args:
-        method: The method of the request.
-        result: The result of the request.
-        server: The server that wrote it.
-        tool: The server's own name of the tool that was called.
-        room: Characters that a model is shown.
-    """
+    """A result of a server as a model may see it, which is shown `room` characters. Prompts are not marked: the user
+    has chosen them. `tool` is the server's own name of the tool that was called."""
     if result.get("resultType") == "input_required":
         return result
     match method:

@@ -275,12 +275,8 @@ async def introduction_of(supervisor: Supervisor, server: str) -> Json:
 
 
 async def protocol_of(supervisor: Supervisor, server: str, *, hold: float = 0.0) -> str:
-    """The version of the protocol that a server speaks, once it has been connected.
-
-    Args:
-        supervisor: The supervisor of the server.
-        server: Its name.
-        hold: Seconds that a request waits at most for further attempts, if longer than `RECONNECT_TIMEOUT`.
+    """The version of the protocol that a server speaks, once it has been connected. A request waits `hold` seconds at
+    most for further attempts, if that is longer than `RECONNECT_TIMEOUT`.
 
     Raises:
         UnknownServer: No server has that name.

@@ -11,7 +11,6 @@ from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, open_http
 from mcp_nursery.supervisor.gateway.http.application import serve_http
 from mcp_nursery.supervisor.http_server.listening import bind_socket, listen
-from mcp_nursery.supervisor.http_server.server import QUIET
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ....lab.gateway_clients import ENVELOPE, NEW
@@ -154,8 +153,6 @@ async def test_a_shared_port_is_left_at_once_and_all_that_came_is_served(mock_cl
         silent = await port.connect()
         port.stop.set()
         await trio.testing.wait_all_tasks_blocked()
-        mock_clock.jump(QUIET)
-        await trio.testing.wait_all_tasks_blocked()
         with pytest.raises(OSError, match="connect"):
             await port.connect()
         for stream in (spoken, silent):
@@ -165,7 +162,7 @@ async def test_a_shared_port_is_left_at_once_and_all_that_came_is_served(mock_cl
         if leaves == "the client goes":
             await idle.send_eof()
         else:
-            mock_clock.jump(10 - QUIET)
+            mock_clock.jump(10)
             assert await said(idle) == b""
         await port.ended.wait()
-        assert trio.current_time() == pytest.approx(QUIET if leaves == "the client goes" else 10)
+        assert trio.current_time() == pytest.approx(0 if leaves == "the client goes" else 10)
