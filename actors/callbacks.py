@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Params = TypeVar("Params")
 
-PASSED: Final = ("extensions", "experimental")
+_PASSED: Final = ("extensions", "experimental")
 """Capabilities of a client that no callback stands for."""
 
 _LEVELS = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -129,7 +129,7 @@ class Callbacks:
             "roots": None if self.roots is None else {"listChanged": True},
         }
         given = self.capabilities or {}
-        passed = {name: given[name] for name in PASSED if name in given}
+        passed = {name: given[name] for name in _PASSED if name in given}
         return {name: given.get(name, value) for name, value in own.items() if value is not None} | passed
 
 

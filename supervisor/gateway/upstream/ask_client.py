@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
-from mcp_nursery.actors.callbacks import PASSED
 from mcp_nursery.actors.errors import NotApproved
 from mcp_nursery.actors.limits import unanswered
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
@@ -116,9 +115,6 @@ def question(call: ApprovalRequest) -> str:
 
 # -- what servers are offered ------------------------------------------------------------------------------------------
 
-_ASKABLE: Final = ("elicitation", "sampling", "roots")
-
-
 async def _refuse_question(_: object) -> "ErrorData":
     from mcp_types import ErrorData  # loaded long since: a server has asked
 
@@ -135,8 +131,7 @@ def gateway_callbacks(capabilities: Mapping[str, Any] | None = None) -> Callback
     """
     if capabilities is None:
         return Callbacks(elicit=_refuse_question, sample=_refuse_question, roots=[])
-    names = (*_ASKABLE, *PASSED)
-    told: Json = {name: capabilities[name] for name in names if isinstance(capabilities.get(name), Mapping)}
+    told = {name: value for name, value in capabilities.items() if isinstance(value, Mapping)}
     return Callbacks(
         elicit=_refuse_question if "elicitation" in told else None,
         sample=_refuse_question if "sampling" in told else None,
