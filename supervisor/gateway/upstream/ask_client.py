@@ -131,7 +131,7 @@ def gateway_callbacks(capabilities: Mapping[str, Any] | None = None) -> Callback
     """
     if capabilities is None:
         return Callbacks(elicit=_refuse_question, sample=_refuse_question, roots=[])
-    told = {name: value for name, value in capabilities.items() if isinstance(value, Mapping)}
+    told: Json = {name: value for name, value in capabilities.items() if isinstance(value, Mapping)}
     return Callbacks(
         elicit=_refuse_question if "elicitation" in told else None,
         sample=_refuse_question if "sampling" in told else None,
