@@ -17,9 +17,9 @@ from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.supervisor import CallError, NurseryError, Supervisor, ToolResult
 
 from ..property.test_hostile_servers import check_outcome, look_at_all
-from ..sweeps.http_peers import KEY, SsePeer
+from ..sweeps.http_peers import SsePeer
 from ..sweeps.links import Ended, Link
-from ..sweeps.peers import Exchange, Peer, Plan, dumps
+from ..sweeps.peers import KEY, Exchange, Peer, Plan, dumps
 from ..sweeps.sweep import staged
 from . import words
 from .oracles import check_words, clean_log, short_turns

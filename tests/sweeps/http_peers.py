@@ -7,12 +7,10 @@ from typing import Any
 from mcp_nursery.supervisor import HttpTransport, SseTransport
 
 from .links import Link
-from .peers import HANDSHAKE, Asked, Leg
+from .peers import HANDSHAKE, KEY, Asked, Leg
 from .stream_peers import TcpPeer
 
 SESSION = b"mcp-session-id: one\r\n"
-KEY = "5ecret-of-the-peer"
-"""What a header of its clients holds."""
 
 
 def response(

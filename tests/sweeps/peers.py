@@ -23,6 +23,8 @@ TOOLS = [
 ]
 FACTS = {"capabilities": {"tools": {}}}
 INFO = {"name": "peer", "version": "1"}
+KEY = "5ecret-of-the-peer"
+"""What the supervisor gives it, in a header or a variable, and shows nobody."""
 
 Message = dict[str, Any]
 Leg = tuple[Link, bytes]

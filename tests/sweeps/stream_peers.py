@@ -17,7 +17,7 @@ import trio
 from mcp_nursery.supervisor import StdioTransport, WebSocketTransport
 
 from .links import Ended, Link, PipeLink, SocketLink
-from .peers import Asked, Leg, Peer
+from .peers import KEY, Asked, Leg, Peer
 
 RELAY = Path(__file__).with_name("relay.py")
 
@@ -43,7 +43,7 @@ class StdioPeer(Peer):
                 self.nursery.start_soon(self.serve, link)
 
     def transport(self) -> Any:
-        return StdioTransport(sys.executable, ["-I", "-S", str(RELAY), self._path])
+        return StdioTransport(sys.executable, ["-I", "-S", str(RELAY), self._path], {"KEY": KEY})
 
     async def read(self, link: Link) -> Asked:
         return Asked(json.loads(await link.take_through(b"\n")), link)
@@ -106,7 +106,7 @@ class WebSocketPeer(TcpPeer):
     """One message a frame, from either side."""
 
     def transport(self) -> Any:
-        return WebSocketTransport(f"ws://127.0.0.1:{self.port}/mcp")
+        return WebSocketTransport(f"ws://127.0.0.1:{self.port}/mcp", {"X-Key": KEY})
 
     async def open(self, link: Link) -> None:
         head = await link.take_through(b"\r\n\r\n")
