@@ -38,6 +38,9 @@ class StdioPeer(Peer):
             while True:
                 process, _ = await boss.accept()
                 _, extra, _, _ = await process.recvmsg(1, socket.CMSG_SPACE(8))
+                if not extra:  # killed for its slow start between the two calls
+                    process.close()
+                    continue
                 stdin, stdout = array.array("i", extra[0][2])
                 link = PipeLink(stdin, stdout, process)
                 self.nursery.start_soon(self.serve, link)
