@@ -45,8 +45,7 @@ def message_of(error: NurseryError) -> str:
     if not isinstance(error, ServerDown):
         return error.fact
     where = ": ".join(filter(None, (error.server, error.tool)))
-    way = f"; mcp-nursery login {error.server}" if error.state is ServerState.NEEDS_AUTH else ""
-    return f"{where}: the server is {error.state}{f' ({error.error})' if error.error else ''}{way}"
+    return f"{where}: the server is {error.state}{f' ({error.error})' if error.error else ''}"
 
 
 def exit_code(error: NurseryError) -> int:

@@ -132,7 +132,8 @@ def _spec(options: Options, name: str) -> ServerSpec:
     if isinstance(spec.transport, UnusableTransport):
         raise spec.transport.error
     if words_of(spec) is None:
-        raise ConfigError('it does not use OAuth; `"auth": "oauth"` in its entry enables that', server=name)
+        problem = 'it does not use OAuth: correct its headers, or put `"auth": "oauth"` into its entry'
+        raise ConfigError(problem, server=name)
     _check_trusted(options, spec)
     return spec
 

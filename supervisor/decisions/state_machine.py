@@ -7,6 +7,7 @@ restart ladder and the time of its next start. Its methods are the events of a s
 """
 
 import math
+import shlex
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, assert_never
@@ -266,8 +267,9 @@ class StateMachine:
         """The event: a person was asked to authorise it, in vain; None if it does not wait for that."""
         if self.snapshot.state is not ServerState.NEEDS_AUTH:
             return None
-        said = ": ".join(filter(None, (self.snapshot.error, why)))
-        return self._to(evolve(self.snapshot, error=one_line(said)))
+        way = _way_to_authorise(self.snapshot)
+        said = ": ".join(filter(None, ((self.snapshot.error or "").removesuffix(way), why)))
+        return self._to(evolve(self.snapshot, error=one_line(said) + way))
 
     def _resumed(self, now: float, tracker: RestartTracker, *, woken: bool) -> "StateMachine":
         coming = evolve(self._connecting(tracker), incarnation=self._coming, pid=None, woken=woken)
@@ -455,11 +457,17 @@ def _disconnect(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], 
     )
 
 
+def _way_to_authorise(snapshot: Snapshot) -> str:
+    """The end of the error of a server that wants authorisation: whoever reads it, of any host, can run this."""
+    return f"; mcp-nursery login {shlex.quote(one_line(snapshot.spec.name))}"
+
+
 def _give_up(ended: Snapshot, reason: ExitReason, *, begun: bool) -> Snapshot:
     """The snapshot of a server that is started only by a person, or by what its spec says revives it. Nothing revives
     one that could not even begin: what is missing on this machine may come, but a spec stays what it is."""
     if reason.kind is ExitKind.NEEDS_AUTH:
-        return evolve(ended, state=ServerState.NEEDS_AUTH)
+        error = f"{ended.error}{_way_to_authorise(ended)}"
+        return evolve(ended, state=ServerState.NEEDS_AUTH, error=error)
     if reason.kind is ExitKind.REFUSED:
         return evolve(ended, state=ServerState.BLOCKED)
     failed, revive = evolve(ended, state=ServerState.FAILED), ended.spec.revive

@@ -330,11 +330,10 @@ def _advise(error: ServerDown, *, begun: bool) -> str:
     if error.revived_by_calls and begun:
         return "the next call of one of its tools starts it again"
     comes_back = error.retry_in is not None and not error.revived_by_calls
-    return "" if comes_back else _ADVICE.get(error.state, "").format(error.server)
+    return "" if comes_back else _ADVICE.get(error.state, "")
 
 
 _ADVICE: Final = {
     ServerState.FAILED: "correct its command or settings where it is configured, then start it again from there",
     ServerState.STOPPED: "start the gateway again",
-    ServerState.NEEDS_AUTH: "authorise it: mcp-nursery login {}",
 }

@@ -100,7 +100,7 @@ def test_the_printed_advice_helps_when_the_issuer_has_forgotten_the_client(confi
     ("name", "code", "told"),
     [
         ("fat", 2, "did you mean 'far'?"),
-        ("other", 2, 'it does not use OAuth; `"auth": "oauth"` in its entry enables that'),
+        ("other", 2, 'it does not use OAuth: correct its headers, or put `"auth": "oauth"` into its entry'),
     ],
 )
 def test_a_server_that_has_no_login(config, name, code, told):

@@ -81,7 +81,7 @@ class ServerPage:
         state = (
             *(status.state, status.incarnation, status.attempt, status.retry_in is None, status.error, status.pid),
             *(status.installing, status.calls, None if status.breaker is None else status.breaker.state, latency, busy),
-            *(status.protocol_version, status.source, status.description, status.challenge is None),
+            *(status.protocol_version, status.source, status.description),
             tuple((each.state, each.incarnation) for each in status.instances),
         )
         incarnations = [(each.number, each.attempt, each.connected, each.ended) for each in past.incarnations]
@@ -143,12 +143,10 @@ class ServerPage:
         latency, calls = self._history.latency_of(self._name), status.calls
         info = status.server_info or {}
         introduced = " ".join(str(info[key]) for key in ("name", "version") if info.get(key))
-        challenge = status.challenge
         facts: list[tuple[str, Child]] = [
             ("State", join(state_of(status.state), " ", start_of(status))),
             ("Installing", status.installing and short(status.installing, LONGEST_SHOWN)),
             ("Reason", short(status.error, LONGEST_SHOWN) if status.error else None),
-            ("Needs", None if challenge is None else f"mcp-nursery login {short(self._name)}"),
             ("Circuit breaker", None if status.breaker is None else f"{status.breaker.state}"),
             ("Up", uptime_of(status)),
             ("Connection", f"{status.incarnation}" if status.incarnation else None),

@@ -54,8 +54,8 @@ async def tell(method, params):
         ({"state": ServerState.FAILED, "retry_in": 200}, "notes: the server is failed, restarts in 200.0 s"),
         ({"state": ServerState.STOPPED}, "notes: the server is stopped; start the gateway again"),
         (
-            {"state": ServerState.NEEDS_AUTH},
-            "notes: the server is needs_auth; authorise it: mcp-nursery login notes",
+            {"state": ServerState.NEEDS_AUTH, "error": "HTTP 401 Unauthorized; mcp-nursery login notes"},
+            "notes: the server is needs_auth (HTTP 401 Unauthorized; mcp-nursery login notes)",
         ),
         ({"state": ServerState.WAITING, "retry_in": 2}, "notes: the server is waiting, restarts in 2.0 s"),
     ],

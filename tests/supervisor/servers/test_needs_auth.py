@@ -9,15 +9,20 @@ from attrs import frozen
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import AuthorizationFailed, ConnectionLost, ServerDown
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
+from mcp_nursery.supervisor.cli.failures import message_of
+from mcp_nursery.supervisor.cli.statuses import error_of, line_of_status, row
 from mcp_nursery.supervisor.decisions.state_machine import LEFT_BY_NOBODY
 from mcp_nursery.supervisor.events import StateChanged
+from mcp_nursery.supervisor.gateway.client_request import to_client_error
 from mcp_nursery.supervisor.servers import settings
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
+from mcp_nursery.supervisor.tools.outcome import error_content
 
 from ...lab.specs import live_events, spec, status
 
 S = ServerState
 REFUSED = Life(refuses="401 Unauthorized", needs_auth=True)
+SAID = "401 Unauthorized; mcp-nursery login lab"
 EXPIRES = Life(dies_after=10, needs_auth=True)
 
 
@@ -31,7 +36,7 @@ async def test_it_is_asked_again_after_900_seconds_and_not_before(autojump_clock
         for at in (899, 1799, 2699):
             await trio.sleep_until(at)
             one = status(supervisor)
-            assert (one.state, one.retry_in, one.attempt, one.error) == (S.NEEDS_AUTH, None, 1, "401 Unauthorized")
+            assert (one.state, one.retry_in, one.attempt, one.error) == (S.NEEDS_AUTH, None, 1, SAID)
             assert server.starts == [start for start in (0, 900, 1800) if start < at]
 
 
@@ -65,6 +70,21 @@ async def test_calls_fail_at_once(autojump_clock, when_down):
             assert caught.value.delivery == "not_sent"
         assert (trio.current_time(), server.starts, server.calls) == (20, [0], [])
     assert S.NEEDS_AUTH in LEFT_BY_NOBODY
+
+
+async def test_whatever_is_said_names_the_command_that_helps(autojump_clock, caplog):
+    """P5, P2: in every front, to a person and to a model; and behind what a callback says of its failure."""
+    caplog.set_level("INFO")
+    way = "mcp-nursery login 'my lab'"
+    async with open_supervisor([spec(ScriptedServer(REFUSED), "my lab")]) as supervisor:
+        with pytest.raises(ServerDown) as down:
+            await supervisor.wait_connected("my lab")
+        now = status(supervisor, "my lab")
+    said = [now.error, line_of_status(now), row(now)[-1], error_of(now), message_of(down.value)]
+    said += [str(down.value), error_content(down.value), to_client_error(down.value).message]
+    said += [one.getMessage() for one in caplog.records if "-> needs_auth" in one.getMessage()]
+    assert [text for text in said if text.count(way) != 1] == []
+    assert len(said) == 9
 
 
 async def test_the_tools_stay(autojump_clock):
@@ -153,6 +173,7 @@ async def test_a_person_is_asked_once_and_again_when_somebody_wants_a_fresh_star
             await supervisor.reconnect("lab")
         await trio.sleep(1)
         assert asked == [0, 2000]
+        assert status(supervisor).error == "401 Unauthorized: lab: not authorised: refused; mcp-nursery login lab"
 
 
 @pytest.mark.parametrize("how", ["stop_server", "remove_server"])
