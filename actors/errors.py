@@ -256,7 +256,8 @@ class ServerBusy(CallError):
     def __init__(
         self, *, server: str, tool: str, incarnation: int | None, delivery: Delivery = Delivery.NOT_SENT
     ) -> None:
-        problem = "too many calls are waiting for this server"
+        more = "max_in_flight and mailbox_size, or maxInFlight and mailboxSize in a file, take more"
+        problem = f"too many calls are waiting for this server ({more})"
         super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)
 
 
@@ -273,6 +274,7 @@ class InstancesTaken(CallError):
             problem = (
                 f"other sessions of yours have {most} instances, all that those of one client may: try again {when}"
             )
+        problem += " (max_instances, or maxInstances in a file, allows more)"
         super().__init__(problem, server=server, tool=None)
 
 

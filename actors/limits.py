@@ -21,6 +21,11 @@ MOST_DEFINITIONS: Final = 5_000
 """Tools, resources, resource templates and prompts of one server, together. Naming so many and comparing them with the
 earlier ones takes 25 to 35 ms, in which nothing else runs."""
 
+CONNECT_SETTINGS: Final = "connect_timeout, or connectSeconds"
+"""The settings for the time of a connect, and of a list."""
+CALL_SETTINGS: Final = "call_timeout, callSeconds in a file, serve --timeout or MCP_TOOL_TIMEOUT"
+"""The settings that limit the time of a call whose caller names no limit."""
+
 
 @frozen
 class Limits:

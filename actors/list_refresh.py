@@ -8,6 +8,7 @@ import trio
 from attrs import define, evolve, field
 
 from .enums import ListKind
+from .limits import CONNECT_SETTINGS
 from .messages import LISTED, Refreshed, Request
 from .session.base import HandshakeFailed
 
@@ -211,4 +212,5 @@ class ListRefresh:
                     raise
                 return failure.loss.message, False
             return None, False
-        return f"tools/list got no answer within {self._timeout:g} s", True
+        more = f"{CONNECT_SETTINGS} in a file, gives it more"
+        return f"tools/list got no answer within {self._timeout:g} s ({more})", True

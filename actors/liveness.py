@@ -84,4 +84,4 @@ async def _ask(connection: "Connection", timeout: float) -> Loss:
             await connection.probe()
         except HandshakeFailed as failure:
             return failure.loss
-    return Loss(f"no answer to a probe within {timeout:g} s")
+    return Loss(f"no answer to a probe within {timeout:g} s (liveness gives it more)")

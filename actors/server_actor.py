@@ -11,6 +11,7 @@ import trio
 from .callbacks import NO_HOST, Host
 from .enums import ExitKind, ListKind, Remembered
 from .errors import StartFailed, leaves, unforeseen
+from .limits import CONNECT_SETTINGS
 from .list_refresh import OTHER_LISTS, ListRefresh
 from .liveness import Liveness
 from .messages import Connected, Ended, Ending, ExitReason, Handshake, Opened, Report
@@ -27,9 +28,6 @@ logger: Final = logging.getLogger(__name__)
 _OTHER_LISTS_TIMEOUT = 5.0
 """Seconds that all lists but that of tools may take before their server is connected without them."""
 _NO_TRACE: Final = nullcontext()
-
-CONNECT_SETTINGS: Final = "connect_timeout, or connectSeconds"
-"""The settings of the time to connect, for people."""
 
 Permit = Callable[[], Awaitable[str | None]]
 """Permits a server to start: returns None, or the reason against it, in one line."""

@@ -15,6 +15,7 @@ import orjson
 
 from ..json_depth import MAX_NESTING
 from ..json_parsing import Uncollected
+from ..limits import MOST_UNASKED
 from ..pieces import SMALL, Steps
 from . import codec
 
@@ -145,6 +146,11 @@ def _size(frame: bytes) -> str:
     return f"a message of {len(frame) / (1 << 20):.1f} MiB"
 
 
+def _limit(most: int) -> str:
+    how = "" if most == MOST_UNASKED else " (max_message_values, or maxMessageValues in a file, allows more)"
+    return f"more than {most} JSON values, the most it may have{how}"
+
+
 def check_values(frame: bytes, most: int) -> Steps[int]:
     """The number of JSON values and names, at most. They are counted fast, and precisely, without marks in texts, only
     beyond `most`.
@@ -164,7 +170,7 @@ def check_values(frame: bytes, most: int) -> Steps[int]:
     for piece in without_texts(frame):  # some of them stand in texts
         marks += values_in(piece)
         if marks > most:
-            raise MessageTooCostly(f"{_size(frame)} with more than {most} JSON values, the most it may have")
+            raise MessageTooCostly(f"{_size(frame)} with {_limit(most)}")
         yield
     return marks
 
@@ -274,8 +280,7 @@ def _has_long_integers(frame: bytes, most: int) -> Steps[bool]:
             raise MessageTooCostly(f"{_size(frame)} with a number of more than {_DIGITS} digits")
         values += values_in(piece) + digits.count(codec.LONG_INTEGER)
         if values > most:
-            limit = f"more than {most} JSON values, the most it may have"
-            raise MessageTooCostly(f"{_size(frame)} with {limit}: every 19 digits of a number count as one")
+            raise MessageTooCostly(f"{_size(frame)} with {_limit(most)}: every 19 digits of a number count as one")
         yield
     return long
 

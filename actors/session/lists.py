@@ -244,13 +244,13 @@ class Lists:
         number, size = self._taken[kind]
         self._taken[kind] = number + 1, size + entry_size
         if sum(number for number, _ in self._taken.values()) > self._limits.definitions:
-            raise self._too_large(kind, f"{self._limits.definitions:,} entries", "max_definitions")
+            raise self._too_large(kind, f"{self._limits.definitions:,} entries", "max_definitions, or maxDefinitions")
         if sum(size for _, size in self._taken.values()) > self._limits.kept:
-            raise self._too_large(kind, size_text(self._limits.kept), "max_kept_bytes")
+            raise self._too_large(kind, size_text(self._limits.kept), "max_kept_bytes, or maxKeptBytes")
 
     def _too_large(self, kind: ListKind, limit: str, setting: str) -> ListTooLarge:
         also = " and other lists" if any(size for other, (_, size) in self._taken.items() if other is not kind) else ""
-        exceeded = f"exceed {limit}, the limit for one server ({setting})"
+        exceeded = f"exceed {limit}, the limit for one server ({setting} in a file, allows more)"
         return ListTooLarge(INTERNAL_ERROR, f"its {_LISTINGS[kind].noun} definitions{also} {exceeded}")
 
 

@@ -60,6 +60,7 @@ from mcp_nursery.actors.errors import (
 )
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.codec import encode_exactly, inject_trace
+from mcp_nursery.actors.limits import CALL_SETTINGS
 from mcp_nursery.actors.messages import CALL_TOOL, Request
 from mcp_nursery.actors.outcomes import Answered, Outcome
 from mcp_nursery.actors.pieces import Steps
@@ -152,9 +153,6 @@ def encode_arguments(arguments: object, name: str, server: str | None) -> bytes 
         problem = f"the arguments cannot be sent as JSON: {error}"
     raise InvalidArguments(problem, server=server, tool=name)
 
-
-CALL_SETTINGS: Final = "call_timeout, callSeconds in a file, serve --timeout or MCP_TOOL_TIMEOUT"
-"""The settings that limit the time of a call whose caller names no limit."""
 
 _NO_SLOT: Final = ReplySlot()
 """The slot of a call that was not sent yet."""

@@ -51,13 +51,14 @@ from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.callbacks import Host
 from mcp_nursery.actors.enums import Era, ExitKind, Remembered, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, one_line
+from mcp_nursery.actors.limits import CONNECT_SETTINGS
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Refreshed, Report
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.oauth.tokens import LOG_IN
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.preload import SDK_MODULES
-from mcp_nursery.actors.server_actor import CONNECT_SETTINGS, Connector, ServerActor, log_crash
+from mcp_nursery.actors.server_actor import Connector, ServerActor, log_crash
 from mcp_nursery.actors.start_limiter import UNLIMITED, Turn
 
 from ..decisions.error_line import redact_tail

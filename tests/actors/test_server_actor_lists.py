@@ -96,7 +96,7 @@ async def test_listing_again_in_vain_is_told_and_is_not_the_end(autojump_clock):
         await seen.connected.wait()
         seen.actor.refresh("again")
         await trio.sleep(20)
-        why = "tools/list got no answer within 7 s"
+        why = "tools/list got no answer within 7 s (connect_timeout, or connectSeconds in a file, gives it more)"
         assert seen.reports[-1] == (7, Refreshed(3, error=why, timed_out=True, answers=("again",)))
         assert Ending not in [kind for _, kind in seen.story]
 

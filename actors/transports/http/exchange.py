@@ -58,6 +58,7 @@ from ...http.routes import proxy_of
 from ...json_depth import TOO_DEEP, nested_too_deep
 from ...jsonrpc.carrier import Carrier, Frame, Hub, Origin, Outgoing, cancellation
 from ...jsonrpc.endpoint import PeerError
+from ...limits import CALL_SETTINGS
 from ...messages import CANCELLED
 from ...outcomes import Dropped, Loss, Malformed, Outcome, Rejected
 from ...overrides import override
@@ -204,7 +205,8 @@ class Exchange:
     def _silence_evidence(self) -> Evidence:
         host = self.carrier.client.address.host
         if self._left:
-            return Evidence(f"{host} did not answer within {limits.POST_LIMIT:g} s", Fault.MUTE)
+            problem = f"{host} did not answer within {limits.POST_LIMIT:g} s ({CALL_SETTINGS} gives calls more)"
+            return Evidence(problem, Fault.MUTE)
         if self._was_refused:
             problem = f"{host} wants another token, and the request was not sent again within {limits.POST_LIMIT:g} s"
             return Evidence(problem, Fault.UNREACHED, status=HTTPStatus.UNAUTHORIZED)

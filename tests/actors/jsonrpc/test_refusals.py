@@ -30,7 +30,9 @@ async def test_the_call_it_answers_fails_and_the_others_go_on(caplog):
         await wait_all_tasks_blocked()
         refused = slots[0].outcome
         assert isinstance(refused, Malformed)
-        assert refused.problem == "a message of 1.1 MiB with more than 250000 JSON values, the most it may have"
+        more = "(max_message_values, or maxMessageValues in a file, allows more)"
+        problem = f"a message of 1.1 MiB with more than 250000 JSON values, the most it may have {more}"
+        assert refused.problem == problem
         assert slots[1].outcome == Answered({})
         assert not endpoint.lost.is_set()
         assert endpoint.in_flight == 0

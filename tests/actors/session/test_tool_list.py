@@ -200,7 +200,8 @@ async def test_no_more_tools_than_one_turn_can_bear(limits, most, opening):
         with pytest.raises(ListTooLarge) as refused:
             await every_page(lab, client, limits)
         assert len(lab.heard_of("tools/list")) == 2
-    words = f"its tool definitions exceed {most:,} entries, the limit for one server (max_definitions)"
+    more = "(max_definitions, or maxDefinitions in a file, allows more)"
+    words = f"its tool definitions exceed {most:,} entries, the limit for one server {more}"
     assert refused.value.message == words
 
 

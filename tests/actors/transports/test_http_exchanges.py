@@ -11,6 +11,7 @@ from mcp_nursery.actors.callbacks import Callbacks, Host
 from mcp_nursery.actors.enums import Delivery, Era
 from mcp_nursery.actors.http import limits
 from mcp_nursery.actors.jsonrpc.carrier import FRAME_LIMIT
+from mcp_nursery.actors.limits import CALL_SETTINGS
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss
 from mcp_nursery.actors.session import handshake
 from mcp_nursery.actors.session.base import HandshakeFailed
@@ -463,7 +464,8 @@ async def test_a_mute_post_is_given_up_and_its_server_told(wire, monkeypatch):
         peer.on_call = hold
         monkeypatch.setattr(limits, "POST_LIMIT", 0.3)
         outcome = await outcome_of(connection, sent := call())
-        assert outcome == Dropped(f"{peer.origin[7:]} did not answer within 0.3 s", again=False)
+        problem = f"{peer.origin[7:]} did not answer within 0.3 s ({CALL_SETTINGS} gives calls more)"
+        assert outcome == Dropped(problem, again=False)
         assert sent.slot.delivery is Delivery.UNKNOWN
         connection.submit([longer := call(limited=True)])
         await trio.sleep(0.6)

@@ -131,7 +131,8 @@ async def test_a_list_of_more_tools_than_a_server_may_have(autojump_clock):
     async with open_supervisor(specs) as supervisor:
         failed, connected = supervisor.status()
         assert (failed.state, connected.state) == ("failed", "connected")
-        limit = "its tool definitions exceed 2 entries, the limit for one server (max_definitions)"
+        more = "(max_definitions, or maxDefinitions in a file, allows more)"
+        limit = f"its tool definitions exceed 2 entries, the limit for one server {more}"
         assert failed.error == f"tools/list failed: {limit}"
         grows.tools = many
         assert [tool.tool for tool in await supervisor.list_tools(refresh=True)] == ["a", "b"]

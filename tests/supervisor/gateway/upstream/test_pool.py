@@ -69,6 +69,7 @@ async def test_beyond_the_bound_a_call_is_told_when_to_try_again(autojump_clock)
         process = await server.called("Ann")
         await bob.work()
         assert "all 1 instances that it may have are other sessions': try again when a session has" in bob.results[0]
+        assert "(max_instances, or maxInstances in a file, allows more)" in bob.results[0]
         assert "retryable: yes" in bob.results[0]
         process.answer("Ann")
         await trio.sleep(40)
