@@ -13,7 +13,7 @@ from attrs import field, frozen
 from ..errors import StartFailed, leaves, one_line
 from .failures import Evidence, Fault
 from .header_rules import problem_with_header
-from .routes import Unroutable, proxy_of
+from .routes import Unroutable, WrongCredentials, proxy_of
 
 _NOTHING_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 
@@ -88,6 +88,7 @@ def evidence_of(error: httpx2.RequestError, address: Address) -> Evidence:
     proxy = None if request is None else proxy_of(request)
     if isinstance(error, httpx2.ProxyError):
         refused = str(error).startswith(f"{HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:d} ")
+        refused = refused or isinstance(error, WrongCredentials)
         problem = f"{proxy} did not connect to {address.host}: {one_line(error, 80)}"
         return Evidence(problem, Fault.UNUSABLE if refused else Fault.UNREACHED)
     return _evidence_of_cause(error, address.host if proxy is None else f"{address.host} through {proxy}")

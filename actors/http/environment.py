@@ -50,6 +50,7 @@ _LOADING: Final = threading.Lock()
 """The lock held while the authorities are loaded: many first connections begin at once."""
 
 
+_AFTER_HOST: Final = re.compile(r"[/?#]")
 _NO_PORT: Final = re.compile(r":(?!\d+$)[^\]:]*$")
 """A text in the place of a port that is no port: a password, perhaps."""
 
@@ -174,9 +175,10 @@ def _whole(value: str) -> str:
 
 
 def _shown(value: str) -> str:
-    """The value for a proxy without user, password and path."""
+    """The value for a proxy without user, password, path and query."""
     scheme, _, rest = _whole(value).partition("://")
-    return f"{scheme}://{_NO_PORT.sub(':…', rest.rpartition('@')[2].partition('/')[0])}"
+    host = _AFTER_HOST.split(rest.rpartition("@")[2], maxsplit=1)[0]
+    return f"{scheme}://{_NO_PORT.sub(':…', host)}"
 
 
 def _has_socks() -> bool:

@@ -16,10 +16,16 @@ logging.getLogger("httpcore2.socks").setLevel(logging.INFO)
 
 _PROXY: Final = "mcp_nursery.proxy"
 """The extension of a request that holds the proxy."""
+_NOT_CONNECTED: Final = "Proxy Server could not connect"
+"""The words of httpcore2 for what a proxy over SOCKS refuses besides the user and password."""
 
 
 class Unroutable(httpx2.RequestError):
     """The environment of this process allows no way to the server. Nothing was sent."""
+
+
+class WrongCredentials(httpx2.ProxyError):
+    """The proxy wants another user and password. Nothing was sent."""
 
 
 @frozen
@@ -91,6 +97,10 @@ async def _send_by_socks(transport: httpx2.AsyncHTTPTransport, request: httpx2.R
         return await transport.handle_async_request(request)
     except SOCKSError as error:
         raise httpx2.ProxyError("it does not speak SOCKS5") from error
+    except httpx2.ProxyError as error:
+        if str(error).startswith(_NOT_CONNECTED):
+            raise
+        raise WrongCredentials("it wants other credentials") from error
 
 
 def proxy_of(request: httpx2.Request) -> Proxy | None:

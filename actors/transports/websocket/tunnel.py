@@ -62,11 +62,11 @@ async def _ask_socks(stream: trio.abc.Stream, proxy: Proxy, host: str, port: int
         if chosen != socks5.SOCKS5AuthReply(method):
             raise _refusal(proxy, "it wants other credentials", retriable=False)
         if user and not (await exchange(socks5.SOCKS5UsernamePasswordRequest(user, password))).success:
-            raise _refusal(proxy, "it does not take the user and password", retriable=False)
+            raise _refusal(proxy, "it wants other credentials", retriable=False)
         connect = socks5.SOCKS5CommandRequest.from_address(socks5.SOCKS5Command.CONNECT, (host, port))
         reply = await exchange(connect)
     except SOCKSError as error:
-        raise _refusal(proxy, "it does not speak SOCKS5", retriable=False) from error
+        raise _refusal(proxy, "it does not speak SOCKS5") from error
     if reply.reply_code is not socks5.SOCKS5ReplyCode.SUCCEEDED:
         raise _refusal(proxy, reply.reply_code.name.lower().replace("_", " "))
 
