@@ -21,7 +21,7 @@ from .runtime import Options, load, run_async
 from .statuses import HEADERS, counts, documents, error_of, row, still_doing, worked, worst_first
 
 _POLL: Final = 0.25
-"""Seconds between two requests to a running host."""
+"""Seconds between two requests to a running host, and at most between two looks at servers here."""
 _SHORTEST: Final = 0.03
 """Seconds between two checks of servers here, however much happens."""
 
@@ -73,7 +73,8 @@ async def _show_started(options: Options, config: Config, show: Show) -> Sequenc
             return supervisor.status()
 
         async def wait() -> None:
-            await events.receive()
+            with trio.move_on_after(_POLL):
+                await events.receive()
             await trio.sleep(_SHORTEST)
 
         return await show(look, wait)
@@ -99,8 +100,8 @@ async def settle(look: Look, wait: Wait, report: ReportStatuses, within: float) 
             return statuses
         with trio.move_on_at(deadline) as waiting:
             await wait()
-        if waiting.cancelled_caught:
-            return statuses
+        if waiting.cancelled_caught:  # what a command that installs has written is no event
+            return [settled.get(status.name, status) for status in await look()]
 
 
 # -- output -----------------------------------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ def _late(status: ServerStatus, timeout: float) -> ServerStatus:
     if status.state is not ServerState.CONNECTING:
         return status
     before = f"; before that: {status.error}" if status.error else ""
-    return evolve(status, error=f"{still_doing(status)} after {timeout:g} s{before}", installing=None)
+    return evolve(status, error=f"{still_doing(status, timeout)}{before}", installing=None)
 
 
 async def _print_row(cells: Sequence[object]) -> None:

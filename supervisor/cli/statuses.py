@@ -95,9 +95,10 @@ def error_of(status: ServerStatus) -> str | None:
     return safe_line(status.error or status.installing or f"the server is {status.state}")
 
 
-def still_doing(status: ServerStatus) -> str:
-    """Say what a server does that is not connected yet: `still connecting`, or that it is being installed."""
-    return "still connecting" if status.installing is None else f"still installing ({status.installing})"
+def still_doing(status: ServerStatus, timeout: float | None = None) -> str:
+    """Say what a server still does that is not connected after so many seconds, and the option that gives it more."""
+    doing = "still connecting" if status.installing is None else f"still installing ({status.installing})"
+    return f"{doing}{'' if timeout is None else f' after {timeout:g} s'} (--timeout gives it more)"
 
 
 def errors_of(statuses: Iterable[ServerStatus]) -> dict[str, str]:

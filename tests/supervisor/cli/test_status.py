@@ -20,6 +20,13 @@ from .test_statuses import status
 
 QUICK = {"command": sys.executable, "args": ["-IS", str(PROGRAMS / "quick_server.py")]}
 HANGING = {"command": "sleep", "args": ["600"]}
+
+
+def late(timeout):
+    """The error of a server that has not come in time."""
+    return f"still connecting after {timeout:g} s (--timeout gives it more)"
+
+
 CONNECTING = {"state": ServerState.CONNECTING, "uptime": None}
 FAILED = {"state": ServerState.FAILED, "error": "no licence", "uptime": None}
 
@@ -69,9 +76,24 @@ def test_who_does_not_come_is_still_connecting(cli, config):
     rows = {name: [state, *rest] for name, state, *rest in (line.split("\t") for line in ran.out.splitlines())}
     assert (ran.code, ran.err, [*rows]) == (3, "", ["SERVER", "lazy", "hanging"])
     assert rows["lazy"][0] == "idle"
-    assert (rows["hanging"][0], rows["hanging"][-1]) == ("connecting", "still connecting after 0.2 s")
+    assert (rows["hanging"][0], rows["hanging"][-1]) == ("connecting", late(0.2))
     (hanging, _) = cli("status", "--timeout", "0.2", "--config", file, "--json").json["servers"]
     assert (hanging["state"], hanging["error"]) == ("connecting", None)
+
+
+@pytest.mark.slow
+def test_a_command_that_installs_is_shown_with_what_it_wrote(cli, config, tmp_path):
+    """P5: by `doctor` as well, and both name the option that gives it more time."""
+    npx = tmp_path / "npx"
+    npx.write_text("#!/bin/sh\necho added 1 package >&2\nexec sleep 600\n")
+    npx.chmod(0o755)
+    file = config(lab={"command": str(npx)})
+    said = "still installing (npx: added 1 package)"
+    row = cli("status", "--timeout", "2", "--config", file).out.splitlines()[1].split("\t")
+    assert (row[1], row[-1]) == ("connecting", f"{said} after 2 s (--timeout gives it more)")
+    assert row[6].isdecimal()
+    (server,) = cli("doctor", "--timeout", "2", "--config", file, "--json").json["servers"]
+    assert server["start"]["error"] == f"{said} (--timeout gives it more)"
 
 
 @pytest.mark.slow
@@ -92,7 +114,7 @@ def test_a_terminal_shows_how_many_stand_where(tty, config):
     waiting, _, shown = ran.out.partition("\x1b[?25h")
     counts = "0 of 2 connected, 1 connecting, 1 idle"
     assert counts in waiting
-    assert shown.splitlines()[-2:] == ["hanging: still connecting after 0.5 s", counts]
+    assert shown.splitlines()[-2:] == [f"hanging: {late(0.5)}", counts]
 
 
 @pytest.mark.slow
@@ -105,9 +127,7 @@ def test_fifty_servers_of_which_three_hang(config):
     assert head[:2] == ["SERVER", "STATE"]
     assert [row[1] for row in rows] == ["connected"] * 47 + ["connecting"] * 3
     assert {row[0] for row in rows} == set(servers)
-    assert [(row[0], row[-1]) for row in rows[47:]] == [
-        (f"server-{number}", "still connecting after 25 s") for number in (5, 25, 45)
-    ]
+    assert [(row[0], row[-1]) for row in rows[47:]] == [(f"server-{number}", late(25)) for number in (5, 25, 45)]
 
 
 # -- a running host ---------------------------------------------------------------------------------------------------
@@ -159,7 +179,7 @@ def test_a_host_that_is_starting_is_waited_for(cli, config):
         ran = cli("status", "--attach", "--timeout", "0.3")
     assert ran.code == 3
     assert ran.out.splitlines()[1].startswith("hanging\tconnecting\t")
-    assert ran.out.endswith("still connecting after 0.3 s\n")
+    assert ran.out.endswith(f"{late(0.3)}\n")
 
 
 def test_a_folder_that_others_get_into_is_asked_for_nothing(cli, lab, user_folders):
