@@ -13,7 +13,7 @@ import trio
 from mcp_nursery.actors.pieces import Steps
 
 from ..attack.figures import TURN, Turns
-from ..supervisor.test_words_of_faults import UNWANTED
+from ..lab.plain_words import UNWANTED, unwanted
 
 T = TypeVar("T")
 
@@ -24,8 +24,7 @@ def bound() -> float:
 
 
 def check_words(text: str, secrets: Iterable[str] = ()) -> None:
-    assert UNWANTED.search(text) is None, text
-    assert len(text.splitlines()) <= 1, text
+    assert unwanted([text]) == []
     assert [secret for secret in secrets if secret in text] == [], text
 
 

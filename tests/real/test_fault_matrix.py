@@ -8,6 +8,7 @@ from mcp_nursery.supervisor import CallError, CallTimeout, RestartPolicy, Server
 from mcp_nursery.supervisor.errors import Delivery
 from mcp_nursery.supervisor.spec import Liveness
 
+from ..lab.plain_words import unwanted
 from ..lab.processes import next_state, outcome_of, status_of
 from ..lab.rigs import open_rig
 from ..lab.timely import Late, in_time, timely
@@ -53,8 +54,10 @@ def told(outcome):
 
 @pytest.mark.parametrize(("row", "column"), CELLS)
 @timely
-async def test_a_cell(row, column, remotes, tmp_path):
-    """L6, L12, L14, R3, R8, P5, Q4, Q10, Q14, Q20, Q21, Q25: as the matrix says, and back again."""
+async def test_a_cell(row, column, remotes, tmp_path, caplog):
+    """L6, L12, L14, R3, R8, P5, Q4, Q10, Q14, Q20, Q21, Q25: as the matrix says, in words for people, and back
+    again."""
+    caplog.set_level("INFO", "mcp_nursery.supervisor")
     cell = row.cells[column]
     stateless = row.fault == "stateless" and column == "handshake"
     with trio.fail_after(120):
@@ -66,6 +69,7 @@ async def test_a_cell(row, column, remotes, tmp_path):
                 took = await fail(supervisor, rig, row, cell)
                 await rig.mend()
                 await recover(supervisor, rig, cell)
+    assert unwanted(one.getMessage() for one in caplog.records if one.name.startswith("mcp_nursery.supervisor")) == []
     if cell.state != matrix.KEPT:
         in_time(took, BOUNDS.get(cell.within, cell.within) + LATE)
 
@@ -85,10 +89,13 @@ async def fail(supervisor, rig, row, cell):
         began, outcome = await moment(supervisor, rig, row)
         if row.when is not When.IDLE:
             assert told(outcome) == cell.call, repr(outcome)
+            assert unwanted([str(outcome)] if isinstance(outcome, Exception) else []) == []
         if cell.state == matrix.KEPT:
             assert status_of(supervisor).state == matrix.KEPT
             return None
-        return (await next_state(events, cell.state)).at - began
+        came = await next_state(events, cell.state)
+        assert unwanted([came.error, repr(came), str(status_of(supervisor).error)]) == []
+        return came.at - began
 
 
 async def at_start(supervisor, rig, row):
