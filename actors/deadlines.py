@@ -16,7 +16,7 @@ import trio
 from attrs import define, field
 
 _EXPIRED_AT_ONCE = 256
-"""Calls that are watched before decided ones are removed, and calls that expire in one turn."""
+"""Calls that are watched before those are removed that need not be, and calls that expire in one turn."""
 
 
 @define(eq=False)
@@ -92,7 +92,7 @@ class Timer:
         if deadline == math.inf:
             return
         if len(self._watched) >= self._bound:
-            self._forget_decided()
+            self._forget()
         heappush(self._watched, (deadline, next(self._numbers), ref(slot)))
         if deadline < self._alarm.deadline:
             self._wake_at(deadline)
@@ -123,7 +123,14 @@ class Timer:
             if taken % _EXPIRED_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()
 
-    def _forget_decided(self) -> None:
-        self._watched = [one for one in self._watched if (slot := one[2]()) is not None and not slot.decided]
+    def _forget(self) -> None:
+        """Drop what is decided, and all but the latest deadline of the rest: a server may ask something, which defers
+        the deadline, any number of times."""
+        latest: dict[tuple[int, float], tuple[float, int, ReferenceType[Timed]]] = {}
+        for one in self._watched:
+            slot = one[2]()
+            if slot is not None and not slot.decided and (slot.deadline is None or slot.deadline.at <= one[0]):
+                latest[id(slot), one[0]] = one
+        self._watched = list(latest.values())
         heapify(self._watched)
         self._bound = max(_EXPIRED_AT_ONCE, 2 * len(self._watched))

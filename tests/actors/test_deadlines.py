@@ -12,7 +12,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_nursery.actors.deadlines import Timer
+from mcp_nursery.actors.deadlines import Deadline, Timer
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.outcomes import Answered, Expired
 from mcp_nursery.actors.reply import ReplySlot
@@ -227,3 +227,17 @@ def test_every_slot_is_decided_at_the_earlier_of_answer_and_deadline(limits, bou
             assert decided[index] == ((Answered, answer) if early else (Expired, deadline))
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+async def test_a_deadline_that_a_server_defers_again_and_again_is_watched_once(autojump_clock, timer):
+    """Q25: it may ask something any number of times in the middle of a call."""
+    slot, deadline = ReplySlot(), Deadline(3600, timer)
+    slot.limit(0, deadline)
+    timer.watch(slot, deadline.at)
+    for at in range(2000):
+        slot.pause()
+        if at % 100 == 0:
+            await trio.sleep(0.01)
+        slot.resume()
+    assert len(timer._watched) < 600
+    assert await expiry(slot) == pytest.approx(3600.2)
