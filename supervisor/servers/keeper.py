@@ -49,7 +49,7 @@ from attrs import Factory, define, evolve, field
 
 from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.callbacks import Host
-from mcp_nursery.actors.enums import Era, ExitKind, Remembered, ServerState
+from mcp_nursery.actors.enums import Era, ExitKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, one_line
 from mcp_nursery.actors.limits import CONNECT_SETTINGS
 from mcp_nursery.actors.mailbox import Mailbox
@@ -364,12 +364,7 @@ class Keeper:
             self._decide(reason)
             if reason.kind is ExitKind.PROBE_REFUSED:
                 era, answered = Era.HANDSHAKE, True
-        self._learn(era, answered=answered)
-
-    def _learn(self, era: Remembered | None, *, answered: bool) -> None:
-        """Record the era that was found, unless the spec sets the protocol."""
-        if self._now.spec.protocol == "auto":
-            self._settings.notes.learn(era, answered=answered)
+        self._settings.notes.learn(era, answered=answered)
 
     def _decide(self, reason: ExitReason) -> None:
         """Follow up an end that was not asked for."""
@@ -382,7 +377,7 @@ class Keeper:
 
     async def _hear_connected(self, report: Connected) -> None:
         self._asked_person = False
-        self._learn(report.handshake.remembered, answered=report.handshake.era_answered)
+        self._settings.notes.learn(report.handshake.remembered, answered=report.handshake.era_answered)
         redact = self._settings.secrets.hide
         review = await self._settings.pins.review(report.definitions.tools)  # before anybody sees a tool
         introduction, tail = introduction_of(report.handshake, redact), redact_tail(report.stderr_tail, redact)

@@ -201,7 +201,7 @@ class KeeperSettings:
             callbacks=settings.callbacks,
             roots=settings.roots if spec.roots is None else CurrentRoots(spec.roots or None),
             permit=None if request is None else partial(settings.trust_gate.permit, request),
-            notes=EraMemory(settings.store_worker, spec.name, digest),
+            notes=EraMemory(settings.store_worker, spec.name, _asked_digest(spec, digest)),
             pins=ToolPins(settings.store_worker, spec, digest, settings.pins),
             counter=counter,
             tokens=tokens,
@@ -228,6 +228,11 @@ def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> flo
     if seconds is None:
         seconds = DEFAULT_CONNECT_TIMEOUT if spec_value is None else spec_value
     return seconds or math.inf
+
+
+def _asked_digest(spec: ServerSpec, digest: str | None) -> str | None:
+    """The digest of how a server is reached and asked: what another protocol finds says nothing about `auto`."""
+    return digest if digest is None or spec.protocol == "auto" else f"{digest}/{spec.protocol}"
 
 
 def _installer(spec: ServerSpec) -> str | None:

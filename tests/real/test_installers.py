@@ -96,3 +96,17 @@ async def test_a_command_that_installs_nothing_has_the_usual_time(npx):
             await eventually(lambda: status_of(supervisor, "lab").error is not None)
             assert "connectSeconds" in status_of(supervisor, "lab").error
             assert status_of(supervisor, "lab").installing is None
+
+
+@pytest.mark.parametrize("protocol", ["auto", "handshake-first", "handshake"])
+async def test_a_command_whose_server_has_answered_once_has_the_usual_time(npx, tmp_path, protocol):
+    """Whatever protocol is set: `serve` sets one for most of its clients."""
+    npx.with_name("slow").touch()
+    spec, state = spec_of(npx, protocol=protocol), tmp_path / "state"
+    with trio.fail_after(60):
+        async with open_supervisor([spec], state=state) as supervisor:
+            await supervisor.wait_connected("lab")
+        npx.with_name("slow").write_text("all")
+        async with open_supervisor([spec], state=state, gate=0) as supervisor:
+            await eventually(lambda: status_of(supervisor, "lab").error is not None)
+            assert "connectSeconds" in status_of(supervisor, "lab").error
