@@ -458,7 +458,7 @@ def _disconnect(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], 
 
 
 def _way_to_authorise(snapshot: Snapshot) -> str:
-    """The end of the error of a server that wants authorisation: whoever reads it, of any host, can run this."""
+    """The end of the error of a server that wants authorisation: the command that gives it."""
     return f"; mcp-nursery login {shlex.quote(one_line(snapshot.spec.name))}"
 
 
