@@ -115,6 +115,7 @@ def question(call: ApprovalRequest) -> str:
 
 # -- what servers are offered ------------------------------------------------------------------------------------------
 
+
 async def _refuse_question(_: object) -> "ErrorData":
     from mcp_types import ErrorData  # loaded long since: a server has asked
 
