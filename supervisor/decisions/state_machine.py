@@ -19,7 +19,7 @@ from mcp_nursery.actors.messages import NOTHING_DECLARED, Connected, Definitions
 from mcp_nursery.actors.outcomes import Challenge
 
 from ..tools.pins import UNREVIEWED, Review
-from .error_line import LAST_WORDS, find_cause, redact_tail
+from .error_line import LAST_WORDS, find_cause, redact_tail, way_out
 from .restart_policy import (
     Finished,
     GiveUp,
@@ -448,6 +448,8 @@ def _disconnect(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], 
     tail = redact_tail(reason.loss.stderr_tail, redact)
     said = find_cause(tail or "", recent=reason.loss.stderr_age <= LAST_WORDS)
     error = ": ".join([one_line(redact(reason.loss.message)), *([said[:200]] if said else [])])
+    advice = way_out(said or "")
+    error = f"{error}; {advice}" if advice else error
     missing = reason.loss.challenge
     challenge = None if missing is None else missing.redacted(redact)
     return evolve(
