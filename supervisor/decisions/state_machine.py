@@ -129,7 +129,7 @@ class Snapshot:
     introduction: Introduction | None = None
     """The server's introduction, last known in this run."""
     cached_hello: dict[str, Any] | None = field(default=None, repr=False, eq=False)
-    """Its introduction in an earlier run, as it came; None: none is cached."""
+    """The server's introduction in an earlier run, as it came; None: none is cached."""
     owner: Owner | None = field(default=None, repr=False)
     """The owner of calls; set in `connected` only."""
     definitions: Definitions = field(default=NOTHING_DECLARED, repr=False)

@@ -32,7 +32,7 @@ SAVED_EVERY: Final = 60.0
 
 _DEFINITION_KINDS: Final = ("tools", "resources", "templates", "prompts")
 _HELLO: Final = "hello"
-"""What a line with an introduction begins with, in place of a kind of definitions."""
+"""The beginning of a line with an introduction, in place of a kind of definitions."""
 
 Cached = tuple[Definitions, dict[str, Any] | None]
 """Definitions, and the introduction of their server as it came, if that is cached."""
@@ -154,9 +154,10 @@ class DefinitionCache:
             most -= len(lines[-1])
             if most < 0:
                 return b""
-        said = None if hello is None or not lines else encode(hello).decode()
-        if said is not None and len(said) < most and not (yield from redactor.finds_configured(said)):
-            lines.append(f"{_HELLO} {said}\n".encode())
+        if lines and hello is not None:
+            said = encode(hello).decode()
+            if len(said) < most and not (yield from redactor.finds_configured(said)):
+                lines.append(f"{_HELLO} {said}\n".encode())
         return b"".join(lines)
 
 
