@@ -631,14 +631,14 @@ class Supervisor:
         return self._servers.registry.notices.open(self._servers.snapshots)
 
     def hello(self, server: str) -> dict[str, Any] | None:
-        """The result of `initialize` or `server/discover` when a server was last connected, raw. None if it never was.
-        It is for the server's clients only: use `status` for what is shown or logged.
+        """The result of `initialize` or `server/discover` when a server was last connected, raw; before its first
+        connection in this run, that of an earlier run, if it is cached. None if there is none. It is for the server's
+        clients only: use `status` for what is shown or logged.
 
         Raises:
             UnknownServer: No server of that name.
         """
-        introduction = self._servers.snapshot(server).value.introduction
-        return None if introduction is None else introduction.own_hello()
+        return self._servers.snapshot(server).value.own_hello()
 
     def protocol_version(self, server: str) -> str | None:
         """The version of the protocol that a server spoke when it was last connected. None if it never was.

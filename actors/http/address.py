@@ -11,6 +11,7 @@ import httpx2
 from attrs import field, frozen
 
 from ..errors import StartFailed, leaves, one_line
+from .environment import why_untrusted
 from .failures import Evidence, Fault
 from .header_rules import problem_with_header
 from .routes import Unroutable, WrongCredentials, proxy_of
@@ -106,7 +107,7 @@ def _evidence_of_cause(error: httpx2.RequestError, host: str) -> Evidence:
     for cause in _causes(error):
         match cause:
             case ssl.SSLCertVerificationError():
-                problem = f"the certificate of {host} is not trusted: {cause.verify_message}"
+                problem = f"the certificate of {host} is not trusted: {why_untrusted(cause)}"
                 return Evidence(problem, Fault.UNTRUSTED)
             case ssl.SSLError() if isinstance(error, httpx2.ConnectError):
                 return Evidence(f"TLS with {host} failed: {cause.reason or 'no reason given'}", Fault.UNREACHED)

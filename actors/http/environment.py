@@ -37,6 +37,8 @@ AUTHORITY_VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 ASKED_FOR_LOOPBACK: Final = "<-loopback>"
 """The entry of `NO_PROXY` with which loopback is reached through proxies, too."""
 
+_UNKNOWN_AUTHORITY: Final = (18, 19, 20, 21)
+"""OpenSSL's codes for a certificate, valid perhaps, of an authority that is not among those that are trusted."""
 _SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 _AS_HTTP: Final = {"ws": "http", "wss": "https"}
 """The scheme whose variable counts for WebSockets."""
@@ -53,6 +55,15 @@ _LOADING: Final = threading.Lock()
 _AFTER_HOST: Final = re.compile(r"[/?#]")
 _NO_PORT: Final = re.compile(r":(?!\d+$)[^\]:]*$")
 """A text in the place of a port that is no port: a password, perhaps."""
+
+
+def why_untrusted(error: ssl.SSLCertVerificationError) -> str:
+    """The reason why a certificate is not trusted; if its authority is not known, with the settings that name one."""
+    if error.verify_code not in _UNKNOWN_AUTHORITY:
+        return error.verify_message
+    return (
+        f"{error.verify_message}; name its authority in ca_file (caFile in a file), or for all servers in SSL_CERT_FILE"
+    )
 
 
 def shown_variables() -> dict[str, str]:

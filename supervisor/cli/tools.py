@@ -130,7 +130,9 @@ def _names_like(name: str, statuses: Iterable[ServerStatus]) -> list[str]:
     """The names that the tool would have on each server: no server was started to list its tools."""
     tool = clean(re.sub(r"\Amcp_[^_]*_", "", name), "tool")
     servers = [clean(each.name, "server") for each in statuses if each.state is not ServerState.DISABLED]
-    return [DEFAULT_TEMPLATE.format(server=server, tool=tool) for server in servers]
+    meant = [server for server in servers if tool.startswith(f"{server}_")]  # as behind a gateway
+    named = [(server, tool.removeprefix(f"{server}_")) for server in meant or servers]
+    return [DEFAULT_TEMPLATE.format(server=server, tool=rest) for server, rest in named]
 
 
 # -- fan-out ----------------------------------------------------------------------------------------------------------

@@ -1,11 +1,23 @@
 """The line of a process's stderr that names the cause of its failure. Pure.
 
 It is seldom the last one: npm ends with the path of its log, Node with its version, a traceback of Node with frames, a
-program with its usage. The line is quoted, never interpreted: a wrong guess only makes it less useful.
+program with its usage. The line is quoted, and a wrong guess only makes it less useful. Advice follows only where many
+users meet the same cause, and nothing in the line names the way out.
 """
 
 import re
 from collections.abc import Callable, Sequence
+
+_UNKNOWN_AUTHORITY = re.compile(
+    r"unable to (get (local )?issuer|verify the first) certificate|self[- ]signed certificate"
+    r"|unknown ?(certificate )?(issuer|authority)|(SELF_SIGNED_CERT|UNABLE_TO_(GET|VERIFY))_",
+    re.IGNORECASE,
+)
+"""The words of OpenSSL, Node, Rust and Go for a certificate of an authority that they do not know."""
+_NAME_AUTHORITY = (
+    "name the authority's file in SSL_CERT_FILE (Python, uv, Go) or NODE_EXTRA_CA_CERTS (Node), in env or in the "
+    "host's environment"
+)
 
 _LINE_PREFIX = re.compile(r"^[\s|+]*(?=\S)")
 """Indentation, and the margin of an exception group."""
@@ -63,6 +75,11 @@ def find_cause(text: str, *, recent: bool = True) -> str | None:
     found = found or _find_exception(lines) or _error(others) or _npm(npm, code) or _usage(others)
     found = found or (others[-1] if others and recent else None)
     return None if found is None else " ".join(found.split())
+
+
+def way_out(cause: str) -> str | None:
+    """The advice about a cause of which the way out is known; None: it is not."""
+    return _NAME_AUTHORITY if _UNKNOWN_AUTHORITY.search(cause) else None
 
 
 def _npm(said: Sequence[str], code: str) -> str | None:

@@ -21,17 +21,13 @@ class Introduction:
     hello: dict[str, Any] | None = field(default=None, repr=False, eq=False)
     """The whole introduction as it came, secrets that the server quotes included: for its clients alone."""
 
-    def own_hello(self) -> dict[str, Any] | None:
-        """A copy of `hello` that the caller may change."""
-        return None if self.hello is None else _copy(self.hello)
-
     def own_info(self) -> dict[str, Any] | None:
         """A copy of `server_info` that the caller may change."""
-        return None if self.server_info is None else _copy(self.server_info)
+        return None if self.server_info is None else own_copy(self.server_info)
 
     def own_capabilities(self) -> dict[str, Any] | None:
         """A copy of `capabilities` that the caller may change."""
-        return None if self.capabilities is None else _copy(self.capabilities)
+        return None if self.capabilities is None else own_copy(self.capabilities)
 
 
 def introduction_of(handshake: Handshake, redact: Callable[[str], str]) -> Introduction:
@@ -50,12 +46,12 @@ def _redact(said: dict[str, Any] | None, redact: Callable[[str], str]) -> dict[s
     return None if said is None else _each_text(said, redact)
 
 
-def _copy(value: Any) -> Any:
+def own_copy(value: Any) -> Any:
     """A copy of the value, and of all that may be changed in it. Often made for all servers at once."""
     if type(value) is dict:
         parts = cast("dict[str, object]", value)
-        return {key: _copy(part) if type(part) in _CHANGEABLE else part for key, part in parts.items()}
-    return [_copy(item) if type(item) in _CHANGEABLE else item for item in value]
+        return {key: own_copy(part) if type(part) in _CHANGEABLE else part for key, part in parts.items()}
+    return [own_copy(item) if type(item) in _CHANGEABLE else item for item in value]
 
 
 _CHANGEABLE = (dict, list)

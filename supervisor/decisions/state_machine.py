@@ -10,7 +10,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from attrs import evolve, field, frozen
 
@@ -20,7 +20,7 @@ from mcp_nursery.actors.messages import NOTHING_DECLARED, Connected, Definitions
 from mcp_nursery.actors.outcomes import Challenge
 
 from ..tools.pins import UNREVIEWED, Review
-from .error_line import LAST_WORDS, find_cause, redact_tail
+from .error_line import LAST_WORDS, find_cause, redact_tail, way_out
 from .restart_policy import (
     Finished,
     GiveUp,
@@ -30,7 +30,7 @@ from .restart_policy import (
     is_revived_by_calls,
     seconds_to_revival,
 )
-from .server_info import Introduction
+from .server_info import Introduction, own_copy
 
 if TYPE_CHECKING:
     from ..spec import ServerSpec
@@ -128,7 +128,9 @@ class Snapshot:
     """In `connecting`, while its command may be installing what it starts: the command's name, and the last line that
     it wrote, without secrets."""
     introduction: Introduction | None = None
-    """The server's introduction, last known."""
+    """The server's introduction, last known in this run."""
+    cached_hello: dict[str, Any] | None = field(default=None, repr=False, eq=False)
+    """The server's introduction in an earlier run, as it came; None: none is cached."""
     owner: Owner | None = field(default=None, repr=False)
     """The owner of calls; set in `connected` only."""
     definitions: Definitions = field(default=NOTHING_DECLARED, repr=False)
@@ -174,6 +176,11 @@ class Snapshot:
     def started_by_unknown_names(self) -> bool:
         """True if it is at rest, and has to be started before its offers are known."""
         return self.started_by_lists and (self.introduction is None or not self.definitions)
+
+    def own_hello(self) -> dict[str, Any] | None:
+        """A copy of its last introduction as it came, of this run or of an earlier one, that the caller may change."""
+        hello = self.cached_hello if self.introduction is None else self.introduction.hello
+        return None if hello is None else own_copy(hello)
 
     @property
     def abandoned(self) -> bool:
@@ -226,10 +233,12 @@ class StateMachine:
         snapshot = Snapshot(spec, state, incarnation=coming, max_attempts=ladder.max_attempts, recalling=recalls)
         return cls(snapshot, now if starts else _NEVER, RestartTracker(ladder, spec.restart), begun=not starts)
 
-    def recalled(self, definitions: Definitions, review: Review, now: float) -> "StateMachine":
+    def recalled(
+        self, definitions: Definitions, review: Review, now: float, *, hello: dict[str, Any] | None = None
+    ) -> "StateMachine":
         """The event: the cache was read, and had this. A server that only calls start, and of which nothing is cached,
         is started once to learn what it has."""
-        snapshot = evolve(self.snapshot, recalling=False)
+        snapshot = evolve(self.snapshot, recalling=False, cached_hello=hello)
         if definitions and not self.snapshot.definitions:
             snapshot = evolve(snapshot, definitions=definitions, review=review)
         machine = evolve(self, snapshot=snapshot)
@@ -441,6 +450,8 @@ def _disconnect(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], 
     tail = redact_tail(reason.loss.stderr_tail, redact)
     said = find_cause(tail or "", recent=reason.loss.stderr_age <= LAST_WORDS)
     error = ": ".join([one_line(redact(reason.loss.message)), *([said[:200]] if said else [])])
+    advice = way_out(said or "")
+    error = f"{error}; {advice}" if advice else error
     missing = reason.loss.challenge
     challenge = None if missing is None else missing.redacted(redact)
     return evolve(

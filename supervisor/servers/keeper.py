@@ -382,7 +382,7 @@ class Keeper:
         review = await self._settings.pins.review(report.definitions.tools)  # before anybody sees a tool
         introduction, tail = introduction_of(report.handshake, redact), redact_tail(report.stderr_tail, redact)
         self._write(self._machine.connected(report, introduction, review, stderr_tail=tail, now=trio.current_time()))
-        self._settings.definitions.note(report.definitions)
+        self._settings.definitions.note(report.definitions, introduction.hello)
         self._subscribe()
         self._pending.connected(self._now)
 
@@ -392,7 +392,8 @@ class Keeper:
             if definitions.tools is not self._now.definitions.tools:
                 review = await self._settings.pins.review(definitions.tools)
             self._write(self._machine.listed(definitions, review))
-            self._settings.definitions.note(definitions)
+            hello = None if self._now.introduction is None else self._now.introduction.hello
+            self._settings.definitions.note(definitions, hello)
             self._subscribe()
         if report.error is not None:
             why = one_line(self._settings.secrets.hide(report.error))
@@ -416,12 +417,9 @@ class Keeper:
     async def _recall(self, command: Recall) -> None:
         """Show the cached definitions, compared with their pins like those that a server declares."""
         if self._now.recalling:
-            definitions = await self._settings.definitions.recalled()
-            if definitions:
-                review = await self._settings.pins.review(definitions.tools, live=False)
-                self._write(self._machine.recalled(definitions, review, trio.current_time()))
-            else:
-                self._write(self._machine.recalled(definitions, UNREVIEWED, trio.current_time()))
+            definitions, hello = await self._settings.definitions.recalled()
+            review = await self._settings.pins.review(definitions.tools, live=False) if definitions else UNREVIEWED
+            self._write(self._machine.recalled(definitions, review, trio.current_time(), hello=hello))
         command.settle(self._now)
 
     async def _save_definitions(self) -> None:

@@ -1,5 +1,5 @@
 """The cached definitions of one server, for its keeper: a host that has just been started offers what the server listed
-last before the server is connected."""
+last before the server is connected, and introduces the server as it introduced itself last."""
 
 import json
 import math
@@ -13,6 +13,7 @@ import trio
 from attrs import define, field
 
 from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.json_depth import nested_too_deep
 from mcp_nursery.actors.limits import MOST_KEPT
 from mcp_nursery.actors.messages import NOTHING_DECLARED, Definitions
 from mcp_nursery.actors.pieces import Steps
@@ -30,6 +31,12 @@ SAVED_EVERY: Final = 60.0
 """Least seconds between two writes of a server's lists; when the connection ends, they are written at once."""
 
 _DEFINITION_KINDS: Final = ("tools", "resources", "templates", "prompts")
+_HELLO: Final = "hello"
+"""The beginning of a line with an introduction, in place of a kind of definitions."""
+
+Cached = tuple[Definitions, dict[str, Any] | None]
+"""Definitions, and the introduction of their server as it came, if that is cached."""
+NOTHING_CACHED: Final[Cached] = (NOTHING_DECLARED, None)
 
 
 def cache_key(digest: str, capabilities: Mapping[str, Any]) -> str:
@@ -63,8 +70,8 @@ class DefinitionCache:
     _fetched: tuple[trio.Event, float] | None = field(default=None, init=False)
     """The event that ends the read under way, and the time at which waiting for it ends."""
     _cached: bytes = field(default=b"", init=False)
-    _unsaved: tuple[Definitions, float] | None = field(default=None, init=False)
-    """The definitions to be saved, and when they were listed, by the wall clock."""
+    _unsaved: tuple[Definitions, Mapping[str, Any] | None, float] | None = field(default=None, init=False)
+    """The definitions to be saved, the introduction, and when they were listed, by the wall clock."""
     _unwritten: list[tuple[str, bytes, float]] = field(factory=list[tuple[str, bytes, float]], init=False)
     """The latest of these, encoded, with their key, for the thread of the store: while that hangs, no more are kept."""
 
@@ -92,33 +99,34 @@ class DefinitionCache:
             if not self._cached and self._spec.lazy is True:  # nobody would start it for its list
                 self._cached = store.definitions(self._spec.name, cache_key(self._digest or "", {}), most=most)
 
-    async def recalled(self) -> Definitions:
-        """The definitions that `fetch` has found; none if they cannot be used, for any reason, or take two seconds."""
+    async def recalled(self) -> Cached:
+        """The definitions that `fetch` has found, and the introduction; none if they cannot be used, for any reason, or
+        take two seconds."""
         if self._fetched is not None:
             read, until = self._fetched
             with trio.move_on_at(until):
                 await read.wait()
         cached, self._cached = self._cached, b""
         if not cached:
-            return NOTHING_DECLARED
+            return NOTHING_CACHED
         try:
             return await by_turns(_decoding_steps(cached, most=self._spec.max_definitions))
         except ValueError:
-            return NOTHING_DECLARED
+            return NOTHING_CACHED
 
-    def note(self, definitions: Definitions) -> None:
-        """Note the present definitions of the server, to be saved."""
+    def note(self, definitions: Definitions, hello: Mapping[str, Any] | None) -> None:
+        """Note the present definitions of the server, and its introduction as it came, to be saved."""
         if self._digest is not None:
-            self._unsaved = definitions, time.time()
+            self._unsaved = definitions, hello, time.time()
             self.save_at = max(self._saved_at + SAVED_EVERY, trio.current_time())
 
     async def save(self) -> None:
         """Save the definitions that were noted last, if that is not done. Does not wait for the store."""
         if self._unsaved is None:
             return
-        (definitions, at), self._unsaved = self._unsaved, None
+        (definitions, hello, at), self._unsaved = self._unsaved, None
         self._saved_at, self.save_at = trio.current_time(), math.inf
-        self._unwritten[:] = [(self._key, await by_turns(self._encoding_steps(definitions)), at)]
+        self._unwritten[:] = [(self._key, await by_turns(self._encoding_steps(definitions, hello)), at)]
         self._worker.submit(self._write)
 
     def _write(self, store: Store) -> None:
@@ -127,8 +135,11 @@ class DefinitionCache:
             key, declared, at = self._unwritten.pop()
             store.remember_definitions(self._spec.name, key, declared, at)
 
-    def _encoding_steps(self, definitions: Definitions) -> Steps[bytes]:
-        """The definitions, one a line; nothing if one of them must not be cached, or they are too large."""
+    def _encoding_steps(self, definitions: Definitions, hello: Mapping[str, Any] | None) -> Steps[bytes]:
+        """The definitions, one a line; nothing if one of them must not be cached, or they are too large. The
+        introduction follows, unless that is so of it."""
+        from mcp_nursery.actors.jsonrpc.codec import encode
+
         redactor, most = self._secrets.redactor, min(self._spec.max_kept_bytes, MOST_KEPT)
         lines: list[bytes] = []
         for kind, each in _all_of(definitions):
@@ -143,6 +154,10 @@ class DefinitionCache:
             most -= len(lines[-1])
             if most < 0:
                 return b""
+        if lines and hello is not None:
+            said = encode(hello).decode()
+            if len(said) < most and not (yield from redactor.finds_configured(said)):
+                lines.append(f"{_HELLO} {said}\n".encode())
         return b"".join(lines)
 
 
@@ -152,15 +167,21 @@ def _all_of(definitions: Definitions) -> "Iterator[tuple[str, Tool | Resource | 
             yield kind, each
 
 
-def _decoding_steps(cached: bytes, *, most: int) -> Steps[Definitions]:
-    """The definitions in a cached row, as `DefinitionCache` encodes them.
+def _decoding_steps(cached: bytes, *, most: int) -> Steps[Cached]:
+    """The definitions and the introduction in a cached row, as `DefinitionCache` encodes them.
 
     Raises:
         ValueError: These are not definitions, or more than the server may have now.
     """
     from mcp_nursery.actors.jsonrpc.codec import decode
 
-    if cached.count(b"\n") > most:
+    lines, hello = cached.splitlines(), None
+    if len(lines) > most + 1:
         raise ValueError("too many")
-    lines = (line.partition(b" ") for line in cached.splitlines())
-    return (yield from cached_definitions_steps((kind.decode(), decode(said)) for kind, _, said in lines))
+    if lines and lines[-1].startswith(f"{_HELLO} ".encode()):
+        hello = decode(lines.pop().partition(b" ")[2])
+        yield
+        if type(hello) is not dict or nested_too_deep(hello):
+            raise ValueError("no introduction")
+    parts = (line.partition(b" ") for line in lines)
+    return (yield from cached_definitions_steps((kind.decode(), decode(said)) for kind, _, said in parts)), hello

@@ -29,6 +29,8 @@ LATE = 2
 """Seconds that the last of the servers takes before it starts, as `npx` and `uvx` do."""
 
 Commands = Mapping[str, Sequence[str]]
+Reached = Mapping[str, Sequence[str] | str]
+"""The servers that a host is told of, by name: the command of each, or its URL."""
 
 
 @frozen
@@ -43,33 +45,42 @@ class Host:
     """With which it answers one question and ends."""
     file: str
     """Its user's file, in the home folder."""
-    settings: Callable[[Commands, str], str]
+    settings: Callable[[Reached, str], str]
     """What stands in that, given the servers and the URL of the model."""
     environment: Callable[[str], Mapping[str, str]] = lambda url: {}
     ways: Sequence[str] = WAYS
 
 
-def _plain(commands: Commands) -> dict[str, Any]:
-    return {name: {"command": command[0], "args": list(command[1:])} for name, command in commands.items()}
+def _plain(servers: Reached) -> dict[str, Any]:
+    return {
+        name: {"type": "http", "url": each} if isinstance(each, str) else _started(each)
+        for name, each in servers.items()
+    }
 
 
-def _claude_code(commands: Commands, url: str) -> str:
-    return json.dumps({"mcpServers": _plain(commands)})
+def _started(command: Sequence[str]) -> dict[str, Any]:
+    return {"command": command[0], "args": list(command[1:])}
 
 
-def _codex(commands: Commands, url: str) -> str:
+def _claude_code(servers: Reached, url: str) -> str:
+    return json.dumps({"mcpServers": _plain(servers)})
+
+
+def _codex(servers: Reached, url: str) -> str:
     """`required`: it waits 1 s for a server that is not, and goes without its tools."""
     provider = f'[model_providers.here]\nname = "here"\nbase_url = "{url}/v1"\nwire_api = "responses"\n'
-    servers = "".join(
-        f"[mcp_servers.{name}]\nrequired = true\ncommand = {json.dumps(command[0])}\nargs = {json.dumps(command[1:])}\n"
-        for name, command in commands.items()
+    entries = {name: {"url": each} if isinstance(each, str) else _started(each) for name, each in servers.items()}
+    said = "".join(
+        f"[mcp_servers.{name}]\nrequired = true\n"
+        + "".join(f"{key} = {json.dumps(value)}\n" for key, value in entry.items())
+        for name, entry in entries.items()
     )
-    return f'model = "fake"\nmodel_provider = "here"\n{provider}{servers}'
+    return f'model = "fake"\nmodel_provider = "here"\n{provider}{said}'
 
 
-def _gemini(commands: Commands, url: str) -> str:
+def _gemini(servers: Reached, url: str) -> str:
     said = {
-        "mcpServers": _plain(commands),
+        "mcpServers": _plain(servers),
         "model": {"name": "gemini-2.5-flash"},  # else it asks another model which to take
         "security": {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}},
         "privacy": {"usageStatisticsEnabled": False},
@@ -78,7 +89,7 @@ def _gemini(commands: Commands, url: str) -> str:
     return json.dumps(said)
 
 
-def _opencode(commands: Commands, url: str) -> str:
+def _opencode(servers: Reached, url: str) -> str:
     options = {"baseURL": f"{url}/v1", "apiKey": "none"}
     provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"fake": {}}}
     said = {
@@ -86,13 +97,16 @@ def _opencode(commands: Commands, url: str) -> str:
         "autoupdate": False,
         "share": "disabled",
         "provider": {"here": provider},
-        "mcp": {name: {"type": "local", "command": list(command)} for name, command in commands.items()},
+        "mcp": {
+            name: {"type": "remote", "url": each} if isinstance(each, str) else {"type": "local", "command": list(each)}
+            for name, each in servers.items()
+        },
     }
     return json.dumps(said)
 
 
-def _copilot(commands: Commands, url: str) -> str:
-    return json.dumps({"mcpServers": {name: {**each, "tools": ["*"]} for name, each in _plain(commands).items()}})
+def _copilot(servers: Reached, url: str) -> str:
+    return json.dumps({"mcpServers": {name: {**each, "tools": ["*"]} for name, each in _plain(servers).items()}})
 
 
 QUESTION = "What is half past twelve in Tokyo?"
@@ -194,18 +208,16 @@ class Seen:
 
 
 def install(
-    host: Host, way: str | None, home: Path, commands: Commands, url: str, *, stable_after: float | None = None
+    host: Host, way: str | None, home: Path, commands: Reached, url: str, *, stable_after: float | None = None
 ) -> None:
-    """Write the host's file; `way`: None for the servers without us."""
+    """Write the host's file; `way`: None for the servers as they are, without us or behind a gateway that runs."""
     given = commands
     if way == "serve --":
         stable = [] if stable_after is None else ["--stable-after-seconds", str(stable_after)]
         front = [PROGRAM, "serve", *stable]
         given = {name: [*front, "--name", name, "--", *command] for name, command in commands.items()}
     elif way == "serve --config":
-        own = home / "servers.json"
-        stably = {} if stable_after is None else {"stableAfterSeconds": stable_after}
-        own.write_text(json.dumps({"mcpServers": {name: each | stably for name, each in _plain(commands).items()}}))
+        own = own_file(home, commands, stable_after=stable_after)
         given = {"mcp-nursery": [PROGRAM, "serve", "--config", str(own)]}
     file = home / host.file
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -213,6 +225,14 @@ def install(
     if way == "install --adopt":
         command = [PROGRAM, "install", host.name, "--adopt", "--yes"]
         subprocess.run(command, env=_surroundings(home), check=True, capture_output=True, timeout=60)
+
+
+def own_file(home: Path, commands: Reached, *, stable_after: float | None = None) -> Path:
+    """A file of ours with these servers."""
+    own = home / "servers.json"
+    stably = {} if stable_after is None else {"stableAfterSeconds": stable_after}
+    own.write_text(json.dumps({"mcpServers": {name: each | stably for name, each in _plain(commands).items()}}))
+    return own
 
 
 def run(host: Host, home: Path, wanted: set[str], model: Model, *turns: Turn) -> Seen:

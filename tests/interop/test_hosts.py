@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 import tomllib
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,12 @@ from attrs import evolve
 
 from mcp_nursery.supervisor.gateway.gateway import LIST_GATE
 
+from ..lab.gateways import served_over_http
 from ..lab.processes import LAB, Journal
 from ..lab.timely import in_time, timely
 from . import installing
 from .fake_model import Turn, fake_model
-from .hosts import ALLOWED, HOSTS, PROGRAM, WAYS, install, run, servers, tools_of
+from .hosts import ALLOWED, HOSTS, PROGRAM, WAYS, install, own_file, run, servers, tools_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.night]
 
@@ -33,7 +35,8 @@ TRIED = [
 """Each host after `install --adopt`, which writes its own kind of file, and all ways with the one that starts first.
 `python -m tests.interop.hosts` tries all ways with all."""
 
-ENDURED = [(host, way) for host in HOSTS for way in ("serve --", "serve --config")]
+ENDURED = [(host, way) for host in HOSTS for way in ("serve --", "serve --config", "serve --http")]
+"""Over HTTP the gateway has a file, too: which form it has makes no difference to how a host reaches it."""
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,18 @@ def lab(tmp_path):
     return {"lab": [sys.executable, "-I", "-S", str(LAB), f"journal={journal.path}"]}, journal
 
 
+@asynccontextmanager
+async def installed(host, way, home, commands, url):
+    """The host has been told of the servers, behind a gateway that it starts, or reaches by its URL."""
+    if way != "serve --http":
+        install(host, way, home, commands, url, stable_after=0.01)
+        yield
+        return
+    async with served_over_http("--config", str(own_file(home, commands, stable_after=0.01))) as (_, gateway):
+        install(host, None, home, {"mcp-nursery": gateway}, url)
+        yield
+
+
 @pytest.mark.parametrize(("host", "way"), ENDURED, ids=[f"{host.name}-{way}" for host, way in ENDURED])
 @timely
 async def test_the_host_notices_nothing_of_a_death_between_turns_and_is_told_of_one_in_a_call(host, way, lab, tmp_path):
@@ -90,8 +105,8 @@ async def test_the_host_notices_nothing_of_a_death_between_turns_and_is_told_of_
         Turn("echo", {"text": "killed again"}, before=kill),
     )
     with fake_model() as model:
-        install(host, way, home, commands, model.url, stable_after=0.01)
-        seen = await trio.to_thread.run_sync(run, host, home, set(), model, *turns)
+        async with installed(host, way, home, commands, model.url):
+            seen = await trio.to_thread.run_sync(run, host, home, set(), model, *turns)
         assert len(model.told) == len(turns), seen.said
         for told, turn in zip(model.told, turns, strict=True):
             assert turn.arguments.get("text", "the server may have acted") in told.result

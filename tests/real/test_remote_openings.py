@@ -98,7 +98,10 @@ async def test_a_certificate_nobody_trusts(make, tmp_path):
     async with tcp(handshake, context) as port:
         status = await failure_of(make(f"https://127.0.0.1:{port}/mcp"), policy=RestartPolicy(delays=[0.01]))
     assert (status.state, status.incarnation) == (ServerState.FAILED, 1)
-    assert f"the certificate of 127.0.0.1:{port} is not trusted: self-signed certificate" in status.error
+    assert (
+        f"the certificate of 127.0.0.1:{port} is not trusted: self-signed certificate; name its authority in"
+        in status.error
+    )
 
 
 @pytest.mark.parametrize(("code", "attempts"), [(403, 1), (404, 2), (405, 1), (410, 1), (429, 2), (500, 2), (503, 2)])

@@ -13,7 +13,7 @@ import trio
 from attrs import field, frozen
 
 from ...errors import leaves, one_line
-from ...http.environment import EnvironmentUnusable, Proxy, authorities, proxy_for
+from ...http.environment import EnvironmentUnusable, Proxy, authorities, proxy_for, why_untrusted
 from ...http.header_rules import problem_with_header
 from ...jsonrpc.carrier import FRAME_LIMIT, FrameStream
 from ...secrets import shown_url
@@ -176,7 +176,7 @@ def _unreachable(error: OSError, through: str) -> HandshakeRefusal:
 def _insecure(error: trio.BrokenResourceError, through: str) -> HandshakeRefusal:
     cause = error.__cause__
     if isinstance(cause, ssl.SSLCertVerificationError):
-        problem = f"has a certificate that cannot be trusted{through}: {cause.verify_message}"
+        problem = f"has a certificate that cannot be trusted{through}: {why_untrusted(cause)}"
         return HandshakeRefusal(problem, retriable=False)
     problem = f"failed the TLS handshake{through}"
     if isinstance(cause, ssl.SSLError):

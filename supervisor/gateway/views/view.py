@@ -262,14 +262,18 @@ class One(View):
 
 
 async def introduction_of(supervisor: Supervisor, server: str) -> Json:
-    """The introduction of a server, once it has been connected.
+    """The introduction of a server: the last one, if it is cached with what the server lists, or else the first, once
+    the server has been connected.
 
     Raises:
         UnknownServer: No server has that name.
         ServerDown: The server was never connected, and that will not change by itself, or not soon.
     """
-    await protocol_of(supervisor, server)
+    await supervisor.wait_listed(server)
     hello = supervisor.hello(server)
+    if hello is None:
+        await protocol_of(supervisor, server)
+        hello = supervisor.hello(server)
     assert hello is not None  # it was connected
     return hello
 

@@ -141,7 +141,7 @@ def test_a_name_that_can_be_nobodys_starts_nobody(cli, config, tmp_path):
     """What a public name can belong to follows from it; servers are started to be called, not to be looked at."""
     other = {"command": "touch", "args": [str(tmp_path / "started")]}
     file = config(lab=other, off={**LAB, "disabled": True})
-    for name, near in (("echo", "mcp_lab_echo"), ("mcp_lap_echo", "mcp_lab_echo")):
+    for name, near in (("echo", "mcp_lab_echo"), ("mcp_lap_echo", "mcp_lab_echo"), ("lab_echo", "mcp_lab_echo")):
         ran = cli("call", name, "--config", file, "--yes")
         assert ran.code == 2
         assert f"no tool named '{name}'; did you mean '{near}'" in ran.err

@@ -4,7 +4,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor.decisions.error_line import find_cause
+from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor.decisions.error_line import find_cause, way_out
+from mcp_nursery.supervisor.testing import Life, ScriptedServer
+
+from ...lab.specs import spec
 
 TAILS = {
     "npx, no such package": (
@@ -209,6 +213,29 @@ def test_it_is_one_line_and_made_of_what_was_said(lines):
         assert all(word in said for word in found.replace(":", " ").split())
     else:
         assert not any("Error:" in line for line in lines if not line.startswith("npm"))
+
+
+UNKNOWN_AUTHORITY = [
+    "urllib.error.URLError: <urlopen error [SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: unable to get "
+    "local issuer certificate (_ssl.c:1006)>",
+    "[cause]: Error: unable to verify the first certificate",
+    "npm error code SELF_SIGNED_CERT_IN_CHAIN",
+    "error: invalid peer certificate: UnknownIssuer",
+    "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+]
+
+
+@pytest.mark.parametrize("cause", UNKNOWN_AUTHORITY)
+async def test_an_unknown_authority_comes_with_the_variables_that_name_it(cause, autojump_clock):
+    async with open_supervisor([spec(ScriptedServer(Life(dies_after=0, stderr=cause)))], gate=1) as supervisor:
+        error = supervisor.status()[0].error
+    assert cause in error
+    assert error.endswith("or NODE_EXTRA_CA_CERTS (Node), in env or in the host's environment")
+
+
+@pytest.mark.parametrize("cause", ["certificate verify failed: certificate has expired", "Error: no database", ""])
+def test_there_is_no_advice_about_other_causes(cause):
+    assert way_out(cause) is None
 
 
 @given(st.text())

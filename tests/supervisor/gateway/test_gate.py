@@ -62,6 +62,15 @@ class Front:
         result = as_read(await self.gateway.answer(incoming, self.gateway.view(server, access), NEW if modern else OLD))
         return [entry["name"] for entry in result[LISTS[method]]]
 
+    async def introduction(self, server, *, modern):
+        """What a client of one server is told of it first."""
+        method, params = "server/discover", {}
+        if not modern:
+            method = "initialize"
+            params = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        incoming = ClientRequest(1, method, params, dict(ENVELOPE) if modern else {}, print, "ann")
+        return await self.gateway.answer(incoming, self.gateway.view(server), NEW if modern else OLD)
+
     async def told(self, *, modern, server=None):
         """What a client is told of, who is there from now on."""
         heard = []
@@ -180,6 +189,26 @@ async def test_what_is_in_the_cache_waits_for_nobody(autojump_clock):
         assert trio.current_time() == 0
         assert len(await front.list()) == 3
         assert trio.current_time() == 6
+
+
+@pytest.mark.parametrize("modern", [True, False])
+async def test_one_server_is_introduced_from_the_cache(autojump_clock, modern):
+    """A host that waits a second for its servers has the tools of all that it has started before."""
+    SERVERS["a"] = server = script(Life(), Life(connects_after=4))
+    server.instructions = "Look first."
+    state, kept = MemoryStore(), [ServerSpec("a", Named("a"))]
+    said = []
+    for _ in range(2):
+        async with served(kept, state=state) as (supervisor, front):
+            heard = await front.told(modern=modern, server="a")
+            said.append(await front.introduction("a", modern=modern))
+            assert await front.list(server="a", modern=modern) == ["look"]
+            assert trio.current_time() == 0
+            await supervisor.wait_connected("a")
+            assert heard == []
+    assert said[0] == said[1]
+    assert said[1]["instructions"] == "Look first."
+    assert trio.current_time() == 4
 
 
 async def test_a_server_that_may_come_later_holds_up_nothing(autojump_clock):

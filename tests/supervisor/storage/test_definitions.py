@@ -20,7 +20,7 @@ from mcp_nursery.supervisor.security.redaction import Redactor, ServerSecrets
 from mcp_nursery.supervisor.spec import spec_digest
 from mcp_nursery.supervisor.storage import definition_cache
 from mcp_nursery.supervisor.storage import rows as stored_rows
-from mcp_nursery.supervisor.storage.definition_cache import DefinitionCache, cache_key
+from mcp_nursery.supervisor.storage.definition_cache import NOTHING_CACHED, DefinitionCache, cache_key
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from mcp_nursery.supervisor.storage.store import DIGEST, MOST_LISTS
 from mcp_nursery.supervisor.storage.worker import StoreWorker
@@ -268,7 +268,7 @@ def test_what_is_too_large_for_its_budget_is_not_cached(most, kept):
     declared = definitions_of(*(f"t{n}" for n in range(9)))
     worker = StoreWorker(MemoryStore())
     cache = DefinitionCache(worker, spec(max_kept_bytes=most), "d", ServerSecrets())
-    assert bool(at_once(cache._encoding_steps(declared))) is kept
+    assert bool(at_once(cache._encoding_steps(declared, None))) is kept
 
 
 def test_more_than_a_server_may_list_now_is_not_offered():
@@ -313,6 +313,27 @@ async def test_what_quotes_what_it_was_given_is_not_cached(file, said, kept):
     await run_once(file, one)
     with closing(SqliteStore(file)) as again:
         assert bool(stored(again, one)) is kept
+
+
+@pytest.mark.parametrize(("said", "kept"), [("The key is s3cr\u00e9t/key!", False), ("The key is hidden.", True)])
+async def test_an_introduction_is_cached_with_the_definitions_unless_it_quotes_what_the_server_was_given(
+    said, kept, autojump_clock
+):
+    """G5, L17: as it came; what a status shows is of this run."""
+    lab().instructions = said
+    store, one = MemoryStore(), ServerSpec("lab", Given("x", {"KEY": "s3cr\u00e9t/key!"}))
+    async with open_supervisor([one], state=store) as supervisor:
+        await supervisor.wait_connected("lab")
+        hello = supervisor.hello("lab")
+        assert hello["instructions"] == said
+    assert (said.encode() in stored(store, one)) is kept
+    lab(Life(mute=True))
+    async with open_supervisor([one], state=store) as supervisor:
+        await supervisor.wait_listed("lab")
+        assert [tool.tool for tool in supervisor.tools] == ["add"]
+        assert supervisor.hello("lab") == (hello if kept else None)
+        assert supervisor.protocol_version("lab") is None
+        assert supervisor.status()[0].instructions is None
 
 
 @pytest.mark.parametrize("at", [0, 1, 65_530, 65_536, 70_000, 199_990])
@@ -444,7 +465,7 @@ def test_a_store_that_hangs_holds_nobody_up():
         cache.fetch()
         await trio.sleep(1)
         began = trio.current_time()
-        assert not await cache.recalled()
+        assert await cache.recalled() == NOTHING_CACHED
         assert trio.current_time() == began + 1
 
     run_virtual(main)
@@ -469,7 +490,7 @@ def test_a_store_that_hangs_keeps_one_list_of_each_server():
         cache = DefinitionCache(worker, spec(), "d", ServerSecrets())
         for name in ("t0", "t1", "t2"):
             cache.declare({name: {}})
-            cache.note(definitions_of(name))
+            cache.note(definitions_of(name), None)
             await cache.save()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(worker.run)

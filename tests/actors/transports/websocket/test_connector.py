@@ -360,7 +360,10 @@ async def test_the_systems_authorities_are_asked_by_default(certificate, server_
 async def test_a_certificate_nobody_vouches_for_is_not_retried(server_context):
     async with serving(greet, server_context) as url:
         failure = await failure_of(url)
-    problem = "has a certificate that cannot be trusted: self-signed certificate"
+    problem = (
+        "has a certificate that cannot be trusted: self-signed certificate; name its authority in ca_file (caFile in a "
+        "file), or for all servers in SSL_CERT_FILE"
+    )
     assert (str(failure), failure.retriable) == (f"url '{url}' {problem}", False)
 
 
@@ -369,6 +372,7 @@ async def test_a_certificate_of_somebody_else_is_not_retried(certificate, server
     async with serving(greet, server_context) as url:
         failure = await failure_of(url.replace("127.0.0.1", "localhost"), ssl_context=trusted)
     assert "has a certificate that cannot be trusted: Hostname mismatch" in str(failure)
+    assert "SSL_CERT_FILE" not in str(failure)
     assert not failure.retriable
 
 
