@@ -23,7 +23,7 @@ earlier ones takes 25 to 35 ms, in which nothing else runs."""
 
 
 @frozen
-class Limits:
+class CostLimits:
     """Bounds for one server. Whatever goes beyond is refused, with an error that names the size and the limit."""
 
     values: int = MOST_VALUES
@@ -37,7 +37,7 @@ class Limits:
     """JSON values of a message that answers no request that waits: see `MOST_UNASKED`."""
 
 
-USUAL: Final = Limits()
+USUAL: Final = CostLimits()
 """The limits of a server that sets none."""
 
 
