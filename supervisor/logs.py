@@ -90,8 +90,8 @@ class TransitionLog:
     """The time at which the last attempt of each server began, on Trio's clock."""
 
     def record_transition(self, event: StateChanged, offer: str = "") -> None:
-        """Write a line for the change, unless the state stays the same and no limit is exceeded, with the offer of a server
-        that is connected now: see `offer_of`."""
+        """Write a line for the change, unless the state stays the same and no limit is exceeded, with the offer of a
+        server that is connected now: see `offer_of`."""
         if event.old is event.new:
             if event.over_limit and event.new is ServerState.CONNECTED:
                 self._write(logging.WARNING, event, event.over_limit)

@@ -76,7 +76,7 @@ SERVERS = (
             "self._actor.stop(drain)": "self._actor.stop(0.0)",
             "elif self._now.state in CALLS_WAIT:": "elif False:",
             "if spec == old and not restart:": "if False:",
-            "idle_since = max(self._now.connected_at, self._settings.counter.idle_since(self._now.spec.name))": "idle_since = self._settings.counter.idle_since(self._now.spec.name)",
+            "idle_since = max(self._unused_from, self._settings.counter.idle_since(self._now.spec.name))": "idle_since = self._settings.counter.idle_since(self._now.spec.name)",
         },
     ),
     *mutants_of(
