@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 from .account import Account
 from .argument_checks import choice, function_or_none, mapping_or_none, one_of
 from .enums import Protocol
-from .limits import HUMAN_TIMEOUT, USUAL, Limits
+from .limits import HUMAN_TIMEOUT, USUAL, CostLimits
 from .roots import Folder, root_uris, roots_or_none
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Host:
     server: str
     """The server's name."""
     callbacks: Callbacks
-    limits: Limits = USUAL
+    limits: CostLimits = USUAL
     """The limits of its cost to the host."""
     protocol: Protocol = "auto"
     """The protocol that the host speaks with it."""

@@ -28,7 +28,7 @@ CALL_SETTINGS: Final = "call_timeout, callSeconds in a file, serve --timeout or 
 
 
 @frozen
-class Limits:
+class CostLimits:
     """Bounds for one server. Whatever goes beyond is refused, with an error that names the size and the limit."""
 
     values: int = MOST_VALUES
@@ -42,7 +42,7 @@ class Limits:
     """JSON values of a message that answers no request that waits: see `MOST_UNASKED`."""
 
 
-USUAL: Final = Limits()
+USUAL: Final = CostLimits()
 """The limits of a server that sets none."""
 
 

@@ -47,7 +47,7 @@ EVENT_BUFFER = 100
 
 @frozen
 class StateChanged:
-    """A change of a server's state, or, within one state, of its incarnation, attempt or error."""
+    """A change of a server's state, or, within one state, of its incarnation, attempt, error or excess over a limit."""
 
     server: str
     """The server's name."""
@@ -72,6 +72,9 @@ class StateChanged:
     """The time, on Trio's clock."""
     challenge: Challenge | None = None
     """In `needs_auth`: what the server said was missing, if it did."""
+    over_limit: str | None = None
+    """In `connected`: the limit that it is over, and why it is not renewed yet. In `connecting`: the limit for which it
+    is renewed."""
 
 
 @frozen
@@ -246,7 +249,7 @@ StandingEvent = SnapshotEvent | DefinitionsChanged
 
 
 def _visible_state(snapshot: Snapshot) -> tuple[object, ...]:
-    return snapshot.state, snapshot.incarnation, snapshot.attempt, snapshot.error
+    return snapshot.state, snapshot.incarnation, snapshot.attempt, snapshot.error, snapshot.over_limit
 
 
 def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged | None:
@@ -265,6 +268,7 @@ def state_event(old: Snapshot | None, new: Snapshot, now: float) -> StateChanged
         pid=new.pid,
         at=now,
         challenge=new.challenge,
+        over_limit=new.over_limit,
     )
 
 

@@ -90,9 +90,11 @@ class TransitionLog:
     """The time at which the last attempt of each server began, on Trio's clock."""
 
     def record_transition(self, event: StateChanged, offer: str = "") -> None:
-        """Write a line for the change, unless the state stays the same, with the offer of a server that is connected
-        now: see `offer_of`."""
+        """Write a line for the change, unless the state stays the same and no limit is exceeded, with the offer of a
+        server that is connected now: see `offer_of`."""
         if event.old is event.new:
+            if event.over_limit and event.new is ServerState.CONNECTED:
+                self._write(logging.WARNING, event, event.over_limit)
             return
         lost = event.old is ServerState.CONNECTED and event.new in _LOST_STATES
         level = logging.WARNING if lost or event.new is ServerState.FAILED else logging.INFO
@@ -147,6 +149,8 @@ def _line(event: StateChanged) -> str:
     line = str(event.new) if event.old is None else f"{event.old} -> {event.new}"
     if event.error and event.new not in _UNDER_WAY:
         line += f": {event.error}"
+    if event.over_limit:
+        line += f": {event.over_limit}"
     if event.retry_in is not None:
         line += f"; start {event.attempt} of {event.max_attempts} in {round(event.retry_in, 1):g} s"
     return line

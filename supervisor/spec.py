@@ -22,19 +22,21 @@ from mcp_nursery.actors.argument_checks import (
 )
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.actors.limits import HUMAN_TIMEOUT, MOST_DEFINITIONS, MOST_KEPT, MOST_VALUES, Limits
+from mcp_nursery.actors.limits import HUMAN_TIMEOUT, MOST_DEFINITIONS, MOST_KEPT, MOST_VALUES, CostLimits
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.roots import fixed_roots, folders_or_none
 from mcp_nursery.actors.secrets import names_only
 
 from .decisions.circuit_breaker import CircuitBreaker
+from .decisions.installers import runs_containers
+from .decisions.limits import Limits
 from .decisions.restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive, is_revive
 from .security.trust import TrustRequest
 from .security.untrusted_marks import MAX_RESULT_CHARS
 from .tools.naming import is_offered
-from .transports import REMOTE_KINDS, DockerGatewayTransport, Transport
+from .transports import REMOTE_KINDS, DockerGatewayTransport, Transport, argv_of
 
-__all__ = ["CircuitBreaker", "DockerGatewayTransport", "Liveness", "ServerSpec"]
+__all__ = ["CircuitBreaker", "DockerGatewayTransport", "Limits", "Liveness", "ServerSpec"]
 
 IDLE_LIMIT = 300.0
 """Seconds without a call or list after which a lazy server is stopped."""
@@ -71,6 +73,24 @@ def _default_liveness(spec: "ServerSpec") -> Liveness | None:
     return Liveness() if kind in REMOTE_KINDS else None
 
 
+def problem_with_memory_limit(transport: Any) -> str | None:
+    """The reason why the memory of a server with this transport cannot be limited; None if it can."""
+    kind = getattr(transport, "kind", None)
+    if kind in REMOTE_KINDS or kind == "in-process":
+        return f"must not be given: only of a process that is started here the memory is known, not of {kind}"
+    if kind in ("docker", "docker-gateway") or runs_containers(argv_of(transport)):
+        return "must not be given: the memory of a container is not known; --memory of docker run limits it"
+    return None
+
+
+def _limits(spec: "ServerSpec", attribute: Any, limits: object) -> None:
+    setting(instance_of(Limits, optional=True))(spec, attribute, limits)
+    if isinstance(limits, Limits) and limits.memory is not None:
+        problem = problem_with_memory_limit(spec.transport)
+        if problem is not None:
+            raise ConfigError(problem, server=spec.name, field="limits.memory")
+
+
 def _nonempty(_spec: object, _attribute: object, value: str) -> None:
     if not value:
         raise ConfigError("a server needs a name")
@@ -87,7 +107,8 @@ def _transport(spec: "ServerSpec", attribute: Any, value: Any) -> None:
 @frozen
 class ServerSpec:
     """The spec of one server. Compared by value: a reload restarts what differs. Functions and server objects in it are
-    compared by identity, and the place of its configuration does not count.
+    compared by identity. The place of its configuration does not count, and neither do its `limits`: a reload changes
+    them without a restart.
 
     Raises:
         ConfigError: A value out of its range.
@@ -133,6 +154,8 @@ class ServerSpec:
     )
     """Seconds without a call or list after which it is stopped and `idle`; the next one starts it again. 0: never.
     None: 300 if it is lazy, else never."""
+    limits: Limits | None = field(default=None, kw_only=True, eq=False, validator=_limits)
+    """The limits of its memory and its age; None: it has none."""
     enabled: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """False: `disabled` until a person starts it."""
     protocol: Protocol = field(default="auto", kw_only=True, validator=setting(one_of(Protocol)))
@@ -226,9 +249,9 @@ class ServerSpec:
         return any(fnmatchcase(uri, glob) for glob in self.subscribe)
 
     @property
-    def limits(self) -> Limits:
+    def cost_limits(self) -> CostLimits:
         """The limits on its cost to the host."""
-        return Limits(self.max_message_values, self.max_definitions, self.max_kept_bytes)
+        return CostLimits(self.max_message_values, self.max_definitions, self.max_kept_bytes)
 
     @property
     def human_limit(self) -> float:

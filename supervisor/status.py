@@ -88,6 +88,9 @@ class ServerStatus:
     installing: str | None = None
     """In `connecting`, while its command may be installing what it starts: the command's name, and the last line that
     it wrote, without secrets."""
+    over_limit: str | None = None
+    """In `connected`: the limit that it is over, and why it is not renewed yet. In `connecting`: the limit for which it
+    is being renewed."""
     instances: tuple["ServerStatus", ...] = ()
     """The further instances: see `Supervisor.open_instance`. Calls are counted together: all have the same figures."""
 
@@ -131,6 +134,7 @@ def status_of(
         snapshot.challenge,
         breaker,
         snapshot.installing,
+        snapshot.over_limit,
         instances,
     )
 

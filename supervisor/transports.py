@@ -79,6 +79,13 @@ class StdioTransport:
         return DockerConnector(client, removes="--rm" in self.args) if runs_container(self.argv) else client
 
 
+def argv_of(transport: object) -> Sequence[str]:
+    """The command that a transport starts, with its arguments, as they are written: variables are not yet replaced.
+    Empty if it starts none."""
+    argv: Sequence[str] = getattr(getattr(transport, "transport", transport), "argv", ())
+    return argv
+
+
 _ANY_VARIABLE = re.compile(r"\$\{[^}]*\}")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 

@@ -40,7 +40,7 @@ from attrs import evolve, frozen
 from ..account import Account
 from ..fairness import Pace, by_turns
 from ..json_parsing import Uncollected
-from ..limits import USUAL, Limits
+from ..limits import USUAL, CostLimits
 from ..messages import ACKNOWLEDGED, CANCELLED, LISTED, Request
 from ..outcomes import Answered, Busy, Dropped, Loss, Malformed, Outcome, Rejected, Unlisted, Unsendable
 from ..pieces import SMALL
@@ -121,7 +121,7 @@ class Endpoint:
     def __init__(
         self,
         carrier: Carrier,
-        limits: Limits = USUAL,
+        limits: CostLimits = USUAL,
         account: Account | None = None,
         *,
         server: str = "a server",

@@ -66,7 +66,7 @@ def is_crowded(frame: bytes) -> bool:
 
 def read(frame: bytes, *, most: int, pause: Uncollected | None = None) -> Steps[dict[str, Any]]:
     """The message in a frame of any size, as `codec.message` gives it, with at most `most` JSON values: see
-    `Limits.values`. `pause` begins in the last piece, which parses.
+    `CostLimits.values`. `pause` begins in the last piece, which parses.
 
     Raises:
         MessageTooCostly: It has more, numbers of over 1000 digits, or too much that is not UTF-8.

@@ -80,6 +80,13 @@ class Table:
         """The living processes whose standard output or standard error is one of these pipes."""
         return self._with(*(("output", pipe) for pipe in pipes))
 
+    def tree(self, leader: int) -> dict[int, Stat]:
+        """The living processes of this leader: its group, its session, and those with its tag."""
+        stat = self._stats.get(leader)
+        # Where it could not be marked, it has the tag of this process, which its neighbours have too.
+        tag = None if stat is None or stat.tag == read_tag(os.getpid()) else stat.tag
+        return self.kin(leader) | ({} if tag is None else self._with(("tag", tag)))
+
     def kin(self, leader: int) -> dict[int, Stat]:
         """The living processes of this leader's group and of its session."""
         return self._with(("group", leader), ("session", leader))
@@ -175,6 +182,29 @@ def survivors(leader: ProcessId, marker: str, table: Table, pipes: Iterable[int]
         for pid, stat in found.items()
         if stat.started >= leader.started
     ]
+
+
+async def memory_of(pid: int) -> int | None:
+    """Bytes of memory that a process of ours and its descendants take, swapped out or not: those that several of them
+    share count once. 0 if the process has gone; None if the bytes cannot be known, as where there is no /proc."""
+    if sys.platform != "linux":
+        return None
+    table = await look(identify(pid).started)
+    return await LOOK_THREADS.run(_sum_memory, table.tree(pid), abandon_on_cancel=True)
+
+
+def _sum_memory(pids: Iterable[int]) -> int | None:
+    sizes = [_read_memory(pid) for pid in pids if _exists(pid)]
+    return None if sizes and not any(sizes) else sum(sizes)
+
+
+def _read_memory(pid: int) -> int:
+    try:
+        with open(f"{_PROC}/{pid}/smaps_rollup", "rb", buffering=0) as file:
+            lines = file.read(4096).splitlines()
+    except OSError:  # it ended, is another user's, or this kernel does not say
+        return 0
+    return sum(int(line.split()[1]) << 10 for line in lines if line.startswith((b"Pss:", b"SwapPss:")))
 
 
 def now_in_ticks() -> int:

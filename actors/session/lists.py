@@ -16,7 +16,7 @@ from ..errors import folded, one_line
 from ..fairness import by_turns
 from ..json_depth import TOO_DEEP, nested_too_deep
 from ..jsonrpc.endpoint import NO_PAGE, Endpoint, Page, rest_in
-from ..limits import Limits, size_text
+from ..limits import CostLimits, size_text
 from ..messages import NOTHING_DECLARED, Definitions
 from ..pieces import Steps
 from ..preload import SDK_MODULES
@@ -97,7 +97,7 @@ class Lists:
     """The definitions of one server, as they were listed last. The limits are those of all its lists together. The log
     names the server."""
 
-    def __init__(self, session: ServerSession, endpoint: Endpoint, *, limits: Limits, server: str) -> None:
+    def __init__(self, session: ServerSession, endpoint: Endpoint, *, limits: CostLimits, server: str) -> None:
         self.definitions: Definitions = NOTHING_DECLARED
         """All of its lists."""
         self._session = session

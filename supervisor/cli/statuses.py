@@ -79,7 +79,7 @@ def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]
         status.tool_count,
         status.pid,
         _calls(status, median),
-        (status.installing or status.error) if status.breaker is None else _describe_breaker(status.breaker),
+        _describe_breaker(status.breaker) if status.breaker else status.installing or status.error or status.over_limit,
     )
 
 
@@ -221,6 +221,7 @@ def _line(server: str, state: ServerState, facts: StateChanged | ServerStatus) -
         words.append(f"incarnation {facts.incarnation}")
         words += [] if facts.pid is None else [f"pid {facts.pid}"]
     because = f" ({facts.error})" if facts.error and state is not ServerState.CONNECTING else ""
+    because = because or (f" ({facts.over_limit})" if facts.over_limit else "")
     return f"{server}: {', '.join(words)}{because}"
 
 

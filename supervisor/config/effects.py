@@ -27,6 +27,7 @@ _HARMLESS = frozenset(
             "mailboxSize",
             "trustHints",
             "maxResultChars",
+            "limits",
             "liveness",
             "breaker",
             "subscribe",

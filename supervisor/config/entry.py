@@ -12,7 +12,7 @@ from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.roots import CWD, root_uris
 from mcp_nursery.supervisor.decisions.circuit_breaker import CircuitBreaker
 from mcp_nursery.supervisor.decisions.restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive
-from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.spec import Limits, ServerSpec, problem_with_memory_limit
 from mcp_nursery.supervisor.transports import (
     DockerGatewayTransport,
     DockerTransport,
@@ -32,7 +32,7 @@ from .dialects import OWN, Dialect, Translation
 from .discovery import EntryOrigin
 from .document import as_object, json_type
 from .effects import trust_request
-from .values import FieldError, WrittenRoots, structurer
+from .values import Bytes, FieldError, WrittenRoots, structurer
 from .variables import has_variables, inputs_in
 
 T = TypeVar("T")
@@ -99,6 +99,7 @@ class _WrittenEntry:
     description: str | None = None
     lazy: Lazy | None = None
     stop_idle_after: float | None = field(default=None, alias="idleSeconds")
+    limits: Any = None
     liveness: Any = None
     breaker: Any = None
     restart: RestartMode | None = None
@@ -129,7 +130,7 @@ ENTRY_KEYS = frozenset(str(attribute.alias) for attribute in fields(_WrittenEntr
 _OWN_FIELDS = tuple(
     name
     for name in fields_dict(_WrittenEntry)
-    if name in fields_dict(ServerSpec) and name not in ("enabled", "liveness", "breaker", "roots")
+    if name in fields_dict(ServerSpec) and name not in ("enabled", "limits", "liveness", "breaker", "roots")
 )
 """The fields that go to `ServerSpec` as they are."""
 
@@ -142,6 +143,14 @@ class _Tools:
     deny: tuple[str, ...] | None = None
     enabled: dict[str, bool] | None = None
     """The switches of tools, by the server's own names."""
+
+
+@frozen(kw_only=True)
+class _Limits:
+    """The `limits` of an entry."""
+
+    memory: Bytes | None = None
+    age: float | None = None
 
 
 @frozen(kw_only=True)
@@ -188,6 +197,7 @@ class _OneTool:
 
 _structure_tools = structurer(_Tools)
 _structure_tool = structurer(_OneTool)
+_structure_limits = structurer(_Limits)
 _structure_liveness = structurer(_Liveness)
 _structure_breaker = structurer(_Breaker)
 _structure_oauth = structurer(_OAuth)
@@ -291,6 +301,8 @@ def _settings(
         settings["policy"] = RestartPolicy(**given)
     if entry.tools is not None:
         settings |= _filters(entry.tools)
+    if entry.limits is not None:
+        settings["limits"] = _limits(entry.limits, transport)
     if entry.liveness is not None:
         settings["liveness"] = _read_switch("liveness", entry.liveness, Liveness, _Liveness, _structure_liveness)
     if entry.breaker is not None:
@@ -318,6 +330,22 @@ def _no_value(own: Mapping[str, Any], missing: Collection[str]) -> FieldError:
     key, name = next((key, name) for key in _WITH_INPUTS for name in inputs_in(own.get(key)) if name in missing)
     way = "write ${env:NAME} in its place to take it from the environment"
     return FieldError(f"the input {name[:80]!r} has no value; {way}", key)
+
+
+def _limits(written: object, transport: object) -> Limits:
+    said = as_object(written)
+    if said is None:
+        raise FieldError(f"must be an object, not {json_type(written)}", "limits")
+    _refuse_unknown("limits", said, [attribute.name for attribute in fields(_Limits)])
+    limits = _within("limits", _structure_limits, said)
+    problem = None if limits.memory is None else problem_with_memory_limit(transport)
+    if problem is not None:
+        raise FieldError(problem, "limits.memory")
+    try:
+        return Limits(memory=limits.memory, age=limits.age)
+    except ConfigError as error:
+        problem, name = error.problem, error.field
+    raise FieldError(problem, f"limits.{name}")
 
 
 def _read_switch(

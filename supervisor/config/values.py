@@ -1,6 +1,7 @@
 """Strict values from a JSON document: nothing is converted, and no message shows a value."""
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from operator import eq
@@ -23,6 +24,12 @@ T = TypeVar("T", bound=AttrsInstance)
 
 Milliseconds = NewType("Milliseconds", float)
 """A number of milliseconds in a file; seconds once it is read."""
+
+
+Bytes = NewType("Bytes", int)
+"""A number of bytes in a file, perhaps as text with a unit."""
+
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([KMG])(i?)B", re.IGNORECASE)
 
 
 WrittenRoots = tuple[str, ...] | Literal["cwd"] | None
@@ -101,6 +108,19 @@ def _count(value: object, _type: object) -> int:
     if value < 1:
         raise ValueError("must be a whole number >= 1")
     return value
+
+
+def _bytes(value: object, _type: object) -> int:
+    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        size = int(float(found[1]) * (1024 if found[3] else 1000) ** (1 + "KMG".index(found[2].upper())))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    else:
+        raise ValueError('must be bytes, as a whole number or as a text like "512MiB" or "1.5GiB"')
+    if size < 1:
+        raise ValueError("must be bytes >= 1")
+    return size
 
 
 def _texts(value: object, _type: object) -> tuple[str, ...]:
@@ -185,6 +205,7 @@ _PLAIN_TYPES: tuple[tuple[type, _Check], ...] = (
 )
 _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (Milliseconds, _milliseconds),
+    (Bytes | None, _bytes),
     (tuple[str, ...], _texts),
     (tuple[float, ...], _ladder),
     (dict[str, str], _variables),

@@ -7,6 +7,9 @@ from types import MappingProxyType
 _ALWAYS = frozenset({"npx", "pnpx", "bunx", "uvx"})
 """Commands that install whatever is named to them."""
 
+_CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
+"""Commands that run containers."""
+
 _WITH_WORD: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "npm": frozenset({"exec", "x"}),
@@ -16,7 +19,7 @@ _WITH_WORD: Mapping[str, frozenset[str]] = MappingProxyType(
         "deno": frozenset({"run"}),
         "uv": frozenset({"run"}),
         "pipx": frozenset({"run"}),
-        **dict.fromkeys(("docker", "podman", "nerdctl"), frozenset({"run"})),
+        **dict.fromkeys(_CONTAINERS, frozenset({"run"})),
     }
 )
 """Commands that install with one of these words among their arguments."""
@@ -30,3 +33,8 @@ def installer_of(argv: Sequence[str]) -> str | None:
     name = PurePath(argv[0]).name
     installs = name in _ALWAYS or not _WITH_WORD.get(name, frozenset()).isdisjoint(argv[1:])
     return name if installs else None
+
+
+def runs_containers(argv: Sequence[str]) -> bool:
+    """True if the command starts a container: its own processes are not those of the server."""
+    return installer_of(argv) in _CONTAINERS

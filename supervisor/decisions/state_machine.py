@@ -141,6 +141,9 @@ class Snapshot:
     """The comparison of its tools with what they were at first use."""
     challenge: Challenge | None = None
     """In `needs_auth`: what the server said was missing, if it did; without secrets."""
+    over_limit: str | None = None
+    """In `connected`: the limit that it is over, and why it is not renewed yet. In `connecting`: the limit for which it
+    is being renewed."""
 
     @property
     def settled(self) -> bool:
@@ -300,7 +303,9 @@ class StateMachine:
         return self._arrived(begun=False)
 
     def _arrived(self, *, begun: bool) -> "StateMachine":
-        return self._to(evolve(self._connecting(self._tracker), incarnation=self._coming), due=_NEVER, begun=begun)
+        over = self.snapshot.over_limit
+        coming = evolve(self._connecting(self._tracker), incarnation=self._coming, over_limit=over)
+        return self._to(coming, due=_NEVER, begun=begun)
 
     @property
     def _coming(self) -> int:
@@ -330,6 +335,7 @@ class StateMachine:
             owner=report.owner,
             definitions=report.definitions,
             review=review,
+            over_limit=None,
         )
         return self._to(snapshot, tracker=self._tracker.on_connected(now))
 
@@ -345,6 +351,16 @@ class StateMachine:
         return self._to(
             evolve(self._connecting(tracker), state=ServerState.IDLE, pid=None), due=_NEVER, tracker=tracker
         )
+
+    def exceeding(self, over: str | None) -> "StateMachine":
+        """The event: it is over a limit of its spec, and cannot be renewed yet; None: it is over none any more."""
+        return self._to(evolve(self.snapshot, over_limit=over))
+
+    def renewed(self, over: str, now: float) -> "StateMachine":
+        """The event: it is over a limit of its spec, nobody uses it, and it begins anew. No failure, and by itself no
+        proof that the server works."""
+        machine = self._resumed(now, self._tracker.on_idle(now), woken=False)
+        return machine.exceeding(over)
 
     # -- ends -----------------------------------------------------------------------------------------------------
 
@@ -426,6 +442,7 @@ class StateMachine:
             ended=None,
             owner=None,
             challenge=None,
+            over_limit=None,
         )
 
     def _to(
@@ -465,6 +482,7 @@ def _disconnect(snapshot: Snapshot, reason: ExitReason, redact: Callable[[str], 
         ended=reason.kind,
         stderr_tail=tail,
         challenge=challenge,
+        over_limit=None,
     )
 
 

@@ -72,6 +72,16 @@ class Recall(Command):
     """The keeper's own command: the store was asked for the server's cached definitions."""
 
 
+@define(eq=False)
+class Measured(Command):
+    """The keeper's own command: the memory of the server's processes was looked at."""
+
+    incarnation: int
+    """The incarnation that has these processes."""
+    memory: int | None
+    """Bytes; None if they cannot be known."""
+
+
 class Reconnect(Command):
     """The command to start it afresh now, whatever it does. Answered with the outcome of the attempt; many share
     one."""

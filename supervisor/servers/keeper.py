@@ -29,9 +29,9 @@ list, the closing of what is there), and one event of the server's life answers 
 callers who reconnect a server share one reconnect, and no caller is left waiting when the keeper ends: a command that
 comes later is settled in `send`.
 
-Whether a server is idle for too long is decided here, in one step with the snapshot: a call either began before, and
-then the server is in use, or it finds the server `idle` and has it started. None meets a connection that is being
-closed for idleness.
+Whether a server is idle for too long, or over a limit and not in use, is decided here, in one step with the snapshot: a
+call either began before, and then the server is in use, or it finds the server `idle`, and has it started, or
+`connecting`. None meets a connection that is being closed for that.
 
 No long work is done in this task: the worker of the store reads and writes pins and cached definitions, and the
 incarnation reads lists. If the keeper is cancelled, its nursery ends the incarnation, and all commands are settled on
@@ -58,10 +58,12 @@ from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.oauth.tokens import LOG_IN
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.preload import SDK_MODULES
+from mcp_nursery.actors.process.table import memory_of
 from mcp_nursery.actors.server_actor import Connector, ServerActor, log_crash
 from mcp_nursery.actors.start_limiter import UNLIMITED, Turn
 
 from ..decisions.error_line import redact_tail
+from ..decisions.limits import COMPARED_AGAIN, MEASURED_EVERY, Limits, excess_of, next_look
 from ..decisions.server_info import introduction_of
 from ..decisions.state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..events import ResourceUpdated
@@ -77,6 +79,7 @@ from .commands import (
     Authorised,
     Command,
     Hasten,
+    Measured,
     NotAuthorised,
     PendingCommands,
     PutFirst,
@@ -146,6 +149,16 @@ class Keeper:
     """True if a command has ended the incarnation: what it still reports changes nothing."""
     _may_install: bool = field(default=False, init=False)
     """True if the living incarnation's command may install what it starts."""
+    _unused_from: float = field(default=-math.inf, init=False)
+    """The time at which it was connected last, but for renewals: from then on it counts as idle if nobody uses it."""
+    _memory: int | None = field(default=None, init=False)
+    """Bytes that the processes of the living incarnation took at the last look; None if that is not known."""
+    _measured_next: float = field(default=-math.inf, init=False)
+    """The time of the next look at them; `inf` while one is under way."""
+    _limits_due: float = field(default=-math.inf, init=False)
+    """The time at which the server is compared with its limits again."""
+    _renewed_at: float = field(default=-math.inf, init=False)
+    """The time at which it was renewed last for being over a limit."""
     _asked_person: bool = field(default=False, init=False)
     """True if a person was asked to authorise it, and it was neither connected nor started by anybody since."""
     _looks_for_person: bool = field(default=False, init=False)
@@ -246,7 +259,8 @@ class Keeper:
         self._actor = self._new_actor(connector)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._actor.run)
-            await self._attend()
+            await self._attend(nursery)
+            nursery.cancel_scope.cancel()  # a look at its memory may be under way
         self._actor = None
         await self._settings.definitions.save()
         self._pending.closed(self._now)
@@ -274,13 +288,14 @@ class Keeper:
         self._decide(ExitReason(kind, loss, at=trio.current_time()))
         return None
 
-    async def _attend(self) -> None:
+    async def _attend(self, nursery: trio.Nursery) -> None:
         """Receive commands and reports while the incarnation lives, and do what is due meanwhile: end it when nobody
-        uses it any more, compare its tools again with what they were, have them cached."""
+        uses it any more, or it is over a limit, compare its tools again with what they were, have them cached."""
         while True:
             message = await self._next(
                 until=min(
-                    self._idle_at(), self._review_at(), self._settings.definitions.save_at, self._installer_looked_at()
+                    *(self._idle_at(), self._limits_at(), self._review_at()),
+                    *(self._settings.definitions.save_at, self._installer_looked_at()),
                 )
             )
             match message:
@@ -289,6 +304,7 @@ class Keeper:
                     await self._review_again()
                     await self._save_definitions()
                     self._stop_if_idle()
+                    self._compare_with_limits(nursery)
                 case Command():
                     await self._obey(message)
                 case Ending():
@@ -348,7 +364,7 @@ class Keeper:
         overhear = partial(self._registry.notices.publish, spec.name)
         account = Account(whole=self._registry.account(spec.name))
         offered, limit = self._settings.offered, spec.human_limit
-        return Host(spec.name, offered, spec.limits, spec.protocol, self._log, overhear, account, limit)
+        return Host(spec.name, offered, spec.cost_limits, spec.protocol, self._log, overhear, account, limit)
 
     def _write(self, machine: StateMachine) -> None:
         """Take the machine that follows an event; all that depends on it is published in the same step."""
@@ -381,7 +397,11 @@ class Keeper:
         redact = self._settings.secrets.hide
         review = await self._settings.pins.review(report.definitions.tools)  # before anybody sees a tool
         introduction, tail = introduction_of(report.handshake, redact), redact_tail(report.stderr_tail, redact)
-        self._write(self._machine.connected(report, introduction, review, stderr_tail=tail, now=trio.current_time()))
+        now = trio.current_time()
+        if self._now.over_limit is None:  # else it was renewed, and that is no use of it
+            self._unused_from = now
+        self._write(self._machine.connected(report, introduction, review, stderr_tail=tail, now=now))
+        self._memory, self._measured_next, self._limits_due = None, next_look(now + MEASURED_EVERY), now
         self._settings.definitions.note(report.definitions, introduction.hello)
         self._subscribe()
         self._pending.connected(self._now)
@@ -466,8 +486,7 @@ class Keeper:
         looked at again when its limit has passed: it cannot have been idle for so long before."""
         if self._now.state is not ServerState.CONNECTED:
             return math.inf
-        assert self._now.connected_at is not None  # in this state
-        idle_since = max(self._now.connected_at, self._settings.counter.idle_since(self._now.spec.name))
+        idle_since = max(self._unused_from, self._settings.counter.idle_since(self._now.spec.name))
         return min(idle_since, trio.current_time()) + self._now.spec.idle_limit
 
     def _stop_if_idle(self) -> None:
@@ -475,6 +494,55 @@ class Keeper:
         if self._idle_at() <= trio.current_time():
             self._write(self._machine.idle(trio.current_time()))
             self._end()
+
+    # -- limits of memory and age ---------------------------------------------------------------------------------
+
+    def _limits_at(self) -> float:
+        """The time at which it is compared with its limits again; never if it has none."""
+        concerned = self._now.spec.limits is not None or self._now.over_limit is not None
+        return self._limits_due if concerned and self._now.state is ServerState.CONNECTED else math.inf
+
+    def _compare_with_limits(self, nursery: trio.Nursery) -> None:
+        """Renew it if it is over a limit and nobody uses it; have its memory looked at when that is due."""
+        limits, now = self._now.spec.limits or Limits(), trio.current_time()
+        if now < self._limits_at():
+            return
+        assert self._now.connected_at is not None  # in this state
+        measured_next = math.inf if limits.memory is None else self._measured_next
+        if measured_next <= now:
+            measured_next = self._measured_next = math.inf
+            nursery.start_soon(self._measure, self._now.incarnation, self._now.pid)
+        excess = excess_of(
+            limits,
+            memory=self._memory,
+            connected_at=self._now.connected_at,
+            renewed_at=self._renewed_at,
+            in_use=self._settings.counter.idle_since(self._now.spec.name) == math.inf,
+            now=now,
+        )
+        if excess is not None and not excess.obstacle:
+            self._renewed_at = now
+            self._begin(self._machine.renewed(str(excess), now), drain=0.0)
+            return
+        shown = self._now.over_limit
+        if shown is not None if excess is None else not (shown or "").endswith(excess.obstacle):
+            self._write(self._machine.exceeding(None if excess is None else str(excess)))
+        too_old_at = math.inf if limits.age is None else self._now.connected_at + limits.age
+        self._limits_due = min(measured_next, too_old_at) if excess is None else now + COMPARED_AGAIN
+
+    async def _measure(self, incarnation: int, pid: int | None) -> None:
+        self.send(Measured(incarnation, None if pid is None else await memory_of(pid)))
+
+    async def _note_memory(self, command: Measured) -> None:
+        now = trio.current_time()
+        if command.incarnation == self._now.incarnation and self._now.state is ServerState.CONNECTED:
+            self._memory, self._limits_due = command.memory, now
+            if command.memory is None:
+                name = clean_name(self._now.spec.name)
+                logger.warning("%s: its memory cannot be known here: limits.memory has no effect", name)
+            else:
+                self._measured_next = next_look(now)
+        command.settle(self._now)
 
     # -- commands, at rest and while an incarnation lives ---------------------------------------------------------
 
@@ -485,6 +553,7 @@ class Keeper:
             Authorised: self._wake,
             NotAuthorised: self._note_refusal,
             Recall: self._recall,
+            Measured: self._note_memory,
             Hasten: self._hasten,
             PutFirst: self._put_first,
             Reconnect: self._reconnect,
@@ -614,6 +683,7 @@ class Keeper:
         )
         if spec == old and not restart:
             self._write(machine)
+            self._limits_due = trio.current_time()  # they may be others
             if self._now.state in _UNBLOCKED_BY_RELOAD:
                 self._begin(self._machine.started(trio.current_time()))
             command.settle(self._now)

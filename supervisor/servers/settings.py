@@ -26,7 +26,7 @@ from ..storage.definition_cache import DefinitionCache
 from ..storage.era_memory import EraMemory
 from ..storage.tool_pins import PinMode, ToolPins
 from ..storage.worker import StoreWorker
-from ..transports import LOCAL_KINDS, REMOTE_KINDS, DockerTransport, StdioTransport
+from ..transports import LOCAL_KINDS, REMOTE_KINDS, argv_of
 from .call_counter import CallCounter
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def _asked_digest(spec: ServerSpec, digest: str | None) -> str | None:
 
 def _installer(spec: ServerSpec) -> str | None:
     transport = spec.transport
-    return installer_of(transport.argv) if isinstance(transport, StdioTransport | DockerTransport) else None
+    return installer_of(argv_of(transport)) if transport.kind in ("stdio", "docker") else None
 
 
 def _install_timeout(spec_value: float | None) -> float:

@@ -19,6 +19,30 @@ SERVERS = (
         },
     ),
     *mutants_of(
+        "supervisor/decisions/limits.py",
+        "supervisor/decisions/test_limits.py",
+        {
+            "if not is_old and now < renewed_at + RENEWAL_PAUSE:": "if now < renewed_at + RENEWAL_PAUSE:",
+            "elif limits.memory is not None and memory is not None and memory > limits.memory:": "elif limits.memory is not None and memory is not None and memory >= limits.memory:",
+            'return Excess(words, "it is renewed once nobody uses it" if in_use else "")': "return Excess(words)",
+        },
+    ),
+    *mutants_of(
+        "supervisor/servers/keeper.py",
+        "supervisor/servers/test_limits.py",
+        {
+            "in_use=self._settings.counter.idle_since(self._now.spec.name) == math.inf,": "in_use=False,",
+            "self._limits_due = trio.current_time()  # they may be others": "pass",
+        },
+    ),
+    *mutants_of(
+        "supervisor/decisions/state_machine.py",
+        "supervisor/servers/test_limits.py",
+        {
+            "machine = self._resumed(now, self._tracker.on_idle(now), woken=False)": "machine = self.started(now)",
+        },
+    ),
+    *mutants_of(
         "supervisor/decisions/state_machine.py",
         "supervisor/decisions/test_state_machine.py property/test_state_machine.py supervisor/servers/test_commands.py "
         "supervisor/servers/test_revive.py supervisor/servers/test_needs_auth.py supervisor/servers/test_restart_ladder.py "
@@ -52,7 +76,7 @@ SERVERS = (
             "self._actor.stop(drain)": "self._actor.stop(0.0)",
             "elif self._now.state in CALLS_WAIT:": "elif False:",
             "if spec == old and not restart:": "if False:",
-            "idle_since = max(self._now.connected_at, self._settings.counter.idle_since(self._now.spec.name))": "idle_since = self._settings.counter.idle_since(self._now.spec.name)",
+            "idle_since = max(self._unused_from, self._settings.counter.idle_since(self._now.spec.name))": "idle_since = self._settings.counter.idle_since(self._now.spec.name)",
         },
     ),
     *mutants_of(

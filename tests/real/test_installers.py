@@ -1,12 +1,21 @@
 """A command that installs what it starts has the time that a download takes, and is not cut off three times."""
 
+import json
 import shlex
 import sys
 
 import pytest
 import trio
 
-from mcp_nursery.supervisor import RestartPolicy, ServerDown, ServerSpec, StdioTransport, open_supervisor
+from mcp_nursery.supervisor import (
+    MemoryStore,
+    RestartPolicy,
+    ServerDown,
+    ServerSpec,
+    StdioTransport,
+    load_config,
+    open_supervisor,
+)
 from mcp_nursery.supervisor.status import ServerState
 
 from ..lab import PROGRAMS
@@ -47,10 +56,19 @@ def starts(program):
     return program.with_name("starts").read_text().count("start")
 
 
-async def test_the_first_start_may_take_as_long_as_a_download(npx):
+def entry_of(program):
+    """The same in a file, with a variable: its command is known before that has a value."""
+    entry = {"command": str(program), "env": {"WHERE": "${HOME}"}, "restartDelays": [0.05], "connectSeconds": SHORT}
+    file = program.with_name("servers.json")
+    file.write_text(json.dumps({"mcpServers": {"lab": entry}}))
+    return load_config(file).servers[0]
+
+
+@pytest.mark.parametrize("make", [spec_of, entry_of])
+async def test_the_first_start_may_take_as_long_as_a_download(npx, make):
     npx.with_name("slow").write_text("first")
     with trio.fail_after(60):
-        async with open_supervisor([spec_of(npx)], gate=0) as supervisor:
+        async with open_supervisor([make(npx)], gate=0) as supervisor:
             await eventually(lambda: status_of(supervisor, "lab").installing == "npx: added 1 packages")
             await trio.sleep(2 * SHORT)  # longer than any other command would have: nothing happens meanwhile
             assert status_of(supervisor, "lab").state is ServerState.CONNECTING
@@ -74,6 +92,18 @@ async def test_after_an_attempt_that_was_cut_off_the_next_one_has_time(npx):
             npx.with_name("installed").touch()
             await supervisor.wait_connected("lab")
     assert starts(npx) == 3
+
+
+async def test_a_server_that_answered_in_an_earlier_run_has_the_usual_time(npx):
+    store = MemoryStore()
+    npx.with_name("slow").touch()
+    with trio.fail_after(60):
+        async with open_supervisor([spec_of(npx)], state=store) as supervisor:
+            await supervisor.wait_connected("lab")
+        npx.with_name("slow").write_text("all")
+        async with open_supervisor([spec_of(npx)], state=store, gate=0) as supervisor:
+            await eventually(lambda: status_of(supervisor, "lab").error is not None)
+            assert "connectSeconds in a file" in status_of(supervisor, "lab").error
 
 
 async def test_the_error_names_the_setting_that_gives_it_more(npx):

@@ -56,13 +56,14 @@ class Overview:
         latency, busy = self._history.latency_of(status.name), self._history.of(status.name).busy
         shown = (
             *(number, status.state, status.incarnation, status.attempt, status.retry_in is None, status.error),
-            *(status.installing, status.tool_count, status.calls, latency, busy, len(status.instances)),
+            *(status.installing, status.over_limit, status.tool_count, status.calls, latency, busy),
+            len(status.instances),
         )
         id_, order = element_id("server", status.name), f"{severity(status)}-{number:08}"
 
         def render() -> Html:
             more = f" +{len(status.instances)}" if status.instances else ""
-            said = status.installing or status.error
+            said = status.installing or status.error or status.over_limit
             cells = (
                 h("a", short(status.name), href=url("/server", name=status.name), id=f"{id_}-link"),
                 join(state_of(status.state), start_of(status), h("small", short(said, LONGEST_PHRASE))),

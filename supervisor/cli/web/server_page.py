@@ -80,7 +80,8 @@ class ServerPage:
         latency, busy = self._history.latency_of(self._name), past.busy
         state = (
             *(status.state, status.incarnation, status.attempt, status.retry_in is None, status.error, status.pid),
-            *(status.installing, status.calls, None if status.breaker is None else status.breaker.state, latency, busy),
+            *(status.installing, status.over_limit, status.calls, latency, busy),
+            None if status.breaker is None else status.breaker.state,
             *(status.protocol_version, status.source, status.description),
             tuple((each.state, each.incarnation) for each in status.instances),
         )
@@ -147,6 +148,7 @@ class ServerPage:
             ("State", join(state_of(status.state), " ", start_of(status))),
             ("Installing", status.installing and short(status.installing, LONGEST_SHOWN)),
             ("Reason", short(status.error, LONGEST_SHOWN) if status.error else None),
+            ("Over a limit", status.over_limit),
             ("Circuit breaker", None if status.breaker is None else f"{status.breaker.state}"),
             ("Up", uptime_of(status)),
             ("Connection", f"{status.incarnation}" if status.incarnation else None),

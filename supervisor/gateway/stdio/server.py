@@ -13,7 +13,7 @@ import trio
 from mcp_nursery.actors.jsonrpc.carrier import Outgoing
 from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Inbound
-from mcp_nursery.actors.limits import MOST_VALUES, Limits
+from mcp_nursery.actors.limits import MOST_VALUES, CostLimits
 from mcp_nursery.actors.messages import ACKNOWLEDGED
 from mcp_nursery.actors.protocol import (
     INVALID_PARAMS,
@@ -86,7 +86,7 @@ class _StdioClient:
     """The client, whichever era it opens with."""
 
     def __init__(self, gateway: Gateway, view: View, carrier: ClientCarrier, nursery: trio.Nursery) -> None:
-        self.endpoint: Final = Endpoint(carrier, Limits(unasked=MOST_VALUES), server="the client")
+        self.endpoint: Final = Endpoint(carrier, CostLimits(unasked=MOST_VALUES), server="the client")
         self._gateway = gateway
         self._view = view
         self._carrier = carrier

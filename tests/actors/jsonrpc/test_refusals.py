@@ -10,7 +10,7 @@ from mcp_nursery.actors import fairness
 from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Notices
 from mcp_nursery.actors.jsonrpc.stream_carrier import StreamCarrier
-from mcp_nursery.actors.limits import Limits
+from mcp_nursery.actors.limits import CostLimits
 from mcp_nursery.actors.outcomes import Answered, Loss, Malformed
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.reply import ReplySlot
@@ -98,7 +98,7 @@ async def test_a_client_that_may_say_as_much_unasked_as_in_answers_is_told_later
         heard.append(len(params["a"]))
         return {}
 
-    endpoint = Endpoint(StreamCarrier(peer), Limits(unasked=250_000))
+    endpoint = Endpoint(StreamCarrier(peer), CostLimits(unasked=250_000))
     async with trio.open_nursery() as nursery:
         await nursery.start(endpoint.run, handle, no_request, None)
         peer.say(request("q", "tools/call", {"a": [0] * 15_000}), request("r", "tools/call", {"a": [0] * 40_000}))
@@ -119,7 +119,7 @@ async def test_the_session_learns_that_its_answer_was_refused():
 
 async def test_the_budget_of_values_is_the_servers_own():
     peer, slot = Peer(), ReplySlot()
-    endpoint = Endpoint(StreamCarrier(peer), Limits(values=10_000_000))
+    endpoint = Endpoint(StreamCarrier(peer), CostLimits(values=10_000_000))
     async with trio.open_nursery() as nursery:
         await nursery.start(endpoint.run, no_request, no_request, None)
         endpoint.post([post(slot)])
@@ -136,7 +136,7 @@ async def test_requests_that_wait_have_a_budget_of_bytes():
         await release.wait()
         return {}
 
-    endpoint = Endpoint(StreamCarrier(peer), Limits(kept=100_000))
+    endpoint = Endpoint(StreamCarrier(peer), CostLimits(kept=100_000))
     async with trio.open_nursery() as nursery:
         await nursery.start(endpoint.run, handle, no_request, None)
         peer.say(*(request(number, "roots/list", {"a": "x" * 40_000}) for number in range(3)))

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.callbacks import Callbacks, CurrentRoots, Host
 from mcp_nursery.actors.enums import Delivery, Era
-from mcp_nursery.actors.limits import Limits
+from mcp_nursery.actors.limits import CostLimits
 from mcp_nursery.actors.messages import Question, Round
 from mcp_nursery.actors.outcomes import Answered, Loss, Rejected, Unlisted, Unsendable
 from mcp_nursery.actors.reply import ReplySlot
@@ -344,7 +344,7 @@ async def test_log_messages_that_wait_for_a_slow_callback_have_a_budget_of_bytes
         await go_on.wait()
 
     account = Account()
-    slow = Host("lab", Callbacks(log=log), Limits(kept=100_000), account=account)
+    slow = Host("lab", Callbacks(log=log), CostLimits(kept=100_000), account=account)
     async with connection(slow, **OLD) as (lab, opening):
         await ready(opening, Era.HANDSHAKE)
         for letter in "abcde":

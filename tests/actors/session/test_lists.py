@@ -8,7 +8,7 @@ import trio
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Host
 from mcp_nursery.actors.enums import ListKind
-from mcp_nursery.actors.limits import Limits
+from mcp_nursery.actors.limits import CostLimits
 from mcp_nursery.actors.list_refresh import OTHER_LISTS
 from mcp_nursery.actors.messages import Connected, Refreshed
 from mcp_nursery.actors.outcomes import Loss
@@ -52,7 +52,7 @@ def healthy(request):
 @asynccontextmanager
 async def listed(limits=None, **script):
     """A connection of which everything was listed."""
-    host = Host("lab", NO_CALLBACKS, limits or Limits())
+    host = Host("lab", NO_CALLBACKS, limits or CostLimits())
     async with connection(host, **script) as (lab, opened):
         await opened.handshake(None)
         await opened.list_tools()
@@ -101,7 +101,7 @@ async def test_a_list_that_fails_leaves_the_others_and_what_it_was_and_is_logged
 async def test_all_lists_together_are_bounded(caplog):
     """`max_kept_bytes` holds for the sum; what came first stays."""
     script = {**HEALTHY, "resources_list": resources(*(f"a:/{n}" for n in range(40)))}
-    async with listed(Limits(kept=1500), **script) as (_, opened):
+    async with listed(CostLimits(kept=1500), **script) as (_, opened):
         assert names(opened.definitions) == (["echo"], [], ["a:/{n}"], ["greet"])
     (record,) = caplog.records
     assert "its resource definitions and other lists exceed 1500 bytes" in record.getMessage()
@@ -110,7 +110,7 @@ async def test_all_lists_together_are_bounded(caplog):
 async def test_entries_of_all_lists_together_are_bounded(caplog):
     """What came first stays, and a list that shrinks makes room again."""
     script = {**HEALTHY, "resources_list": [resources(*(f"a:/{n}" for n in range(7))), resources("a:/1")]}
-    async with listed(Limits(definitions=7), **script) as (_, opened):
+    async with listed(CostLimits(definitions=7), **script) as (_, opened):
         assert names(opened.definitions) == (["echo"], [], ["a:/{n}"], ["greet"])
         await opened.list_others(OTHER_LISTS)
         assert names(opened.definitions) == (["echo"], ["a:/1"], ["a:/{n}"], ["greet"])

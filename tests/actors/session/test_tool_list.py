@@ -7,7 +7,7 @@ import trio
 
 from mcp_nursery.actors import fairness
 from mcp_nursery.actors.enums import ListKind
-from mcp_nursery.actors.limits import USUAL, Limits
+from mcp_nursery.actors.limits import USUAL, CostLimits
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.session.base import NotValid
 from mcp_nursery.actors.session.handshake import negotiate
@@ -103,7 +103,7 @@ async def test_what_is_left_out_does_not_count(opening):
     twice = listing(*["a", "b", "c"] * 9, cursor="x"), listing("c", "d")
     async with session(tools_list=twice, **opening) as (lab, client):
         await negotiate(client, None)
-        tools = await every_page(lab, client, Limits(definitions=4, kept=500))
+        tools = await every_page(lab, client, CostLimits(definitions=4, kept=500))
     assert [tool.name for tool in tools] == ["a", "b", "c", "d"]
 
 
@@ -187,7 +187,7 @@ def numbered(page, count, **more):
     return listing(*(f"{page}-{number}" for number in range(count)), cursor=str(page), **more)
 
 
-@pytest.mark.parametrize(("limits", "most"), [(USUAL, 5000), (Limits(definitions=7), 7)])
+@pytest.mark.parametrize(("limits", "most"), [(USUAL, 5000), (CostLimits(definitions=7), 7)])
 async def test_no_more_tools_than_one_turn_can_bear(limits, most, opening):
     """As many are taken; of one more no page is asked for."""
     fits = [numbered(0, most - 2), listing("a", "b")]
@@ -216,7 +216,7 @@ async def test_all_pages_together_have_a_budget_of_bytes(opening):
     async with session(tools_list=pages, **opening) as (lab, client):
         await negotiate(client, None)
         with pytest.raises(ListTooLarge, match="its tool definitions exceed 1 MiB, the limit for one server"):
-            await every_page(lab, client, Limits(kept=1 << 20))
+            await every_page(lab, client, CostLimits(kept=1 << 20))
         assert len(lab.heard_of("tools/list")) == 4
 
 

@@ -15,7 +15,7 @@ from mcp_nursery.supervisor.config import Config, document, load_config, loader
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.decisions.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.servers.settings import connect_timeout, default_call_timeout
-from mcp_nursery.supervisor.spec import ServerSpec
+from mcp_nursery.supervisor.spec import Limits, ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerGatewayTransport,
     DockerTransport,
@@ -49,6 +49,7 @@ ALL_KEYS = [
         "stableAfterSeconds",
         "lazy",
         "idleSeconds",
+        "limits",
         "connectSeconds",
         "callSeconds",
         "humanSeconds",
@@ -284,6 +285,23 @@ def test_byte_order_mark(file: Path) -> None:
         ({"command": "x", "connectSeconds": False}, "connectSeconds", "must be seconds, not a boolean", "stdio"),
         ({"command": "x", "idleSeconds": "90"}, "idleSeconds", "must be seconds, not text", "stdio"),
         ({"command": "x", "idleSeconds": -1}, "idleSeconds", "finite seconds >= 0", "stdio"),
+        ({"command": "x", "limits": "1GiB"}, "limits", "must be an object, not text", "stdio"),
+        ({"command": "x", "limits": {"cpu": 1}}, "limits.cpu", "the known ones are memory, age", "stdio"),
+        ({"command": "x", "limits": {"memory": "1 G"}}, "limits.memory", 'a text like "512MiB" or "1.5GiB"', "stdio"),
+        ({"command": "x", "limits": {"memory": 1.5}}, "limits.memory", "must be bytes, as a whole number", "stdio"),
+        ({"command": "x", "limits": {"memory": True}}, "limits.memory", "must be bytes, as a whole number", "stdio"),
+        ({"command": "x", "limits": {"memory": "0KB"}}, "limits.memory", "must be bytes >= 1", "stdio"),
+        ({"command": "x", "limits": {"memory": -1}}, "limits.memory", "must be bytes >= 1", "stdio"),
+        ({"command": "x", "limits": {"age": "60"}}, "limits.age", "must be seconds, not text", "stdio"),
+        ({"command": "x", "limits": {"age": 59}}, "limits.age", "must be finite seconds >= 60", "stdio"),
+        ({"url": "https://x", "limits": {"memory": 1}}, "limits.memory", "only of a process that is started", "http"),
+        ({"image": "x", "limits": {"memory": 1}}, "limits.memory", "must not be given: the memory of a", "docker"),
+        (
+            {"command": "docker", "args": ["run", "${X}"], "limits": {"memory": 1}},
+            "limits.memory",
+            "--memory of docker run limits it",
+            "stdio",
+        ),
         ({"command": "x", "callSeconds": -0.5}, "callSeconds", "finite seconds >= 0", "stdio"),
         ({"command": "x", "callSeconds": 10**400}, "callSeconds", "finite seconds >= 0", "stdio"),
         ({"command": "x", "maxInFlight": 0}, "maxInFlight", "a whole number >= 1", "stdio"),
@@ -462,6 +480,7 @@ def test_full_entry(file: Path) -> None:
             "stableAfterSeconds": 60,
             "lazy": True,
             "idleSeconds": 90,
+            "limits": {"memory": "1.5GiB", "age": 86400},
             "connectSeconds": 0,
             "callSeconds": 2.5,
             "humanSeconds": 90,
@@ -508,6 +527,7 @@ def test_full_entry(file: Path) -> None:
         disabled_tools=("read_x",),
         trust_hints=False,
     )
+    assert spec.limits == Limits(memory=3 << 29, age=86400)
     assert SECRET not in repr(spec)
 
 

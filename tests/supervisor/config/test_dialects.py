@@ -293,6 +293,7 @@ KEYS_OF = {
     "breaker": {"breaker"},
     "lazy": {"lazy"},
     "stop_idle_after": {"idleSeconds"},
+    "limits": {"limits"},
     "enabled": {"enabled", "disabled"},
     "protocol": {"protocol"},
     "connect_timeout": {"connectSeconds"},
