@@ -9,6 +9,9 @@ from attrs import field, frozen
 
 from ..errors import StartFailed
 
+CONTAINER_CLIENTS = ("docker", "podman", "nerdctl")
+"""Programs with docker's command line."""
+
 INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TMPDIR", "TEMP", "TMP")
 """The host's variables that every process gets."""
 

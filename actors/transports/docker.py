@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 from ..errors import StartFailed
 from ..jsonrpc.carrier import FrameStream
 from ..nurseries import open_bare_nursery
-from ..process.command import child_environment
+from ..process.command import CONTAINER_CLIENTS, child_environment
 from ..process.table import kill_group
 from ..threads import open_process
 from .base import StreamConnector
@@ -39,8 +39,6 @@ _MOST_SAID = 64 << 10
 _CONTAINER_GONE = ("no such container", "is already in progress", "is not running")
 """The client's words if the container does not exist, is being removed, or has ended."""
 
-_CLIENTS = frozenset(["docker", "podman", "nerdctl"])
-"""Clients with docker's command line."""
 _ITS_OWN = re.compile(r"(?:--name|--detach|-[a-zA-Z]*d[a-zA-Z]*)(?:=.*)?")
 """Options of a container that is named, or goes on, by its user's wish."""
 
@@ -49,7 +47,7 @@ def runs_container(argv: Sequence[str]) -> bool:
     """True if a command line is `docker run` or that of another client, for a container that ends with its server: not
     if it has a `--name` of its own, or is detached."""
     name, *args = argv
-    is_client = PurePath(name).name in _CLIENTS and args[:1] == ["run"]
+    is_client = PurePath(name).name in CONTAINER_CLIENTS and args[:1] == ["run"]
     return is_client and not any(map(_ITS_OWN.fullmatch, args))
 
 

@@ -13,6 +13,8 @@ from typing import Final, Literal
 
 from attrs import evolve, frozen
 
+from mcp_nursery.actors.process.command import CONTAINER_CLIENTS
+
 LONGEST: Final = 64
 """Characters of a name."""
 
@@ -132,7 +134,7 @@ _LAUNCHERS: Mapping[str, _Launcher] = {
     "bun": evolve(_FILE, alone="--(watch|hot|silent|bun)", valued="--cwd", verbs="|run"),
     "deno": evolve(_FILE, alone="-[ARWNES]+|--(allow|no)-[a-z]+", valued="-c|--config", verbs="|run|serve"),
     "java": evolve(_FILE, alone="-jar|-X.+"),
-    **dict.fromkeys(("docker", "podman", "nerdctl"), _DOCKER),
+    **dict.fromkeys(CONTAINER_CLIENTS, _DOCKER),
     "env": _Launcher(valued="-u", verbs=r"|\w+=.*"),
     "cmd": _Launcher(verbs="/[cC]"),
 }

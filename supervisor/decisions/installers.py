@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from types import MappingProxyType
 
+from mcp_nursery.actors.process.command import CONTAINER_CLIENTS
+
 _ALWAYS = frozenset({"npx", "pnpx", "bunx", "uvx"})
 """Commands that install whatever is named to them."""
-
-_CONTAINERS = frozenset({"docker", "podman", "nerdctl"})
-"""Commands that run containers."""
 
 _WITH_WORD: Mapping[str, frozenset[str]] = MappingProxyType(
     {
@@ -19,7 +18,7 @@ _WITH_WORD: Mapping[str, frozenset[str]] = MappingProxyType(
         "deno": frozenset({"run"}),
         "uv": frozenset({"run"}),
         "pipx": frozenset({"run"}),
-        **dict.fromkeys(_CONTAINERS, frozenset({"run"})),
+        **dict.fromkeys(CONTAINER_CLIENTS, frozenset({"run"})),
     }
 )
 """Commands that install with one of these words among their arguments."""
@@ -37,4 +36,4 @@ def installer_of(argv: Sequence[str]) -> str | None:
 
 def runs_containers(argv: Sequence[str]) -> bool:
     """True if the command starts a container: its own processes are not those of the server."""
-    return installer_of(argv) in _CONTAINERS
+    return installer_of(argv) in CONTAINER_CLIENTS
