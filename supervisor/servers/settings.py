@@ -218,9 +218,6 @@ def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> flo
     """Seconds a server may take to connect: `MCP_TIMEOUT` (ms), else the server's own, else 30. 0 in either means no
     limit, which is `math.inf` here; an empty variable counts as absent.
 
-    Returns:
-        Seconds, `math.inf` for no limit.
-
     Raises:
         ConfigError: `MCP_TIMEOUT` is not a number of milliseconds.
     """
