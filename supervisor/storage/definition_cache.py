@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 from attrs import define, field
@@ -175,13 +175,15 @@ def _decoding_steps(cached: bytes, *, most: int) -> Steps[Cached]:
     """
     from mcp_nursery.actors.jsonrpc.codec import decode
 
-    lines, hello = cached.splitlines(), None
+    lines = cached.splitlines()
+    hello: dict[str, Any] | None = None
     if len(lines) > most + 1:
         raise ValueError("too many")
     if lines and lines[-1].startswith(f"{_HELLO} ".encode()):
-        hello = decode(lines.pop().partition(b" ")[2])
+        said: object = decode(lines.pop().partition(b" ")[2])
         yield
-        if type(hello) is not dict or nested_too_deep(hello):
+        if type(said) is not dict or nested_too_deep(cast("object", said)):
             raise ValueError("no introduction")
+        hello = cast("dict[str, Any]", said)
     parts = (line.partition(b" ") for line in lines)
     return (yield from cached_definitions_steps((kind.decode(), decode(said)) for kind, _, said in parts)), hello
