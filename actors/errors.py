@@ -117,6 +117,20 @@ class UnknownResource(NurseryError):
         super().__init__(_nobody_has("resource", uri, server, near, down))
 
 
+class ContestedResource(NurseryError):
+    """Several servers list a resource of that URI, or have a template for it, and none was named. Nothing was sent."""
+
+    def __init__(self, uri: str, servers: Sequence[str], *, uris: Sequence[str] = ()) -> None:
+        self.uri = uri
+        """The URI that was asked for."""
+        self.servers: tuple[str, ...] = tuple(servers)
+        """The servers that may be meant."""
+        self.uris: tuple[str, ...] = tuple(uris)
+        """The URIs that name one of them, behind a gateway."""
+        way = f"read {' or '.join(map(repr, uris))}" if uris else f"name one of {', '.join(servers)}"
+        super().__init__(one_line(f"the URI {uri!r:.300} does not show which server is meant: {way}", 1000))
+
+
 class UnknownPrompt(NurseryError):
     """No server offers a prompt of that name, now that all first attempts are settled."""
 

@@ -11,6 +11,7 @@ from mcp_nursery.actors.argument_checks import check_argument, seconds, seconds_
 from mcp_nursery.actors.callbacks import Callbacks, Roots
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
+from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback, ProgressCallback
 from mcp_nursery.actors.roots import are_roots
 from mcp_nursery.actors.threads import SLOW_THREADS
@@ -393,8 +394,7 @@ class Supervisor:
         They are read anew after a reconnect, and when the server announces a change of the resource, or of a list.
 
         Args:
-            uri: A URI that a server lists, or that matches one of its templates. If several servers have it, the first
-                configured is asked; listed resources go before templates.
+            uri: A URI that a server lists, or that matches one of its templates, if no other server has it, too.
             server: The server to ask, for any URI.
             timeout: As for `call_tool`.
             when_down: As for `call_tool`.
@@ -404,11 +404,17 @@ class Supervisor:
 
         Raises:
             UnknownResource: No server has it, now that all first attempts are settled.
+            ContestedResource: Several servers have it: name one.
             NurseryError: As for `call_tool`.
         """
         call = Call(uri, server=server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
         check_argument("refresh", refresh, true_or_false)
         return await read_resource(call, self._servers, refresh=refresh)
+
+    async def servers_with(self, uri: str) -> tuple[str, ...]:
+        """The servers that list a resource of this URI, or have a template that it matches, in the order of
+        configuration. A server that is away has what it listed last. Nothing is started or waited for."""
+        return tuple(await by_turns(self._servers.catalogue.value.claimants_of(uri, self._servers.snapshots)))
 
     @asynccontextmanager
     async def subscribe(self, uri: str, *, server: str | None = None) -> AsyncGenerator[ResourceUpdates, None]:

@@ -8,7 +8,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
-from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownPrompt, UnknownResource
+from mcp_nursery.actors.errors import ContestedResource, InvalidArguments, NurseryError, UnknownPrompt, UnknownResource
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.codec import encode_exactly
 from mcp_nursery.actors.outcomes import Answered
@@ -122,7 +122,7 @@ class ResourceRead(DestinationCall[ResourceResult]):
     lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.RESOURCES, ListKind.TEMPLATES])
 
     def find(self) -> Destination | None:
-        """The server that was named; else the first configured that lists the URI, or has a template for it.
+        """The server that was named; else the only one that lists the URI or has a template for it.
 
         Raises:
             NotApproved: The server is reached in another way since the agreement.
@@ -130,20 +130,25 @@ class ResourceRead(DestinationCall[ResourceResult]):
         if self.agreed is not None:
             check_transport(self.agreed, self.servers)
         uri = self.asked.name
-        server = self.asked.server or at_once(self._owner())
+        server = self.asked.server or self.former_owner()
         return None if server is None else self.place(server, uri)
 
-    def _owner(self) -> Steps[str | None]:
-        return self.servers.catalogue.value.owner_of(self.asked.name, self.servers.snapshots)
+    def _claimants(self) -> Steps[list[str]]:
+        return self.servers.catalogue.value.claimants_of(self.asked.name, self.servers.snapshots)
 
     @override
     def prepare(self) -> Steps[None]:
         if self.asked.server is None:
-            yield from self._owner()
+            yield from self._claimants()
+
+    @override
+    def check_allowed(self) -> None:
+        if self.asked.server is None and len(claimants := at_once(self._claimants())) > 1:
+            raise ContestedResource(self.asked.name, claimants)
 
     @override
     def former_owner(self) -> str | None:
-        return self.servers.catalogue.value.former_owner_of(self.asked.name)
+        return at_once(self.servers.catalogue.value.owner_of(self.asked.name, self.servers.snapshots))
 
     def unknown(self, down: Sequence[str]) -> NurseryError:
         """`UnknownResource`, with near URIs."""

@@ -91,22 +91,22 @@ class Catalogue:
         """The prompts that have a public name, sorted by it."""
         return tuple(self._prompts[name] for name in sorted(self._prompts))
 
-    def owner_of(self, uri: str, servers: Iterable[str]) -> Steps[str | None]:
-        """The first of these servers that lists the resource; else the first with a template that matches it."""
-        offers = [(server, self.parts[server].offers) for server in servers if server in self.parts]
-        offered = [(server, each) for server, each in offers if each is not NO_OFFERS and each.shown]
-        for server, each in offered:
-            if uri in each.uris:
-                return server
-        for server, each in offered:
-            if (yield from each.has_template_of(uri)):
-                return server
-        return None
+    def claimants_of(self, uri: str, servers: Iterable[str]) -> Steps[list[str]]:
+        """The servers, among these, that list the resource or have a template that it matches, in the same order. A
+        server keeps its claims in a state that shows nothing: no other takes them over meanwhile."""
+        claimants: list[str] = []
+        for server in servers:
+            part = self.parts.get(server)
+            if part is None or part.offers is NO_OFFERS:
+                continue
+            if uri in part.offers.uris or (yield from part.offers.has_template_of(uri)):
+                claimants.append(server)
+        return claimants
 
-    def former_owner_of(self, uri: str) -> str | None:
-        """A server that listed the resource until it came to its present state."""
-        hidden = (part for part in self.parts.values() if not part.offers.shown)
-        return min((part.server for part in hidden if uri in part.offers.uris), default=None)
+    def owner_of(self, uri: str, servers: Iterable[str]) -> Steps[str | None]:
+        """The only one of these servers that claims the URI; None if there are several, or none."""
+        claimants = yield from self.claimants_of(uri, servers)
+        return claimants[0] if len(claimants) == 1 else None
 
     def find_prompt(self, name: str, server: str | None = None) -> Prompt | None:
         """The prompt of this public name; with `server`, the prompt of that server's own name."""

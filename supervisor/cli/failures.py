@@ -6,6 +6,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
     CallError,
     ConfigError,
+    ContestedResource,
     InvalidArguments,
     InvalidResult,
     NotApproved,
@@ -34,6 +35,7 @@ _CODES: tuple[tuple[type[NurseryError], int], ...] = (
     (UnknownServer, USAGE),
     (UnknownTool, USAGE),
     (UnknownResource, USAGE),
+    (ContestedResource, USAGE),
     (UnknownPrompt, USAGE),
     (InvalidArguments, USAGE),
     (NotApproved, NOT_APPROVED),
@@ -73,6 +75,6 @@ def _server_of(error: Any) -> str | None:
 
 
 def _tool_of(error: Any) -> str | None:
-    if isinstance(error, UnknownResource):
+    if isinstance(error, (UnknownResource, ContestedResource)):
         return error.uri
     return error.name if isinstance(error, (UnknownTool, UnknownPrompt)) else getattr(error, "tool", None)

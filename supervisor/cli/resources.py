@@ -114,8 +114,8 @@ def prompt(options: Options, name: str, *, args: str, server: str | None, timeou
 
 
 def _request(options: Options, name: str, server: str | None, request: Callable[[Supervisor], Awaitable[T]]) -> T:
-    """Start the servers that may have the object of this name, and send the request. Of several servers that have it
-    the first is asked, not the fastest."""
+    """Start the servers that may have the object of this name, and send the request. All of them are waited for, since
+    several may have the same URI."""
     config = load(options)
     check_server(config, server)
     specs = [evolve(spec, lazy=True) for spec in config.servers]

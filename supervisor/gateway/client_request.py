@@ -11,6 +11,7 @@ from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
+    ContestedResource,
     NurseryError,
     ServerDown,
     ServerError,
@@ -315,7 +316,7 @@ def to_client_error(error: NurseryError, *, begun: bool = True) -> JsonRpcError:
         case ServerError():
             said = error.raw or error
             return JsonRpcError(error.code, said.message, said.data)
-        case UnknownResource():
+        case UnknownResource() | ContestedResource():
             return JsonRpcError(INVALID_PARAMS, error.fact)
         case CallTimeout():
             return JsonRpcError(REQUEST_TIMEOUT, error.fact)

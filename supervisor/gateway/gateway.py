@@ -273,7 +273,7 @@ class Gateway:
             route = await view.route(request)
             if route is None:
                 return await self._answer_here(request, view)
-            result = view.filter_result(request, await self._upstream.request(request, route), route.server)
+            result = await view.filter_result(request, await self._upstream.request(request, route), route.server)
             return await self._mark_result(request, result, route.server, route.params.get("name"))
         except NurseryError as error:
             if request.method in LISTED and await view.route(request) is None:  # its server was lost meanwhile

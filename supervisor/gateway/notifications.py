@@ -187,22 +187,23 @@ class ClientNotifications:
         Raises:
             NurseryError: No server has the resource, or its server is away and is not to be waited for.
         """
-        server, begun = None, False
+        place, begun = None, False
         while True:
             try:
-                server = server or await (view.known_server_of(uri) if begun else view.server_of(uri))
-                if server is not None:
+                place = place or await (view.known_resource_of(uri) if begun else view.resource_of(uri))
+                if place is not None:
+                    server, own = place
                     async with (
                         self.instances.follow(server, request) as supervisor,
-                        supervisor.subscribe(uri, server=server) as updates,
+                        supervisor.subscribe(own, server=server) as updates,
                     ):
                         if begun:
                             notify({"uri": uri})
                         else:
                             task_status.started()
                         begun = True
-                        async for update in updates:
-                            notify({"uri": update.uri})
+                        async for _ in updates:
+                            notify({"uri": uri})
             except NurseryError:
                 if not begun:
                     if not (patient and _waits_for_servers(view)):

@@ -237,6 +237,7 @@ class ThreadSupervisor(ThreadTools, KnownOffers):
     list_resources: Final = _asked(Supervisor.list_resources)
     list_prompts: Final = _asked(Supervisor.list_prompts)
     read_resource: Final = _asked(Supervisor.read_resource)
+    servers_with: Final = _asked(Supervisor.servers_with)
     get_prompt: Final = _asked(Supervisor.get_prompt)
     complete: Final = _asked(Supervisor.complete)
     agree: Final = _asked(Supervisor.agree)

@@ -203,6 +203,7 @@ class BlockingSupervisor(KnownOffers):
     list_resources: Final = _blocking(Supervisor.list_resources)
     list_prompts: Final = _blocking(Supervisor.list_prompts)
     read_resource: Final = _blocking(Supervisor.read_resource)
+    servers_with: Final = _blocking(Supervisor.servers_with)
     get_prompt: Final = _blocking(Supervisor.get_prompt)
     complete: Final = _blocking(Supervisor.complete)
     agree: Final = _blocking(Supervisor.agree)

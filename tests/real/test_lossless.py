@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from mcp_nursery.supervisor import HttpTransport, ServerSpec, StdioTransport
+from mcp_nursery.supervisor.gateway.views.shown_uris import qualify
 
 from ..lab import PROGRAMS
 from ..lab.gateways import PROGRAM, served, served_over_http
@@ -311,7 +312,7 @@ LISTS["resources/templates/list"] = "resourceTemplates"
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-async def test_lists_of_all_servers_differ_in_names_alone(tmp_path, version):
+async def test_lists_of_all_servers_differ_in_names_and_uris_alone(tmp_path, version):
     command, _ = serving(tmp_path, version, "log")
     spec = ServerSpec("one", StdioTransport(command[0], command[1:]))
     async with (
@@ -326,4 +327,7 @@ async def test_lists_of_all_servers_differ_in_names_alone(tmp_path, version):
             [listed] = exact((await every.ask(request(number, method, "", version)))[-1])["result"][key]
             if key in ("tools", "prompts"):
                 assert listed.pop("name") == f"one_{own.pop('name')}"
+            else:
+                uri = "uri" if key == "resources" else "uriTemplate"
+                assert listed.pop(uri) == qualify("one", own.pop(uri))
             assert_same(listed, own)

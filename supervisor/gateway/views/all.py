@@ -1,34 +1,31 @@
 """The view of all servers as one: with names that tell them apart, and lists of what all have."""
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from functools import partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import trio
 from attrs import define, field
 
 from mcp_nursery.actors.enums import ListKind
-from mcp_nursery.actors.errors import UnknownResource, UnknownTool
+from mcp_nursery.actors.errors import ContestedResource, UnknownResource, UnknownTool
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.messages import LISTED
+from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 from mcp_nursery.actors.version import VERSION
 
-from ...resources import Prompt, Resource, ResourceTemplate, first_match
+from ...resources import Prompt, Resource, ResourceTemplate
 from ...security.untrusted_marks import MOST_INSTRUCTIONS
 from ...supervisor import Supervisor
 from ...tools.tool import Tool
 from ..auth.principal import EVERYTHING, Access
 from ..bridge import Json, bridge_result
 from ..client_request import ClientRequest
-from .view import NamedDefinition, RequestRoute, View, dump_definition, dump_definitions
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
+from .shown_uris import is_web_address, qualify, qualify_result, split_qualified
+from .view import NamedDefinition, Place, RequestRoute, View, dump_definition, dump_definitions, status_of
 
 PAGES: Final = 16
 """Lists of each kind that are kept, for clients that may use different parts of the servers."""
@@ -45,8 +42,8 @@ class Pages:
     _source: Sequence[object] | None = field(default=None, init=False)
     """The entries that the lists are made of."""
     _pages: OrderedDict[Hashable, codec.Encoded] = field(factory=OrderedDict[Hashable, codec.Encoded], init=False)
-    _written: dict[int, tuple["BaseModel", str | None, bytes]] = field(
-        factory=dict[int, tuple["BaseModel", str | None, bytes]], init=False
+    _written: dict[int, tuple[NamedDefinition, bytes]] = field(
+        factory=dict[int, tuple[NamedDefinition, bytes]], init=False
     )
     """The encoded definitions, by the identity of the definition."""
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
@@ -79,13 +76,14 @@ class Pages:
     def _write(self, entries: Iterable[NamedDefinition], *, anew: bool) -> Steps[codec.Encoded]:
         known, written = self._written, {} if anew else self._written
         parts: list[bytes] = []
-        for definition, name in entries:
-            before = known.get(id(definition))
-            if before is None or before[1] != name:
-                before = definition, name, codec.encode(dump_definition(definition, name, modern=self._modern))
+        for entry in entries:
+            identity = id(entry[0])
+            before = known.get(identity)
+            if before is None or before[0][1:] != entry[1:]:
+                before = entry, codec.encode(dump_definition(entry, modern=self._modern))
                 yield
-            written[id(definition)] = before
-            parts.append(before[2])
+            written[identity] = before
+            parts.append(before[1])
         self._written = written
         yield
         return codec.Encoded(b"[" + b",".join(parts) + b"]")
@@ -96,9 +94,7 @@ INSTRUCTIONS: Final = 16_000
 SETTLE: Final = 5.0
 """Seconds that a search waits at most for servers that were never connected."""
 
-R = TypeVar("R", Resource, ResourceTemplate)
-T = TypeVar("T")
-P = TypeVar("P", Prompt, Resource, ResourceTemplate)
+P = TypeVar("P", bound=Prompt | Resource | ResourceTemplate)
 
 _INFO: Final = {"name": "mcp-nursery", "version": VERSION}
 _LIST_KINDS: Final = {
@@ -107,8 +103,6 @@ _LIST_KINDS: Final = {
     "resources": ListKind.RESOURCES,
     "resourceTemplates": ListKind.TEMPLATES,
 }
-_OF_SERVERS_IN_ORDER: Final = ("resources", "resourceTemplates")
-"""Lists in which an entry that several servers have is that of the first configured one."""
 
 
 class All(View):
@@ -146,7 +140,8 @@ class All(View):
                 prompt = await self._find_prompt(params["name"])
                 return RequestRoute(prompt.server, params | {"name": prompt.prompt})
             case "resources/read":
-                return RequestRoute(await self.server_of(params["uri"]), params)
+                server, uri = await self.resource_of(params["uri"])
+                return RequestRoute(server, params | {"uri": uri})
             case "completion/complete":
                 return await self._route_completion(params)
             case _:
@@ -165,7 +160,7 @@ class All(View):
         if self._pages is None:
             listed: Json = {of: await by_turns(dump_definitions(shown(offered()), modern=request.modern))}
         else:
-            key = self.access.allow, tuple(self._server_order()) if of in _OF_SERVERS_IN_ORDER else ()
+            key = self.access.allow
             modern = request.modern or of != "tools"  # the other definitions are the same in both eras
             listed = {of: await self._pages.setdefault((of, modern), Pages(modern)).page(key, offered, shown)}
         return bridge_result(
@@ -181,28 +176,20 @@ class All(View):
         return {
             "tools": (lambda: supervisor.tools, self._select_tools),
             "prompts": (lambda: supervisor.prompts, self._select_prompts),
-            "resources": (lambda: supervisor.resources, self._select_resources),
-            "resourceTemplates": (lambda: supervisor.resource_templates, self._select_templates),
+            "resources": (lambda: supervisor.resources, self._select_readable),
+            "resourceTemplates": (lambda: supervisor.resource_templates, self._select_readable),
         }
 
     def _select_tools(self, tools: Iterable[Tool]) -> Iterable[NamedDefinition]:
-        return ((tool.declared, tool.name) for tool in tools if self.access.has_tool(tool.server, tool.tool))
+        return (
+            (tool.declared, tool.name, tool.server) for tool in tools if self.access.has_tool(tool.server, tool.tool)
+        )
 
     def _select_prompts(self, prompts: Iterable[Prompt]) -> Iterable[NamedDefinition]:
-        return ((prompt.declared, prompt.name) for prompt in self._filter_permitted(prompts))
+        return ((prompt.declared, prompt.name, None) for prompt in self._filter_permitted(prompts))
 
-    def _select_resources(self, resources: Iterable[Resource]) -> Iterable[NamedDefinition]:
-        return self._first_of_each(resources, attrgetter("uri"))
-
-    def _select_templates(self, templates: Iterable[ResourceTemplate]) -> Iterable[NamedDefinition]:
-        return self._first_of_each(templates, attrgetter("uri_template"))
-
-    def _first_of_each(self, offered: Iterable[R], uri_of: Callable[[R], str]) -> Iterable[NamedDefinition]:
-        """The definitions by URI; of several with the same URI, the one that is read."""
-        first: dict[str, BaseModel] = {}
-        for each in self._in_order(offered):
-            first.setdefault(uri_of(each), each.declared)
-        return ((first[uri], None) for uri in sorted(first))
+    def _select_readable(self, offered: Iterable[Resource | ResourceTemplate]) -> Iterable[NamedDefinition]:
+        return ((each.declared, None, each.server) for each in self._filter_permitted(offered))
 
     def known_tool(self, name: object) -> Tool | None:
         """The tool of this public name, if it is known."""
@@ -238,7 +225,10 @@ class All(View):
         return [each for each in offered if self.access.has_server(each.server)]
 
     async def _find_prompt(self, name: str) -> Prompt:
-        prompt = await _find_or_wait(partial(self._find_known_prompt, name), self.supervisor.list_prompts)
+        prompt = self._find_known_prompt(name)
+        if prompt is None:
+            await self.supervisor.list_prompts()
+            prompt = self._find_known_prompt(name)
         if prompt is None:
             raise JsonRpcError(INVALID_PARAMS, f"no server offers a prompt named {name!r}")
         return prompt
@@ -246,50 +236,41 @@ class All(View):
     def _find_known_prompt(self, name: str) -> Prompt | None:
         return next((prompt for prompt in self._filter_permitted(self.supervisor.prompts) if prompt.name == name), None)
 
-    async def server_of(self, uri: str) -> str:
-        """The first configured server that lists the resource, or else has a template that matches it."""
-        server = await self.known_server_of(uri)
-        if server is None:
+    async def resource_of(self, uri: str) -> Place:
+        """The resource of the server that the URI names; of a URI that names none, that of the only server that has
+        it."""
+        found = await self.known_resource_of(uri)
+        if found is None:
             await self.supervisor.list_resources()
-            server = await self.known_server_of(uri)
-        if server is None:
-            raise UnknownResource(uri, server=None)
-        return server
+            found = await self.known_resource_of(uri)
+        if found is None:
+            raise UnknownResource(uri)
+        return found
 
-    async def known_server_of(self, uri: str) -> str | None:
-        """The first configured server that lists the resource, or else has a template that matches it."""
-        for listed in self._in_order(each for each in self.supervisor.resources if each.uri == uri):
-            return listed.server
-        matching = await by_turns(first_match(self._in_order(self.supervisor.resource_templates), uri))
-        return None if matching is None else matching.server
+    async def known_resource_of(self, uri: str) -> Place | None:
+        """The resource that a client means, if that is known by now."""
+        named = split_qualified(uri)
+        if named is not None:
+            server, _ = named
+            if status_of(self.supervisor, server) is None or not self.access.has_server(server):
+                raise UnknownResource(uri, server=server or None)
+            return named
+        claimants = [name for name in await self.supervisor.servers_with(uri) if self.access.has_server(name)]
+        if len(claimants) > 1 or (claimants and is_web_address(uri)):
+            raise ContestedResource(uri, claimants, uris=[qualify(server, uri) for server in claimants])
+        return (claimants[0], uri) if claimants else None
 
     async def _route_completion(self, params: Json) -> RequestRoute:
         ref: Json = params["ref"]
         if ref["type"] == "ref/prompt":
             prompt = await self._find_prompt(ref["name"])
             return RequestRoute(prompt.server, params | {"ref": ref | {"name": prompt.prompt}})
-        templates = self.supervisor.resource_templates
-        for template in self._in_order(each for each in templates if each.uri_template == ref["uri"]):
-            return RequestRoute(template.server, params)
-        return RequestRoute(await self.server_of(ref["uri"]), params)
+        server, uri = await self.resource_of(ref["uri"])
+        return RequestRoute(server, params | {"ref": ref | {"uri": uri}})
 
-    def _in_order(self, offered: Iterable[R]) -> list[R]:
-        """The definitions that the client may use, in the order in which their servers are configured."""
-        places = self._server_order()
-        return sorted(self._filter_permitted(offered), key=lambda each: places.get(each.server, len(places)))
-
-    def _server_order(self) -> dict[str, int]:
-        """The place of each server in the order in which they are configured."""
-        return {status.name: place for place, status in enumerate(self.supervisor.status())}
-
-
-async def _find_or_wait(look: Callable[[], T | None], wait: Callable[[], Awaitable[object]]) -> T | None:
-    """The result of a lookup, now or, if it finds nothing, after a wait for all servers."""
-    found = look()
-    if found is None:
-        await wait()
-        found = look()
-    return found
+    @override
+    async def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
+        return await by_turns(qualify_result(request.method, server, result))
 
 
 def _join_instructions(instructions: Mapping[str, str]) -> str:

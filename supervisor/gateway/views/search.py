@@ -22,7 +22,7 @@ from ...supervisor import Supervisor
 from ...tools.tool import Tool
 from ..bridge import Json, bridge_result, server_info_of
 from ..client_request import ClientRequest
-from .view import RequestRoute, View
+from .view import Place, RequestRoute, View
 
 COMPILED: Final = 256
 """Compiled schemas that are kept, of the tools called last."""
@@ -141,12 +141,12 @@ class Search(View):
         return "\n".join([*lines, *([f"not connected: {', '.join(down)}"] if down else [])])
 
     @override
-    async def server_of(self, uri: str) -> str:
-        return await self._behind.server_of(uri)
+    async def resource_of(self, uri: str) -> Place:
+        return await self._behind.resource_of(uri)
 
-    async def known_server_of(self, uri: str) -> str | None:
-        """The server that the view behind knows."""
-        return await self._behind.known_server_of(uri)
+    async def known_resource_of(self, uri: str) -> Place | None:
+        """The resource that the view behind knows."""
+        return await self._behind.known_resource_of(uri)
 
     def known_tool(self, name: object) -> Tool | None:
         """The tool of the view behind."""
@@ -157,5 +157,5 @@ class Search(View):
         return _SCHEMAS.get(str(name)) or self._behind.input_schema(name)
 
     @override
-    def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
-        return self._behind.filter_result(request, result, server)
+    async def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
+        return await self._behind.filter_result(request, result, server)

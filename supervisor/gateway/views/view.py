@@ -22,6 +22,7 @@ from ...tools.tool import Tool
 from ..auth.principal import EVERYTHING, Access
 from ..bridge import Json, as_object, bridge_result, fit_definition, fit_list, server_info_of
 from ..client_request import ClientRequest
+from .shown_uris import qualify_definition
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -30,10 +31,14 @@ RECONNECT_TIMEOUT: Final = 5.0
 """Seconds that a client of one server waits at most for further attempts, once one has failed: hosts give up after ten
 or more. An attempt under way is waited for, however long it takes."""
 
-NamedDefinition = tuple["BaseModel", str | None]
-"""A definition as its server declares it, and the name that clients know it by; None: its own."""
+NamedDefinition = tuple["BaseModel", str | None, str | None]
+"""A definition as its server declares it; the name that clients know it by, None: its own; and the server that its URIs
+are to show, None: they are as its server has them."""
 
 Offered = Tool | Prompt | Resource | ResourceTemplate
+
+Place = tuple[str, str]
+"""A resource: its server, and the server's own URI of it."""
 
 _AWAY: Final = frozenset([ServerState.CONNECTING, ServerState.WAITING, ServerState.NEEDS_AUTH, ServerState.FAILED])
 """States in which a server cannot be asked; what is known of it is shown if it may come back by itself."""
@@ -137,21 +142,22 @@ class View(ABC):
         return None if tool is None else tool.input_schema
 
     @abstractmethod
-    async def server_of(self, uri: str) -> str:
-        """The server whose resource a client means.
+    async def resource_of(self, uri: str) -> Place:
+        """The resource that a client means.
 
         Raises:
             UnknownResource: No server that the client may use has it.
+            ContestedResource: Several may have it.
         """
 
     @abstractmethod
-    async def known_server_of(self, uri: str) -> str | None:
-        """The server whose resource a client means, if that is known by now: nothing is started or waited for."""
+    async def known_resource_of(self, uri: str) -> Place | None:
+        """The resource that a client means, if that is known by now: nothing is started or waited for. Raises as
+        `resource_of` does."""
 
-    def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
+    @abstractmethod
+    async def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
         """The result of a server as the client sees it."""
-        del request, server
-        return result
 
 
 class One(View):
@@ -213,15 +219,13 @@ class One(View):
         if not any(tool.server == self._name for tool in self.supervisor.tools):
             await self.supervisor.request(self._name, "tools/list")
 
-    async def server_of(self, uri: str) -> str:
-        """The server's name, for any URI."""
-        del uri
-        return self._name
+    async def resource_of(self, uri: str) -> Place:
+        """The server's own resource, for any URI."""
+        return self._name, uri
 
-    async def known_server_of(self, uri: str) -> str:
-        """The server's name, for any URI."""
-        del uri
-        return self._name
+    async def known_resource_of(self, uri: str) -> Place:
+        """The server's own resource, for any URI."""
+        return self._name, uri
 
     def known_tool(self, name: object) -> Tool | None:
         """The tool, by the server's own name of it, if it is known."""
@@ -239,14 +243,14 @@ class One(View):
             "resources": supervisor.resources,
             "resourceTemplates": supervisor.resource_templates,
         }
-        entries = ((each.declared, None) for each in offered[of] if self._own(each))
+        entries = ((each.declared, None, None) for each in offered[of] if self._own(each))
         listed = await by_turns(dump_definitions(entries, modern=request.modern))
         info = server_info_of(supervisor.hello(self._name) or {})
         return bridge_result(
             request.method, {of: listed}, to_modern=request.modern, from_modern=False, server_info=info
         )
 
-    def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
+    async def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
         """The result without the tools that filters and pins hold back, or that the client may not use."""
         of = LISTED.get(request.method)
         listed: object = None if of is None else result.get(of)
@@ -310,14 +314,16 @@ def _name_of(tool: object) -> str:
 def dump_definitions(entries: Iterable[NamedDefinition], *, modern: bool) -> Steps[list[Json]]:
     """The definitions as servers declare them, in steps."""
     listed: list[Json] = []
-    for definition, name in entries:
-        listed.append(dump_definition(definition, name, modern=modern))
+    for entry in entries:
+        listed.append(dump_definition(entry, modern=modern))
         yield
     return listed
 
 
-def dump_definition(definition: "BaseModel", name: str | None = None, *, modern: bool) -> Json:
-    """The definition as its server declares it, as far as strict clients of an era take that, under the name that they
-    know."""
+def dump_definition(entry: NamedDefinition, *, modern: bool) -> Json:
+    """The definition as its server declares it, as far as strict clients of an era take that, with the name and the
+    URIs that they know."""
+    definition, name, server = entry
     said = fit_definition(definition.model_dump(by_alias=True, mode="json", exclude_unset=True), modern=modern)
-    return said if name is None else said | {"name": name}
+    named = said if name is None else said | {"name": name}
+    return named if server is None else qualify_definition(server, named)

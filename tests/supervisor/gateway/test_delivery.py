@@ -46,6 +46,7 @@ EVERY_ERROR = [
     (errors.UnknownServer("x"), NOT_SENT),
     (errors.UnknownTool("x"), NOT_SENT),
     (errors.UnknownResource("x"), NOT_SENT),
+    (errors.ContestedResource("x", ["a", "b"]), NOT_SENT),
     (errors.UnknownPrompt("x"), NOT_SENT),
     (errors.InvalidArguments("x"), NOT_SENT),
     (errors.NotApproved("s", "t", "x"), NOT_SENT),

@@ -11,6 +11,7 @@ from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.errors import (
     CallTimeout,
     ConnectionLost,
+    ContestedResource,
     InvalidArguments,
     InvalidResult,
     ServerDown,
@@ -132,20 +133,49 @@ async def test_an_argument_is_completed(modern, autojump_clock):
             await supervisor.complete(prompt, "name", context={"tone": 1})
 
 
-async def test_who_lists_a_uri_first_has_it_and_the_other_is_reached_by_name(autojump_clock):
-    """P1: in the order of the configuration, whoever connects first."""
+async def test_a_uri_of_several_servers_is_read_from_the_one_that_is_named(autojump_clock):
+    """P8: by its list or a template, whoever is configured or connected first."""
     one = library(Life(connects_after=3), resources={"x:/1": says("one"), "x:/{n}": says("one's template")})
-    two = library(resources={"x:/1": says("two"), "x:/2": says("two's own")})
+    two = library(resources={"x:/1": says("two"), "x:/2": says("two's own"), "y:/1": says("two's y")})
     async with open_supervisor([spec(one, "one"), spec(two, "two")], gate=10) as supervisor:
         assert [(each.uri, each.server) for each in supervisor.resources] == [
             ("x:/1", "one"),
             ("x:/1", "two"),
             ("x:/2", "two"),
+            ("y:/1", "two"),
         ]
-        assert (await supervisor.read_resource("x:/1")).full_text == "one"
+        for uri in ("x:/1", "x:/2"):
+            with pytest.raises(ContestedResource) as contested:
+                await supervisor.read_resource(uri)
+            assert (contested.value.uri, contested.value.servers) == (uri, ("one", "two"))
+            with pytest.raises(ContestedResource):
+                async with supervisor.subscribe(uri):
+                    raise AssertionError
         assert (await supervisor.read_resource("x:/1", server="two")).full_text == "two"
-        assert (await supervisor.read_resource("x:/2")).full_text == "two's own"  # listed goes before a template
+        assert (await supervisor.read_resource("x:/1", server="one")).full_text == "one"
         assert (await supervisor.read_resource("x:/3")).full_text == "one's template"
+        assert (await supervisor.read_resource("y:/1")).full_text == "two's y"
+
+
+@pytest.mark.parametrize("how", ["stopped", "failed", "waits"])
+async def test_nobody_takes_over_the_uris_of_a_server_that_is_away(how, autojump_clock):
+    """P8"""
+    one = library(Life(), Life(refuses="no such luck"), resources={"x:/1": says("one"), "y:/{n}": says("one")})
+    two = library(resources={"x:/{n}": says("two"), "y:/1": says("two")})
+    policy = RestartPolicy(delays=[1000] if how == "waits" else [])
+    async with open_supervisor([spec(two, "two"), spec(one, "one", policy=policy)], gate=10) as supervisor:
+        if how == "stopped":
+            await supervisor.stop_server("one")
+        else:
+            one.crash()
+            await trio.sleep(1)
+        for uri in ("x:/1", "y:/1"):
+            with pytest.raises(ContestedResource):
+                await supervisor.read_resource(uri)
+            with pytest.raises(ServerDown):
+                await supervisor.read_resource(uri, server="one", when_down="fail")
+        await supervisor.remove_server("one")
+        assert (await supervisor.read_resource("x:/1")).full_text == "two"
 
 
 async def test_a_read_of_what_nobody_knows_yet_waits_for_the_first_attempts(autojump_clock):

@@ -7,7 +7,7 @@ import trio
 
 from mcp_nursery.supervisor import Approval, NotApproved, RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
-from mcp_nursery.supervisor.errors import InvalidArguments, UnknownResource, UnknownServer
+from mcp_nursery.supervisor.errors import ContestedResource, InvalidArguments, UnknownResource, UnknownServer
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ...lab.specs import nothing, spec
@@ -125,11 +125,14 @@ async def test_a_read_that_nobody_allows_is_not_made(rules, approve, error, auto
         ({"uri": 7}, InvalidArguments),
         ({"uri": "a:/1", "more": "x"}, InvalidArguments),
         ({"uri": "c:/1"}, UnknownResource),
+        ({"uri": "b:/1"}, ContestedResource),
         ({"uri": "a:/1", "server": "nobody"}, UnknownServer),
     ],
 )
 async def test_what_cannot_be_read_is_an_outcome(arguments, error, autojump_clock):
-    async with open_supervisor([spec(library(a_1="alpha"))], gate=10, approve=allow) as supervisor:
+    greedy = ScriptedServer(resources={"b:/{+x}": says("beta")})
+    specs = [spec(library(a_1="alpha", b_1="beta")), spec(greedy, "greedy")]
+    async with open_supervisor(specs, gate=10, approve=allow) as supervisor:
         outcome = await supervisor.as_toolset().run("read_mcp_resource", arguments)
         assert isinstance(outcome.error, error)
 

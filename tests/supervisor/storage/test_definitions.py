@@ -15,6 +15,7 @@ from mcp_nursery.actors.session.lazy_definitions import cached_definitions_steps
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.config import TrustRequest
+from mcp_nursery.supervisor.errors import ContestedResource
 from mcp_nursery.supervisor.events import CatalogueChanged, ResourcesChanged, ToolsChanged
 from mcp_nursery.supervisor.security.redaction import Redactor, ServerSecrets
 from mcp_nursery.supervisor.spec import spec_digest
@@ -219,6 +220,26 @@ def test_all_that_it_declares_comes_back_as_it_was():
 
     lab(Life(mute=True), name="z")
     lab(name="y")
+    run_virtual(main)
+
+
+def test_nobody_takes_over_what_is_cached_of_a_server_in_its_first_start():
+    """P8: it is the server's own, though the server has not said so in this run."""
+
+    async def main():
+        store = MemoryStore()
+        lab(resources={"note://one": nothing, "note://{id}": nothing})
+        await run_once(store, spec())
+        lab(Life(mute=True))
+        other = ServerSpec("other", Named("y"))
+        async with open_supervisor([other, spec()], state=store) as supervisor:
+            await supervisor.wait_connected("other")
+            for uri in ("note://one", "note://two"):
+                assert await supervisor.servers_with(uri) == ("other", "lab")
+                with pytest.raises(ContestedResource):
+                    await supervisor.read_resource(uri)
+
+    lab(name="y", resources={"{+x}": nothing})
     run_virtual(main)
 
 

@@ -14,6 +14,7 @@ from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gatew
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
 from mcp_nursery.supervisor.gateway.clients import ClientSession
 from mcp_nursery.supervisor.gateway.views.all import INSTRUCTIONS, _join_instructions
+from mcp_nursery.supervisor.gateway.views.shown_uris import qualify
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ....lab.gateway_clients import as_read
@@ -89,12 +90,14 @@ async def test_lists_are_of_all_and_sorted(autojump_clock):
 
         assert await names("tools") == ["a_drop", "a_look", "b_drop", "b_look"]
         assert await names("prompts") == ["a_hint", "b_hint"]
-        assert await names("resources", "uri") == ["file://own", "note://a", "note://b", "note://both"]
-        templates = ["a://{path}", "b://{path}", "file://{path}"]
-        assert await names("resources/templates", "uriTemplate") == templates
+        both = [qualify(name, "note://both") for name in "ab"]
+        own = [qualify("a", "file://own"), qualify("a", "note://a"), qualify("b", "note://b"), *both]
+        assert await names("resources", "uri") == own
+        templates = [("a", "a://{path}"), ("b", "b://{path}"), ("a", "file://{path}"), ("b", "file://{path}")]
+        assert await names("resources/templates", "uriTemplate") == [qualify(*each) for each in templates]
         assert await names("tools", access=ONE_TOOL) == ["b_look"]
         assert await names("prompts", access=ONE_TOOL) == ["b_hint"]
-        assert await names("resources", "uri", access=ONE_TOOL) == ["note://b", "note://both"]
+        assert await names("resources", "uri", access=ONE_TOOL) == own[2:3] + both[1:]
         assert len(await names("resources/templates", "uriTemplate", access=ONE_TOOL)) == 2
         assert await names("tools", access=ONE_TOOL, server="b") == ["look"]
         listed = await ask("tools/list")
@@ -103,7 +106,7 @@ async def test_lists_are_of_all_and_sorted(autojump_clock):
 
 
 async def test_each_request_goes_to_who_has_what_it_names(autojump_clock):
-    """Of what several have, to the first that is configured, and to who lists it before who has a template."""
+    """What several have is read from the one that is named."""
     scripts = {"b": script("b"), "a": script("a")}
     async with served(servers=scripts) as (_, ask):
 
@@ -116,28 +119,58 @@ async def test_each_request_goes_to_who_has_what_it_names(autojump_clock):
         assert await text("prompts/get", "messages", name="a_hint", arguments={"topic": "x"}) == "a: x"
         read = partial(text, "resources/read", "contents")
         assert await read(uri="note://a") == "a: note://a"
-        assert await read(uri="note://both") == "b: note://both"
-        assert await read(uri="file://x") == "b: file://x"
-        assert await read(uri="file://own") == "a: file://own"
         assert await read(uri="a://x") == "a: a://x"
+        for uri in ("note://both", "file://x", "file://own"):
+            for name in "ab":
+                assert await read(uri=qualify(name, uri)) == f"{name}: {uri}"
+            code, said = await refusal(ask, "resources/read", uri=uri)
+            assert code == INVALID_PARAMS
+            assert f"read '{qualify('b', uri)}' or '{qualify('a', uri)}'" in said
         about = {"argument": {"name": "topic", "value": ""}}
-        for ref in ({"type": "ref/prompt", "name": "a_hint"}, {"type": "ref/resource", "uri": "a://{path}"}):
+        a_s_own = [{"type": "ref/resource", "uri": uri} for uri in ("a://{path}", qualify("a", "file://{path}"))]
+        for ref in ({"type": "ref/prompt", "name": "a_hint"}, *a_s_own):
             said = await ask("completion/complete", ref=ref, **about)
             assert said["completion"]["values"] == ["a one", "a two"]
         refs = [params["ref"] for _, method, params in scripts["a"].requests if method == "completion/complete"]
-        assert refs == [{"type": "ref/prompt", "name": "hint"}, {"type": "ref/resource", "uri": "a://{path}"}]
-        shared = await ask("completion/complete", ref={"type": "ref/resource", "uri": "file://{path}"}, **about)
-        assert shared["completion"]["values"] == ["b one", "b two"]
+        assert [ref.get("name", ref.get("uri")) for ref in refs] == ["hint", "a://{path}", "file://{path}"]
+        both = {"type": "ref/resource", "uri": "file://{path}"}
+        assert (await refusal(ask, "completion/complete", ref=both, **about))[0] == INVALID_PARAMS
 
 
-async def test_a_template_is_completed_by_who_has_that_one(autojump_clock):
-    """Not by one that has another which it could come of."""
-    greedy = ScriptedServer(resources={"{+any}": says("c")}, completions={"topic": ["c one"]})
-    async with served(servers={"c": greedy, "a": script("a")}) as (_, ask):
-        about = {"argument": {"name": "topic", "value": ""}}
-        for uri, first in (("a://{path}", "a one"), ("z://x", "c one")):
-            said = await ask("completion/complete", ref={"type": "ref/resource", "uri": uri}, **about)
-            assert said["completion"]["values"][0] == first
+async def test_a_web_address_is_read_by_the_server_that_it_names_alone(autojump_clock):
+    """Results show it as it is, since hosts open it by themselves: whoever lists it too must not answer for it."""
+    lister = ScriptedServer(resources={"https://example.com/": says("a")})
+    async with served(servers={"a": lister, "b": script("b")}) as (_, ask):
+        shown = (await ask("resources/list"))["resources"][0]["uri"]
+        assert (await ask("resources/read", uri=shown))["contents"][0]["uri"] == shown
+        code, said = await refusal(ask, "resources/read", uri="https://example.com/")
+        assert (code, f"read {shown!r}" in said) == (INVALID_PARAMS, True)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "mcp-server://a/note://a",  # of a client that may use `b` alone
+        "mcp-server://gone/note://b",
+        "mcp-server:///note://b",
+        "mcp-server://b",
+        "MCP-SERVER://b/note://b",
+        "mcp-server://%62/note://b",
+        "mcp-server://B/note://b",
+        "mcp-server://%ff/note://b",
+        "ui://gone+view.html",
+        "ui://%62+view.html",
+        "ui://b%2Bview.html",
+        "UI://b+view.html",
+    ],
+)
+async def test_a_uri_that_has_the_form_of_one_that_names_a_server_is_looked_for_nowhere_else(uri, autojump_clock):
+    hostile = ScriptedServer(resources={uri: says("b"), "{+any}": says("b")})
+    async with served(servers={"b": hostile, "a": script("a")}) as (_, ask):
+        for method in ("resources/read", "resources/subscribe"):
+            refused = await refusal(ask, method, uri=uri, access=SOME, modern=method == "resources/read")
+            assert refused[0] == INVALID_PARAMS
+        assert hostile.requests == []
 
 
 async def test_what_nobody_has_is_refused(autojump_clock):
@@ -160,8 +193,9 @@ async def test_what_somebody_may_not_use_does_not_exist_for_him(autojump_clock):
             assert (code, said) == (INVALID_PARAMS, f"no tool named {name!r}")  # without the names of others
         assert (await mine("tools/call", name="b_look", arguments={}))["content"][0]["text"] == "b: look"
         assert (await refusal(mine, "prompts/get", name="a_hint"))[0] == INVALID_PARAMS
-        for uri in ("note://a", "a://x"):
+        for uri in ("note://a", "a://x", qualify("a", "note://a")):
             assert (await refusal(mine, "resources/read", uri=uri))[0] == INVALID_PARAMS
+        assert (await mine("resources/read", uri="note://both"))["contents"][0]["text"] == "b: note://both"
         own = partial(mine, server="b")
         for name in ("drop", "nothing"):
             assert (await refusal(own, "tools/call", name=name))[0] == INVALID_PARAMS

@@ -121,13 +121,14 @@ def described(who):
 
 
 @pytest.mark.parametrize("method", ["resources/list", "resources/templates/list"])
-async def test_of_what_several_servers_have_that_of_the_first_one_is_listed(method):
+async def test_what_several_servers_have_is_listed_for_each_as_the_same_whatever_else_is_configured(method):
     async with served({"b": described("b"), "a": described("a")}) as (supervisor, listed):
 
         async def whose():
             [listing] = json.loads(codec.encode(await listed(method=method))).values()
-            return [each["description"] for each in listing]
+            return {each["description"]: each.get("uri") or each["uriTemplate"] for each in listing}
 
-        assert await whose() == ["b"]
-        await supervisor.reload([supervisor.spec(name) for name in "ab"])
-        assert await whose() == ["a"]
+        shown = await whose()
+        assert [uri.split("/")[2] for uri in shown.values()] == ["a", "b"]
+        await supervisor.remove_server("a")
+        assert await whose() == {"b": shown["b"]}
