@@ -18,7 +18,6 @@ from mcp_nursery.actors.reply import ProgressCallback
 from ..catalogue.catalogue import Catalogue
 from ..decisions.restart_policy import WhenDown
 from ..security.untrusted_marks import clean_name
-from ..tools.approval_rules import Agreement
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from .approvals import Approvals
@@ -26,7 +25,7 @@ from .call import Call
 from .host_tools import LIST_RESOURCES as LIST
 from .host_tools import READ_RESOURCE as READ
 from .host_tools import HostTools, host_result, host_tool
-from .resources_and_prompts import read_resource
+from .resources_and_prompts import owner_of, read_resource
 
 _MOST_DESCRIPTION = 200
 """Characters of a description that are listed."""
@@ -122,14 +121,11 @@ class ResourceTools(HostTools):
         if "uri" not in given:
             raise InvalidArguments("uri is missing", tool=tool.name)
         uri, server = given["uri"], self._server(given.get("server"))
-        owner = server or await by_turns(self._servers.catalogue.value.owner_of(uri, self._servers.snapshots))
-        agreed: Agreement | None = None
-        if owner is not None:
-            self._servers.snapshot(owner)
-            wanted = evolve(tool, server=owner)
-            agreed = await self._approvals.agree(wanted, {"uri": uri}, self._servers)
-        call = Call(uri, server=owner, timeout=timeout, when_down=when_down, meta=meta)
-        read = await read_resource(call, self._servers, agreed)
+        call = Call(uri, server=server, timeout=timeout, when_down=when_down, meta=meta)
+        owner = await owner_of(call, self._servers)  # no read without an agreement: that is to one server
+        self._servers.snapshot(owner)
+        agreed = await self._approvals.agree(evolve(tool, server=owner), {"uri": uri}, self._servers)
+        read = await read_resource(evolve(call, server=owner), self._servers, agreed)
         return host_result(tool, read.full_text, read)
 
     def _server(self, named: str | None) -> str | None:

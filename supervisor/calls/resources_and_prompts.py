@@ -179,6 +179,33 @@ class ResourceRead(DestinationCall[ResourceResult]):
         )
 
 
+async def owner_of(call: Call, servers: ServerView) -> str:
+    """The server that a read is for: the one that was named, or the only one that has the resource, now or once every
+    first attempt is over. Waits for the time of the call at most, and sends nothing.
+
+    Raises:
+        ContestedResource: Several servers have the resource, and none was named.
+        UnknownResource: No server has the resource.
+        SupervisorClosed: The block is being left.
+    """
+    read = ResourceRead(call, servers)
+    await by_turns(read.prepare())
+    owner = call.server or read.former_owner()
+    if owner is None:
+        read.check_allowed()
+        names = tuple(servers.snapshots)
+        with trio.move_on_after(servers.default_timeout if call.timeout is None else call.timeout):
+            await servers.first_attempts(names, servers.wake)
+            await servers.refresh_old(names, read.lists)
+        await by_turns(read.prepare())
+        owner = read.former_owner()
+    if owner is None:
+        read.check_allowed()
+        snapshots = servers.snapshots.items()
+        raise read.unknown([name for name, one in snapshots if one.value.state is not ServerState.CONNECTED])
+    return owner
+
+
 async def read_resource(
     call: Call, servers: ServerView, agreed: Agreement | None = None, *, refresh: bool = False
 ) -> ResourceResult:

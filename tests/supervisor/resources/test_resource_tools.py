@@ -8,7 +8,7 @@ import trio
 from mcp_nursery.supervisor import Approval, NotApproved, RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.errors import ContestedResource, InvalidArguments, UnknownResource, UnknownServer
-from mcp_nursery.supervisor.testing import ScriptedServer
+from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ...lab.specs import nothing, spec
 
@@ -106,6 +106,11 @@ async def test_a_link_in_a_result_is_read_from_the_server_that_gave_it(autojump_
         assert "linked" in outcome.text
 
 
+async def deny(request):
+    await trio.lowlevel.checkpoint()
+    return Approval.DENY
+
+
 @pytest.mark.parametrize(
     ("rules", "approve", "error"),
     [(None, None, NotApproved), (ApprovalRules(denied=["lab/read_*"]), allow, NotApproved)],
@@ -116,6 +121,18 @@ async def test_a_read_that_nobody_allows_is_not_made(rules, approve, error, auto
         outcome = await supervisor.as_toolset().run("read_mcp_resource", {"uri": "a:/1"})
         assert isinstance(outcome.error, error)
         assert server.requests == []
+
+
+@pytest.mark.parametrize("approve", [None, deny])
+async def test_a_read_from_a_server_that_is_not_known_yet_is_made_only_when_somebody_allows_it(approve, autojump_clock):
+    """The server lists what is asked for while the read waits for it."""
+    late = ScriptedServer(Life(connects_after=5), resources={"late:/1": says("late")})
+    async with open_supervisor([spec(library(a_1="alpha")), spec(late, "late")], approve=approve) as supervisor:
+        await supervisor.wait_connected("lab")
+        outcome = await supervisor.as_toolset().run("read_mcp_resource", {"uri": "late:/1"})
+        assert isinstance(outcome.error, NotApproved)
+        assert outcome.error.server == "late"
+        assert late.requests == []
 
 
 @pytest.mark.parametrize(
