@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import trio
 from attrs import frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
@@ -273,18 +274,19 @@ async def introduction_of(supervisor: Supervisor, server: str) -> Json:
         UnknownServer: No server has that name.
         ServerDown: The server was never connected, and that will not change by itself, or not soon.
     """
+    began = trio.current_time()
     await supervisor.wait_listed(server)
     hello = supervisor.hello(server)
     if hello is None:
-        await protocol_of(supervisor, server)
+        await protocol_of(supervisor, server, since=began)
         hello = supervisor.hello(server)
     assert hello is not None  # it was connected
     return hello
 
 
-async def protocol_of(supervisor: Supervisor, server: str, *, hold: float = 0.0) -> str:
+async def protocol_of(supervisor: Supervisor, server: str, *, hold: float = 0.0, since: float | None = None) -> str:
     """The version of the protocol that a server speaks, once it has been connected. A request waits `hold` seconds at
-    most for further attempts, if that is longer than `RECONNECT_TIMEOUT`.
+    most for further attempts, if that is longer than `RECONNECT_TIMEOUT`, from `since` on, or from now.
 
     Raises:
         UnknownServer: No server has that name.
@@ -292,7 +294,8 @@ async def protocol_of(supervisor: Supervisor, server: str, *, hold: float = 0.0)
     """
     version = supervisor.protocol_version(server)
     if version is None:
-        await supervisor.wait_connected(server, patience=max(hold, RECONNECT_TIMEOUT))
+        waited = 0.0 if since is None else trio.current_time() - since
+        await supervisor.wait_connected(server, patience=max(0.0, max(hold, RECONNECT_TIMEOUT) - waited))
         version = supervisor.protocol_version(server)
     assert version is not None  # it was connected
     return version

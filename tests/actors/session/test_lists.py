@@ -117,7 +117,8 @@ async def test_entries_of_all_lists_together_are_bounded(caplog):
     (record,) = caplog.records
     assert record.getMessage() == (
         "lab: its resources could not be listed: "
-        "its resource definitions and other lists exceed 7 entries, the limit for one server (max_definitions)"
+        "its resource definitions and other lists exceed 7 entries, the limit for one server (max_definitions, or "
+        "maxDefinitions in a file, allows more)"
     )
 
 

@@ -28,6 +28,7 @@ STATUS = [
     "challenge",
     "breaker",
     "installing",
+    "over_limit",
     "instances",
 ]
 ECHO = '{"text": "hi"}'

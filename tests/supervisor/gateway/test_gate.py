@@ -112,7 +112,7 @@ async def served(specs, *, state=None, **how):
 @pytest.mark.parametrize("method", LISTS)
 async def test_a_first_list_waits_for_first_attempts(autojump_clock, method, modern):
     async with served([spec(late(3), "a"), spec(late(5), "b")]) as (_, front):
-        assert len(await front.list(method, modern=modern)) == (2 if method in ("tools/list", "prompts/list") else 1)
+        assert len(await front.list(method, modern=modern)) == 2
         assert trio.current_time() == 5
 
 
