@@ -88,11 +88,14 @@ def test_a_text(cli, library):
 
 
 @pytest.mark.slow
-def test_the_first_that_has_it_is_asked(cli, config):
-    """However long it takes to start."""
+def test_a_uri_that_several_have_is_read_from_the_one_that_is_named(cli, config):
+    """However long one of them takes to start."""
     late = {"command": "/bin/sh", "args": ["-c", 'sleep 2; exec "$0" "$@"', LIBRARY["command"], *LIBRARY["args"]]}
-    ran = cli("read", "note://today", "--json", "--config", config(late=late, soon=LIBRARY))
-    assert ran.json["server"] == "late"
+    file = config(late=late, soon=LIBRARY)
+    ran = cli("read", "note://today", "--json", "--config", file)
+    problem = "the URI 'note://today' does not show which server is meant: name one of late, soon"
+    assert (ran.code, ran.json["error"]["type"], ran.json["error"]["message"]) == (2, "ContestedResource", problem)
+    assert cli("read", "note://today", "--server", "late", "--json", "--config", file).json["server"] == "late"
 
 
 @pytest.mark.slow
