@@ -36,6 +36,8 @@ BLOCK = re.compile(
     r"<!-- (file|run|test|prints|serve)(?:: (\S+?))?(?:; input: (.*?))? -->\n```\w+\n(.*?)```", re.DOTALL
 )
 
+MODEL_LOOP = next(body for _, name, _, body in BLOCK.findall(PAGES["howto/agent-host.md"]) if name == "model.py")
+
 
 def run(script: Path, *options: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *options, script.name]
@@ -60,8 +62,7 @@ def test_the_embedding_example_runs(tmp_path: Path) -> None:
 def test_the_host_example_runs(tmp_path: Path, answer: str) -> None:
     """The model wants a call, a person is asked at the terminal, and the model gets the result or the refusal."""
     script = tmp_path / "host.py"
-    blocks = BLOCK.findall(PAGES["howto/agent-host.md"])
-    script.write_text(next(body for what, name, _, body in blocks if (what, name) == ("run", "model.py")))
+    script.write_text(MODEL_LOOP)
     done = run(script, given=f"{answer}\n")
     assert done.stderr == ""
     assert done.returncode == 0

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from mcp_nursery.actors.version import VERSION
 
-from ..test_readme import EXAMPLES
+from ..test_readme import EXAMPLES, MODEL_LOOP
 from .conftest import Installed
 
 pytestmark = pytest.mark.push
@@ -84,9 +84,8 @@ def test_it_says_what_it_is(installed, distributions, tmp_path):
 
 
 def test_the_readme_works(installed, tmp_path):
-    embedding, host = EXAMPLES
-    (tmp_path / "app.py").write_text(embedding)
-    (tmp_path / "model.py").write_text(host)
+    (tmp_path / "app.py").write_text(EXAMPLES[0])
+    (tmp_path / "model.py").write_text(MODEL_LOOP)
     done = installed.run("python", "app.py", cwd=tmp_path)
     assert (done.stdout, done.stderr, done.returncode) == ("hello ['mcp_lab_echo', 'mcp_lab_now']\n", "", 0)
     done = installed.run("python", "model.py", cwd=tmp_path, given="y\n")
