@@ -298,7 +298,7 @@ class BreakerOpen(CallError):
     def __init__(self, *, server: str, tool: str, failures: int, retry_in: float) -> None:
         self.failures = failures
         """The number of calls in a row that have failed."""
-        self.retry_in = retry_in
+        self.retry_in: float | None = retry_in
         """Seconds until one call may probe; 0 while one does."""
         problem = f"the circuit breaker is open: {failures} calls in a row failed; "
         problem += f"one may try in {retry_in:.1f} s" if retry_in else "another call is trying"
