@@ -336,16 +336,30 @@ def _limits(written: object, transport: object) -> Limits:
     said = as_object(written)
     if said is None:
         raise FieldError(f"must be an object, not {json_type(written)}", "limits")
-    _refuse_unknown("limits", said, [attribute.name for attribute in fields(_Limits)])
-    limits = _within("limits", _structure_limits, said)
-    problem = None if limits.memory is None else problem_with_memory_limit(transport)
-    if problem is not None:
-        raise FieldError(problem, "limits.memory")
+
+    def made(memory: int | None = None, age: float | None = None) -> Limits:
+        problem = None if memory is None else problem_with_memory_limit(transport)
+        if problem is not None:
+            raise ConfigError(problem, field="memory")
+        return Limits(memory=memory, age=age)
+
+    return _make("limits", said, made, _Limits, _structure_limits)
+
+
+def _make(
+    key: str, said: dict[str, Any], made: Callable[..., T], words: Any, structure: Callable[[dict[str, Any]], Any]
+) -> T:
+    """The value that is made of the object under a key, which may have these words."""
+    aliases = {one.name: str(one.alias) for one in fields(words)}
+    _refuse_unknown(key, said, list(aliases.values()))
+    values = asdict(_within(key, structure, said))
     try:
-        return Limits(memory=limits.memory, age=limits.age)
+        return made(**{name: value for name, value in values.items() if value is not None})
     except ConfigError as error:
-        problem, name = error.problem, error.field
-    raise FieldError(problem, f"limits.{name}")
+        problem, where = error.problem, f"{key}.{aliases[error.field or '']}"
+    except ValueError as error:
+        problem, where = str(error), key
+    raise FieldError(problem, where)
 
 
 def _read_switch(
@@ -357,13 +371,7 @@ def _read_switch(
     said = as_object(written)
     if said is None:
         raise FieldError(f"must be an object, true or false, not {json_type(written)}", key)
-    _refuse_unknown(key, said, [str(attribute.alias) for attribute in fields(words)])
-    values = asdict(_within(key, structure, said))
-    try:
-        return made(**{name: value for name, value in values.items() if value is not None})
-    except ValueError as error:
-        problem = str(error)
-    raise FieldError(problem, key)
+    return _make(key, said, made, words, structure)
 
 
 def _roots(written: tuple[str, ...] | Literal["cwd"], workspace: str | None) -> tuple[str, ...]:
@@ -452,13 +460,11 @@ def _oauth(written: object) -> OAuth:
     said = {"type": written} if isinstance(written, str) else as_object(written)
     if said is None or said.get("type") != "oauth":
         raise FieldError('must be "oauth", or an object with "type": "oauth"', "auth")
-    _refuse_unknown("auth", said, [str(attribute.alias) for attribute in fields(_OAuth)])
-    words = asdict(_within("auth", _structure_oauth, said))
-    try:
-        return OAuth(**{name: value for name, value in words.items() if name != "type" and value is not None})
-    except ConfigError as error:
-        problem, name = error.problem, error.field
-    raise FieldError(problem, f"auth.{next(str(one.alias) for one in fields(_OAuth) if one.name == name)}")
+
+    def authorised(**words: Any) -> OAuth:
+        return OAuth(**{name: value for name, value in words.items() if name != "type"})
+
+    return _make("auth", said, authorised, _OAuth, _structure_oauth)
 
 
 def _container(entry: _WrittenEntry) -> DockerTransport:
