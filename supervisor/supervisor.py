@@ -121,21 +121,13 @@ class Supervisor:
     async def _list(self, server: str | None, kinds: Collection[ListKind], *, refresh: bool) -> None:
         """Bring lists up to date, as far as possible. See `list_tools`."""
         check_argument("refresh", refresh, true_or_false)
-        servers, asked_at = self._servers, trio.current_time()
+        servers = self._servers
         servers.check_open()
         if server is not None:
             servers.snapshot(server)
         names = list(servers.snapshots) if server is None else [server]
-        with servers.counter.in_use(names):
-            start = servers.wake if server is None else servers.want
-            for name in names:
-                if refresh or servers.snapshots[name].value.started_by_lists:
-                    start(name)
-            await servers.first_attempts(names, start)
-            if refresh:
-                await servers.refresh_lists(names)
-            else:
-                await servers.refresh_old(names, kinds, since=asked_at)
+        start = servers.wake if server is None else servers.want
+        await servers.update_lists(names, kinds, start, refresh=refresh)
         if server is not None and (snapshot := servers.snapshot(server).value).state in LEFT_BY_NOBODY:
             raise server_down(snapshot, now=trio.current_time())
 

@@ -193,10 +193,8 @@ async def owner_of(call: Call, servers: ServerView) -> str:
     owner = call.server or read.former_owner()
     if owner is None:
         read.check_allowed()
-        names = tuple(servers.snapshots)
         with trio.move_on_after(servers.default_timeout if call.timeout is None else call.timeout):
-            await servers.first_attempts(names, servers.wake)
-            await servers.refresh_old(names, read.lists)
+            await servers.update_lists(tuple(servers.snapshots), read.lists, servers.wake)
         await by_turns(read.prepare())
         owner = read.former_owner()
     if owner is None:

@@ -3,7 +3,7 @@
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import trio
@@ -120,6 +120,32 @@ class ServerView(ABC):
 
         for observable in [self.snapshots[name] for name in servers if name in self.snapshots]:
             await observable.wait(settled)
+
+    async def update_lists(
+        self,
+        servers: Sequence[str],
+        kinds: Collection[ListKind],
+        start: Callable[[str], None],
+        *,
+        refresh: bool = False,
+    ) -> None:
+        """Bring these lists of servers up to date, as far as possible, once first attempts are over: those that may be
+        old, or with `refresh` all. `start` is `wake` or `want`, called for servers at rest that have to be started for
+        their lists, and with `refresh` for all.
+
+        Raises:
+            SupervisorClosed: The block is being left.
+        """
+        asked_at = trio.current_time()
+        with self.counter.in_use(servers):
+            for name in servers:
+                if refresh or self.snapshots[name].value.started_by_lists:
+                    start(name)
+            await self.first_attempts(servers, start)
+            if refresh:
+                await self.refresh_lists(servers)
+            else:
+                await self.refresh_old(servers, kinds, since=asked_at)
 
     async def pass_gate(self, wait_for: WaitFor) -> None:
         """Wait until it is known what is cached of every server, and first attempts are over: all, or those of servers
