@@ -46,8 +46,7 @@ class Limits:
     memory: int | None = field(default=None, validator=_check_memory)
     """Bytes of memory that its process and all descendants take together. They are looked at every 30 seconds, first
     when it has been connected for 30 to 60. Memory that several of them share counts once, and what is swapped out
-    counts. None: no limit. Only for a server that is
-    started as a process of this machine."""
+    counts. None: no limit. Only for a server that is started as a process of this machine."""
     age: float | None = field(default=None, validator=_check_age)
     """Seconds, 60 or more, since it was connected; None: no limit."""
 

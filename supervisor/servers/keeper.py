@@ -524,9 +524,11 @@ class Keeper:
             self._renewed_at = now
             self._begin(self._machine.renewed(str(excess), now), drain=0.0)
             return
-        shown = self._now.over_limit
-        if shown is not None if excess is None else not (shown or "").endswith(excess.obstacle):
-            self._write(self._machine.exceeding(None if excess is None else str(excess)))
+        shown = self._now.over_limit or ""
+        if excess is None and shown:
+            self._write(self._machine.exceeding(None))
+        elif excess is not None and not shown.endswith(excess.obstacle):  # its words may have seconds, which differ
+            self._write(self._machine.exceeding(str(excess)))
         too_old_at = math.inf if limits.age is None else self._now.connected_at + limits.age
         self._limits_due = min(measured_next, too_old_at) if excess is None else now + COMPARED_AGAIN
 
