@@ -3,9 +3,10 @@
 import logging
 import sys
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
+from mcp_types import ElicitResult
 
 from mcp_nursery.supervisor import (
     HttpTransport,
@@ -22,9 +23,6 @@ from mcp_nursery.supervisor.status import ServerState
 
 from . import script
 
-if TYPE_CHECKING:
-    from mcp_types import ElicitResult  # takes longer to load than most scenarios take
-
 SUITE = "suite"
 PATIENCE = 15
 """Seconds."""
@@ -34,10 +32,8 @@ agreed: list[AuthorizationRequest] = []
 """What the person has agreed to."""
 
 
-async def elicit(message) -> "ElicitResult":
+async def elicit(message) -> ElicitResult:
     """Accept the form as it stands."""
-    from mcp_types import ElicitResult  # takes longer to load than most scenarios take
-
     return ElicitResult(action="accept", content=script.filled_in(message.params.requested_schema))
 
 
