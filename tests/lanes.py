@@ -12,8 +12,8 @@ what its lane's environment lacks belongs to a later lane: a file of a later lan
 import what it likes.
 
 Of a test of the lane `push` that is parametrized three times or more, such as by the client, its era and the transport,
-this lane has as many cases as are needed for each pair of values to occur; of one that is parametrized twice and has
-more than six cases, as many as are needed for each value to occur. The others are of the lane `night`.
+this lane has as many cases as are needed for each pair of values to occur; of one that is parametrized twice, as many
+as are needed for each value to occur. The others are of the lane `night`.
 
 `pytest` alone runs the lane `readme`. `pytest PATH` runs whatever is at that path. `--lane` says otherwise.
 """
@@ -147,10 +147,6 @@ def names_a_later_lane(path):
     return named or any(_WORDS.search(each.read_text("utf-8")) for each in texts if each.exists())
 
 
-FEW = 6
-"""Cases of a test with two parametrizations that the lane `push` has at any rate."""
-
-
 def beyond_pairs(items):
     """The cases of tests of the lane `push` that this lane does not need: what they have is in another."""
     cases = defaultdict(dict)
@@ -160,7 +156,7 @@ def beyond_pairs(items):
     beyond = set()
     for each in cases.values():
         count = len(next(iter(each.values())))
-        if count > 2 or (count == 2 and len(each) > FEW):
+        if count > 1:
             beyond |= each.keys() - _covering({item: set(combinations(axes, count - 1)) for item, axes in each.items()})
     return beyond
 

@@ -32,6 +32,8 @@ README = (ROOT / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 PAGES = {str(page.relative_to(ROOT / "docs")): page.read_text() for page in (ROOT / "docs").rglob("*.md")}
+SHORT = ("tutorial.md", "howto/agent-host.md", "howto/calls.md", "howto/resources.md")
+"""Pages whose programs end within a few seconds: those of the others take ten each, and are for the night."""
 BLOCK = re.compile(
     r"<!-- (file|run|test|prints|serve)(?:: (\S+?))?(?:; input: (.*?))? -->\n```\w+\n(.*?)```", re.DOTALL
 )
@@ -110,7 +112,7 @@ def test_the_table_of_the_readme_has_the_titles_of_the_pages() -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=pytest.mark.night) if page == "howto/frameworks.md" else page
+        page if page in SHORT else pytest.param(page, marks=pytest.mark.night)
         for page, text in PAGES.items()
         if re.search("<!-- (run|test)", text)
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from ..interop.installing import needed_by_test
 from . import suite
-from .scenarios import ALL, NOT_YET, REQUIRED, table
+from .scenarios import ALL, NOT_YET, OPTIONAL, REQUIRED, table
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "conformance.md"
 
@@ -22,11 +22,12 @@ def test_the_documentation_has_the_table():
 
 
 def each_in_its_lane():
-    """All scenarios: those of the older revision that the newer one has as well are for the night."""
-    *older, newest = REQUIRED
+    """All scenarios. Those of the older revision that the newer one has as well, and those that the suite does not
+    require, are for the night."""
+    *_, newest = REQUIRED
     for revision, scenario in ALL:
-        is_twice = revision in older and (newest, scenario) in ALL
-        yield pytest.param(revision, scenario, marks=[pytest.mark.night] if is_twice else [])
+        is_for_push = scenario not in OPTIONAL and (revision == newest or (newest, scenario) not in ALL)
+        yield pytest.param(revision, scenario, marks=[] if is_for_push else [pytest.mark.night])
 
 
 @pytest.mark.interop
