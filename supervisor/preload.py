@@ -31,8 +31,10 @@ def _load_supervisor() -> None:
 
 def _load_rest() -> None:
     from .security.injection import prepare
+    from .security.redaction import compile_patterns
 
     prepare()
+    compile_patterns()
     if _FREEZES.is_set():
         gc.freeze()
 

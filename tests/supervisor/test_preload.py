@@ -150,3 +150,16 @@ def test_a_program_that_ends_stops_no_import_in_the_middle():
     """The thread would be ended in a module written in Rust, and that ends the process with SIGABRT."""
     run = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, timeout=60, check=True)
     assert (run.stdout, run.stderr) == ("loaded", "")
+
+
+def test_what_texts_are_searched_for_is_compiled_ahead():
+    code = (
+        "from mcp_nursery.supervisor.preload import ALL_MODULES\n"
+        "ALL_MODULES.load()\n"
+        "import re\n"
+        "from mcp_nursery.supervisor.security.redaction import PLAIN\n"
+        "re.compile = re._compile = None\n"
+        "print(PLAIN.text('a key: nothing'))\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert (run.stdout, run.stderr) == ("a key: nothing\n", "")

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import StdioTransport
-from mcp_nursery.supervisor.security.redaction import _SHORTEST_KEY, MAX_DEPTH, MAX_SAID, PLAIN, Redactor
+from mcp_nursery.supervisor.security.redaction import (
+    _SHORTEST_KEY,
+    MAX_DEPTH,
+    MAX_HIDDEN,
+    MAX_SAID,
+    PLAIN,
+    Redactor,
+    ServerSecrets,
+)
 from mcp_nursery.supervisor.security.secret_patterns import _IS, KNOWN_KEYS, SECRET_PLACES
 
 from ...lab.linear import stays_linear
@@ -404,11 +412,20 @@ def test_the_beginning_of_a_text_has_no_part_of_a_secret_and_takes_no_more_than_
         assert shown == whole[:longest]
 
 
-def test_the_beginning_of_a_long_text_is_found_without_the_rest():
-    class Text(str):
-        """A text that is cut before anything else is done with it."""
+class CutFirst(str):
+    """A text that is cut before anything else is done with it."""
 
-        def replace(self, *_):
-            raise AssertionError("all of it was read")
+    __slots__ = ()
 
-    assert PLAIN.beginning(Text("word " * 100_000), 12) == "word word wo"
+    def replace(self, *_):
+        raise AssertionError("all of it was read")
+
+
+LONG = Redactor.of(["a long value " * 30])
+
+
+@pytest.mark.parametrize("shown", [lambda text: LONG.beginning(text, 12), ServerSecrets(LONG).hide])
+def test_the_beginning_of_a_long_text_is_found_without_the_rest(shown):
+    beginning = shown(CutFirst("word " * 100_000))
+    assert beginning == ("word " * 200)[: len(beginning)]
+    assert 12 <= len(beginning) <= MAX_HIDDEN
