@@ -3,13 +3,15 @@
 So the stream goes on after it, and its beginning and end still show which request it answers.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
 
 import trio
 from attrs import frozen
 
 _BYTES_PER_TURN = 1 << 16
 """Bytes processed in one turn of the loop: a few compressed bytes can become very many."""
+_LINES_PER_TURN = 500
+"""Lines processed in one turn: a server may send nothing but empty ones."""
 _KEPT_END_BYTES = 1024
 """Bytes kept of either end of an event that is too large."""
 _LONGEST_ID = 8 << 10
@@ -47,10 +49,12 @@ async def events_of(parts: AsyncIterable[bytes], limit: int) -> AsyncGenerator[S
     parser = EventParser(limit)
     async for part in parts:
         for at in range(0, len(part), _BYTES_PER_TURN):
-            if at:
-                await trio.lowlevel.checkpoint()
-            for event in parser.feed(part[at : at + _BYTES_PER_TURN]):
-                yield event
+            lines = parser.split(part[at : at + _BYTES_PER_TURN])
+            for first in range(0, len(lines), _LINES_PER_TURN):
+                if at or first:
+                    await trio.lowlevel.checkpoint()
+                for event in parser.take(lines[first : first + _LINES_PER_TURN]):
+                    yield event
 
 
 class EventParser:
@@ -69,14 +73,18 @@ class EventParser:
         self._retry: float | None = None
         self._over: _Over | None = None
 
-    def feed(self, chunk: bytes) -> Iterator[ServerSentEvent | Oversized]:
-        """The events that these bytes complete."""
+    def split(self, chunk: bytes) -> Sequence[bytes]:
+        """The lines in the next bytes, with their ends; the last may be the beginning of a line."""
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False
         if chunk:
             self._after_cr = chunk.endswith(b"\r")
-        for piece in chunk.splitlines(keepends=True):
+        return chunk.splitlines(keepends=True)
+
+    def take(self, lines: Iterable[bytes]) -> Iterator[ServerSentEvent | Oversized]:
+        """The events that these lines complete."""
+        for piece in lines:
             ends = piece[-1:] in (b"\n", b"\r")
             yield from self._take(piece.rstrip(b"\r\n") if ends else piece, ends=ends)
 

@@ -178,7 +178,7 @@ async def test_authorities_are_loaded_once_in_a_thread_and_only_for_tls(monkeypa
 
 def events_in(*chunks, limit=1 << 20):
     parser = EventParser(limit)
-    return [event for chunk in chunks for event in parser.feed(chunk)]
+    return [event for chunk in chunks for event in parser.take(parser.split(chunk))]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
@@ -244,11 +244,33 @@ def test_a_comment_may_be_of_any_length():
     assert events_in(b":" + b"x" * 5000, b"y" * 5000, b"\ndata: x\n\n", limit=100)[0].data == b"x"
 
 
-async def test_a_large_part_is_taken_in_turns():
-    async def parts():
-        yield b"data: x\n\n" * 50_000
+@pytest.mark.parametrize(
+    ("part", "events", "turns"),
+    [
+        pytest.param(b"data: x\n\n" * 50_000, 50_000, 200, id="events"),
+        pytest.param(b"\n" * 60_000, 60_000, 120, id="empty lines"),
+        pytest.param(b":\r" * 30_000, 0, 60, id="comments"),
+        pytest.param(b"data: " + b"x" * 900_000 + b"\n\n", 1, 13, id="one event"),
+    ],
+)
+async def test_a_large_part_is_taken_in_turns(part, events, turns):
+    counted = 0
 
-    assert len([event async for event in events_of(parts(), 1 << 20)]) == 50_000
+    async def count_turns():
+        nonlocal counted
+        while True:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            await trio.lowlevel.checkpoint_if_cancelled()
+            counted += 1
+
+    async def parts():
+        yield part
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(count_turns)
+        assert len([event async for event in events_of(parts(), 1 << 20)]) == events
+        nursery.cancel_scope.cancel()
+    assert counted >= turns - 3
 
 
 # bodies
