@@ -11,9 +11,9 @@ import orjson
 import trio
 from attrs import evolve
 
-from ..errors import folded, one_line
+from ..errors import one_line
 from ..fairness import Pace
-from ..secrets import SECRETS
+from ..secrets import words_of
 from . import limits
 from .auth import challenge_of
 from .environment import Proxy
@@ -26,8 +26,6 @@ _OF_PROXIES = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatu
 
 _WORDS = ("message", "error_description", "detail", "reason", "title", "error")
 """Members of JSON that explain a refusal, the best first."""
-_LOOKED_AT = 10_000
-"""Characters of a refusal in which secrets are looked for: far more than are shown, so that none of these is cut."""
 
 
 class TooLarge(Exception):
@@ -174,7 +172,7 @@ def words_in(body: bytes) -> str:
         said = next(found, text if members else "")
     if not isinstance(said, str) or said.startswith("<") or "\ufffd" in said:
         return ""
-    return one_line(SECRETS.get().hide(folded(said[:_LOOKED_AT])), limits.MOST_WORDS)
+    return one_line(words_of(said), limits.MOST_WORDS)
 
 
 def _phrase(status: int) -> str:

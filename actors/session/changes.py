@@ -9,8 +9,8 @@ import trio
 from attrs import define, field
 
 from ..enums import ListKind
-from ..errors import folded, one_line
-from ..secrets import SECRETS
+from ..errors import one_line
+from ..secrets import SECRETS, words_of
 from .base import ACKNOWLEDGED_WITHIN, BAD_ANSWER, CHANGED, Kinds
 
 if TYPE_CHECKING:
@@ -133,9 +133,8 @@ class Changes:
                 await session.do(method, {"uri": uri})
                 return True
         except BAD_ANSWER as error:
-            hide = SECRETS.get().hide
-            why = one_line(hide(folded(error)))
-            logger.warning("%s: %s of %.200r failed: %s", self._server, method, hide(uri), why)
+            shown = SECRETS.get().hide(uri)
+            logger.warning("%s: %s of %.200r failed: %s", self._server, method, shown, one_line(words_of(error)))
         return False
 
     async def _hold_streams(self, session: "ServerSession") -> None:

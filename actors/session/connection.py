@@ -8,13 +8,13 @@ from attrs import evolve
 
 from ..callbacks import NO_HOST, Host
 from ..enums import ListKind, Protocol, Remembered
-from ..errors import folded
 from ..jsonrpc.carrier import Carrier
 from ..jsonrpc.endpoint import Endpoint
 from ..messages import CALL_TOOL, Definitions, Handshake, Question, Request, Round
 from ..outcomes import Loss, Outcome
 from ..protocol import HANDSHAKE_PROTOCOL_VERSIONS
 from ..reply import Codec, ReplySlot
+from ..secrets import words_of
 from .base import BAD_ANSWER, HandshakeFailed, NotValid
 from .changes import Changes, Updated
 from .handshake import WrongProtocol, check_protocol, negotiate, versions_named
@@ -298,4 +298,4 @@ class _Prepared(TypedDict):
 def _described(error: Exception) -> str:
     if isinstance(error, NotValid):
         return f"an answer that is not valid MCP: {error.problem}"
-    return folded(error)
+    return words_of(error)

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar, cast
 import trio
 
 from ..enums import ANY_PROTOCOL, Era, Protocol, Remembered
-from ..errors import folded
 from ..jsonrpc.endpoint import ConnectionClosed
 from ..messages import Handshake
 from ..protocol import (
@@ -24,6 +23,7 @@ from ..protocol import (
     UNSUPPORTED_PROTOCOL_VERSION,
     JsonRpcError,
 )
+from ..secrets import MAX_HIDDEN, words_of
 from .base import BAD_ANSWER
 from .session import INITIALIZE, ServerSession
 
@@ -113,7 +113,7 @@ async def _ask_for(session: ServerSession, protocol: Protocol) -> None:
             await (_initialize(session) if protocol == "handshake" else session.initialize())
     except JsonRpcError as refused:
         if others := versions_named(refused, KNOWN_VERSIONS, protocol):
-            problem = f"it speaks {' and '.join(others)}, and its setting protocol is {protocol!r}: {folded(refused)}"
+            problem = f"it speaks {' and '.join(others)}, and its setting protocol is {protocol!r}: {words_of(refused)}"
             raise WrongProtocol(problem) from refused
         raise
     if protocol not in ("handshake", session.protocol_version):
@@ -267,7 +267,8 @@ def versions_named(refusal: Exception, known: Sequence[str], refused: str | None
     data: object = refusal.data
     listed = cast("Hello", data).get("supported") if isinstance(data, dict) else None
     if not isinstance(listed, list):
-        listed = _VERSION.findall(refusal.message) if "version" in refusal.message.lower() else []
+        said = refusal.message[:MAX_HIDDEN]
+        listed = _VERSION.findall(said) if "version" in said.lower() else []
     return [each for each in reversed(known) if each in listed and each != refused]
 
 

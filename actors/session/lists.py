@@ -12,7 +12,7 @@ import trio
 from attrs import define, evolve, field, frozen
 
 from ..enums import ListKind
-from ..errors import folded, one_line
+from ..errors import one_line
 from ..fairness import by_turns
 from ..json_depth import TOO_DEEP, nested_too_deep
 from ..jsonrpc.endpoint import NO_PAGE, Endpoint, Page, rest_in
@@ -21,7 +21,7 @@ from ..messages import NOTHING_DECLARED, Definitions
 from ..pieces import Steps
 from ..preload import SDK_MODULES
 from ..protocol import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
-from ..secrets import SECRETS
+from ..secrets import SECRETS, words_of
 from .base import BAD_ANSWER, NotValid
 from .lazy_definitions import LazyDefinition
 from .plain import is_plain_entry
@@ -197,7 +197,7 @@ class Lists:
                 self.definitions = evolve(self.definitions, **nothing)
             elif kind not in self._failed:
                 self._failed |= {kind}
-                why = one_line(SECRETS.get().hide(folded(error)))
+                why = one_line(words_of(error))
                 logger.warning("%s: its %s could not be listed: %s", self._server, kind, why)
 
     async def _every_page(self, kind: ListKind) -> tuple["_Sieve", float | None]:

@@ -22,13 +22,14 @@ from pydantic import ValidationError
 
 from ..callbacks import NO_HOST, Host
 from ..enums import Era
-from ..errors import StartFailed, folded, leaves
+from ..errors import StartFailed, leaves
 from ..json_depth import TOO_DEEP, nested_too_deep
 from ..jsonrpc import codec
 from ..jsonrpc.carrier import Carrier, Frame, Hub, Origin, Outgoing
 from ..outcomes import Answered, Loss, Outcome, Rejected
 from ..overrides import override
 from ..reply import ReplySlot
+from ..secrets import words_of
 
 if TYPE_CHECKING:
     from ..session.connection import Connection
@@ -146,7 +147,7 @@ class ObjectCarrier(Carrier):
     def _end(self, error: BaseException) -> None:
         first = next(leaves(error))
         problem = f"{type(first).__name__}: {first}" if str(first) else type(first).__name__
-        self._loss = Loss(f"the server object ended: {folded(problem)}")
+        self._loss = Loss(f"the server object ended: {words_of(problem)}")
 
     # -- out ------------------------------------------------------------------------------------------------------
 

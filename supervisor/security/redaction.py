@@ -16,6 +16,7 @@ from urllib.parse import quote
 from attrs import Factory, define, field, frozen
 
 from mcp_nursery.actors.pieces import SMALL, Steps, at_once
+from mcp_nursery.actors.secrets import MAX_HIDDEN
 
 from .secret_patterns import KNOWN_KEYS, SECRET_PLACES
 from .secret_values import behind_scheme, is_secret_name, secrets_of
@@ -36,8 +37,6 @@ MAX_SAID: Final = 100_000
 _LONG_VALUE: Final = 256
 """Characters from which on a value is looked for by itself: making a pattern takes a microsecond for each, and each
 token that is renewed needs another pattern."""
-MAX_HIDDEN: Final = 1_000
-"""Characters of a server's text for a line of a log, which shows fewer: 100,000 in one turn of the loop take 50 ms."""
 CUT_MARGIN: Final = 10_000
 """Characters before a cut that are not shown: they may be the beginning of a secret that was cut apart."""
 
@@ -266,5 +265,5 @@ class ServerSecrets:
         self.redactor = self.redactor.also(values)
 
     def hide(self, text: str) -> str:
-        """The words of the server without secrets, as far as a line of a log can show them."""
+        """The beginning of the server's words, without secrets: see `Secrets.hide`."""
         return self.redactor.beginning(text, MAX_HIDDEN)

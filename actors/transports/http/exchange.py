@@ -47,7 +47,6 @@ import trio
 from attrs import evolve, field, frozen
 
 from ...enums import Era
-from ...errors import folded
 from ...http import limits
 from ...http.address import evidence_of
 from ...http.auth import AuthFailed, AuthUnavailable, unavailable
@@ -64,6 +63,7 @@ from ...outcomes import Dropped, Loss, Malformed, Outcome, Rejected
 from ...overrides import override
 from ...protocol import CONNECTION_CLOSED, INTERNAL_ERROR, MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
 from ...reply import ReplySlot
+from ...secrets import words_of
 
 logger: Final = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class Exchange:
                 evidence = await self._converse()
                 self.has_ended = True
         except AuthFailed as error:
-            evidence = Evidence(f"authorisation failed: {folded(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
+            evidence = Evidence(f"authorisation failed: {words_of(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
         except AuthUnavailable as error:
             evidence = unavailable(error)
         except Exception:  # whose text may hold a secret
@@ -514,7 +514,7 @@ class HttpCarrier(Carrier):
 
     def judge_refusal(self, refusal: Rejected, *, in_session: bool) -> Outcome:
         """The outcome of a request that was answered with an error."""
-        shown = Evidence(folded(refusal.message), code=refusal.code, in_session=in_session)
+        shown = Evidence(words_of(refusal.message), code=refusal.code, in_session=in_session)
         failure = classify(self.phase, shown)
         if failure.ends and self._hub is not None:
             self._hub.lose(loss_of(failure, shown))

@@ -10,7 +10,6 @@ import httpx2
 import trio
 
 from ...enums import Era
-from ...errors import folded
 from ...http import limits
 from ...http.address import evidence_of
 from ...http.auth import AuthFailed, AuthUnavailable, unavailable
@@ -22,6 +21,7 @@ from ...jsonrpc.carrier import Frame, Hub, SharedOrigin
 from ...outcomes import Loss, Outcome, Rejected
 from ...overrides import override
 from ...reply import ReplySlot
+from ...secrets import words_of
 from .events import Oversized, ServerSentEvent, events_of
 from .exchange import Exchange, HttpCarrier
 
@@ -78,7 +78,7 @@ class SseCarrier(HttpCarrier, SharedOrigin):
         except TooLarge as error:
             return error.evidence
         except AuthFailed as error:
-            return Evidence(f"authorisation failed: {folded(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
+            return Evidence(f"authorisation failed: {words_of(error.__cause__)}", status=HTTPStatus.UNAUTHORIZED)
         except AuthUnavailable as error:
             return unavailable(error)
         except httpx2.RequestError as error:

@@ -16,7 +16,6 @@ import httpx2
 import trio
 from attrs import evolve
 
-from ...errors import folded
 from ...http import limits
 from ...http.address import evidence_of
 from ...http.client import HttpClient
@@ -29,6 +28,7 @@ from ...overrides import override
 from ...pauses import Pauses
 from ...protocol import MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
 from ...reply import ReplySlot
+from ...secrets import words_of
 from .events import Oversized, ServerSentEvent, events_of
 from .exchange import SESSION, Exchange, HttpCarrier, ResponseExchange
 
@@ -184,7 +184,7 @@ class RequestExchange(Exchange, Origin):
         logger.debug("dropped an answer to something else")
         outcome = outcome_of(message)
         if message.get("id") is None and isinstance(outcome, Rejected) and not self.is_over:
-            evidence = Evidence(folded(outcome.message), code=outcome.code, in_session=self.in_session)
+            evidence = Evidence(words_of(outcome.message), code=outcome.code, in_session=self.in_session)
             self.error = {"code": outcome.code, "message": outcome.message, "data": outcome.data}
             self.carrier.fail(self, evolve(evidence, fault=Fault.BROKEN) if self.is_call else evidence)
 
