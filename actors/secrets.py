@@ -32,14 +32,19 @@ class Secrets(Protocol):
         ...
 
     def hide(self, text: str) -> str:
-        """The first `MAX_HIDDEN` characters of a server's text, without secrets: all such text that this package logs
-        goes through it, before anything else is done with it."""
+        """The text of a server without secrets."""
+        ...
+
+    def hide_line(self, text: str) -> str:
+        """The text of a server without secrets, as far as a line has room for it: its first `MAX_LINE` characters, and
+        `…` if there are more. All such text that this package logs or puts into an error goes through this, before
+        anything else is done with it: the time does not depend on the rest."""
         ...
 
 
-MAX_HIDDEN: Final = 1_000
-"""Characters of a server's text that are looked at for a line of a log, which shows fewer. A search of 100,000 for
-secrets takes 50 ms."""
+MAX_LINE: Final = 2_000
+"""Characters of a server's text that a line of a log or an error may have: the search of 100,000 for secrets takes
+50 ms."""
 
 
 class _NoSecrets:
@@ -47,7 +52,10 @@ class _NoSecrets:
         """Ignore the values."""
 
     def hide(self, text: str) -> str:
-        return text[:MAX_HIDDEN]
+        return text
+
+    def hide_line(self, text: str) -> str:
+        return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]}…"
 
 
 NO_SECRETS: Final = _NoSecrets()
@@ -59,4 +67,4 @@ SECRETS: ContextVar[Secrets] = ContextVar("mcp_nursery_secrets", default=NO_SECR
 
 def words_of(said: object) -> str:
     """The beginning of a server's words in one line, without its secrets."""
-    return folded(SECRETS.get().hide(str(said)))
+    return folded(SECRETS.get().hide_line(str(said)))

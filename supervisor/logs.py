@@ -19,6 +19,7 @@ from attrs import define, field
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import one_line
+from mcp_nursery.actors.secrets import MAX_LINE
 
 from .decisions.state_machine import Snapshot
 from .events import BreakerChanged, StateChanged
@@ -62,12 +63,10 @@ LOGGING_LEVELS: dict["LoggingLevel", int] = {
 
 MESSAGES_PER_MINUTE: Final = 100
 """Messages of one server within a minute."""
-MOST_MESSAGE_CHARACTERS: Final = 2_000
+MOST_MESSAGE_CHARACTERS: Final = MAX_LINE
 """Characters written of one message."""
 _LOOKED_AT: Final = 12_000
-"""Characters of one message that are searched for secrets."""
-_HIDDEN_MARGIN: Final = 10_000
-"""Characters at the end of these that are not shown if the message is longer: a secret may be cut in two there."""
+"""Characters of one message that is no text which are looked at."""
 
 
 def server_of(record: logging.LogRecord) -> str | None:
@@ -197,10 +196,7 @@ class ServerLog:
         text = _text_of(params.data)
         if params.logger is not None:
             text = f"{params.logger}: {text}"
-        shown = self._redact(text[:_LOOKED_AT])
-        return one_line(
-            visible(shown if len(text) <= _LOOKED_AT else f"{shown[:-_HIDDEN_MARGIN]}…"), MOST_MESSAGE_CHARACTERS
-        )
+        return one_line(visible(self._redact(text)), MOST_MESSAGE_CHARACTERS)
 
 
 def _text_of(data: Any) -> str:

@@ -563,7 +563,7 @@ class Endpoint:
             try:
                 await on_notify(Inbound(self, None, params), method, params)
             except Exception:
-                logger.exception("the handler of notification %r raised", SECRETS.get().hide(method))
+                logger.exception("the handler of notification %r raised", SECRETS.get().hide_line(method))
 
     @property
     def _has_others(self) -> bool:
@@ -619,7 +619,7 @@ class _Session:
         try:
             return self.intercept is not None and self.intercept(method, params)
         except Exception:
-            logger.exception("the session failed to look at notification %r", SECRETS.get().hide(method))
+            logger.exception("the session failed to look at notification %r", SECRETS.get().hide_line(method))
             return False
 
 

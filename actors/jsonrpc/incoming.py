@@ -191,7 +191,8 @@ MOST_SERVED = 1024
 """Requests of the peer that are served at once: more than one user can answer."""
 
 MOST_ASKED = 5_000
-"""JSON values of a large request or notification: the session validates all of them in one go."""
+"""JSON values of a large request or notification, or of an introduction: the session validates all of them in one
+go."""
 
 
 @frozen(eq=False)
@@ -297,8 +298,8 @@ def _error_frame(request_id: RequestId, method: str, raised: Exception) -> bytes
             return codec.error(request_id, raised.code, raised.message, raised.data)
         except TypeError:
             logger.warning(
-                "the handler for %r raised an error that cannot be written as JSON", SECRETS.get().hide(method)
+                "the handler for %r raised an error that cannot be written as JSON", SECRETS.get().hide_line(method)
             )
     else:
-        logger.error("the handler for %r raised", SECRETS.get().hide(method), exc_info=raised)
+        logger.error("the handler for %r raised", SECRETS.get().hide_line(method), exc_info=raised)
     return codec.error(request_id, INTERNAL_ERROR, "Internal error")

@@ -300,7 +300,7 @@ class StreamCarrier(SharedOrigin, Carrier):
 
     @override
     def stray(self, message: Mapping[str, Any]) -> None:
-        logger.debug("dropped an answer nobody waits for: id %s", SECRETS.get().hide(repr(message.get("id"))))
+        logger.debug("dropped an answer nobody waits for: id %s", SECRETS.get().hide_line(repr(message.get("id"))))
 
     @override
     def respond(self, frame: bytes) -> None:

@@ -133,7 +133,7 @@ class Changes:
                 await session.do(method, {"uri": uri})
                 return True
         except BAD_ANSWER as error:
-            shown = SECRETS.get().hide(uri)
+            shown = SECRETS.get().hide_line(uri)
             logger.warning("%s: %s of %.200r failed: %s", self._server, method, shown, one_line(words_of(error)))
         return False
 

@@ -23,7 +23,7 @@ from ..protocol import (
     UNSUPPORTED_PROTOCOL_VERSION,
     JsonRpcError,
 )
-from ..secrets import MAX_HIDDEN, words_of
+from ..secrets import MAX_LINE, words_of
 from .base import BAD_ANSWER
 from .session import INITIALIZE, ServerSession
 
@@ -267,7 +267,7 @@ def versions_named(refusal: Exception, known: Sequence[str], refused: str | None
     data: object = refusal.data
     listed = cast("Hello", data).get("supported") if isinstance(data, dict) else None
     if not isinstance(listed, list):
-        said = refusal.message[:MAX_HIDDEN]
+        said = refusal.message[:MAX_LINE]
         listed = _VERSION.findall(said) if "version" in said.lower() else []
     return [each for each in reversed(known) if each in listed and each != refused]
 

@@ -399,5 +399,5 @@ class _Sieve:
         """Log what was left out."""
         for reason, (name, count) in self._reasons.items():
             more = f" and {count - 1} more" if count > 1 else ""
-            hidden = SECRETS.get().hide(name)
+            hidden = SECRETS.get().hide_line(name)
             logger.warning("dropped a %s named %.100r%s: %s", self._listing.noun, hidden, more, reason)

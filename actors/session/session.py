@@ -13,8 +13,9 @@ import trio
 
 from ..callbacks import Host
 from ..enums import ListKind
+from ..json_depth import more_values_than
 from ..jsonrpc.endpoint import Endpoint
-from ..jsonrpc.incoming import Inbound, NotificationParams
+from ..jsonrpc.incoming import MOST_ASKED, Inbound, NotificationParams
 from ..nurseries import open_bare_nursery
 from ..preload import SDK_MODULES
 from ..protocol import (
@@ -31,7 +32,7 @@ from ..protocol import (
 )
 from ..version import VERSION
 from . import plain
-from .base import CHANGED, ListChanges
+from .base import CHANGED, ListChanges, NotValid
 
 if TYPE_CHECKING:
     from mcp.client import ClientSession
@@ -131,7 +132,7 @@ class ServerSession:
             "clientInfo": client_info(),
         }
         raw = await self._endpoint.send_raw_request(INITIALIZE, params, _patiently())
-        hello = await _read(lambda reader: reader.read_hello(INITIALIZE, raw))
+        hello = await _read_hello(INITIALIZE, raw)
         if hello["protocolVersion"] not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise RuntimeError(f"Unsupported protocol version from the server: {hello['protocolVersion']}")
         await self.adopt(INITIALIZE, hello)
@@ -157,7 +158,7 @@ class ServerSession:
             NotValid: It is not valid.
             RuntimeError: No protocol version in common.
         """
-        hello = await _read(lambda reader: reader.read_hello(DISCOVER, raw))
+        hello = await _read_hello(DISCOVER, raw)
         await self.adopt(DISCOVER, hello)
         return hello
 
@@ -329,6 +330,18 @@ async def _read(read: Callable[[_Reader], T]) -> T:
         from . import models
 
         return read(models)
+
+
+async def _read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Read an introduction.
+
+    Raises:
+        NotValid: It is not valid, or too large to be read in one go.
+    """
+    if more_values_than(raw, MOST_ASKED):
+        problem = f"an introduction with more than {MOST_ASKED} JSON values, the most it may have"
+        raise NotValid(problem, problem)
+    return await _read(lambda reader: reader.read_hello(method, raw))
 
 
 async def _read_info(meta: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -1,11 +1,12 @@
 """The introduction of a server: its words about itself when it was connected. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from attrs import field, frozen
 
 from mcp_nursery.actors.messages import Handshake
+from mcp_nursery.actors.pieces import Steps
 
 
 @frozen
@@ -30,20 +31,15 @@ class Introduction:
         return None if self.capabilities is None else own_copy(self.capabilities)
 
 
-def introduction_of(handshake: Handshake, redact: Callable[[str], str]) -> Introduction:
-    """The introduction in a handshake. To be made once per connection: it takes a while."""
-    instructions = handshake.instructions
+def introduction_of(handshake: Handshake, redact: Callable[[str], Steps[str]]) -> Steps[Introduction]:
+    """The introduction in a handshake, in pieces: a server may have a lot to say about itself."""
     return Introduction(
         handshake.protocol_version,
-        _redact(handshake.server_info, redact),
-        None if instructions is None else redact(instructions),
-        _redact(handshake.capabilities, redact),
+        (yield from _each_text(handshake.server_info, redact)),
+        (yield from _each_text(handshake.instructions, redact)),
+        (yield from _each_text(handshake.capabilities, redact)),
         handshake.hello,
     )
-
-
-def _redact(said: dict[str, Any] | None, redact: Callable[[str], str]) -> dict[str, Any] | None:
-    return None if said is None else _each_text(said, redact)
 
 
 def own_copy(value: Any) -> Any:
@@ -57,13 +53,18 @@ def own_copy(value: Any) -> Any:
 _CHANGEABLE = (dict, list)
 
 
-def _each_text(value: object, change: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return change(value)
-        case list():
-            return [_each_text(item, change) for item in cast("list[object]", value)]
-        case dict():
-            return {change(key): _each_text(part, change) for key, part in cast("dict[str, object]", value).items()}
-        case _:
-            return value
+def _each_text(value: object, change: Callable[[str], Steps[str]]) -> Steps[Any]:
+    yield
+    if isinstance(value, str):
+        return (yield from change(value))
+    changed: Any = value
+    if isinstance(value, list):
+        changed = []
+        for item in cast("Sequence[object]", value):
+            changed.append((yield from _each_text(item, change)))
+    elif isinstance(value, dict):
+        changed = {}
+        for key, part in cast("Mapping[str, object]", value).items():
+            name = yield from change(key)
+            changed[name] = yield from _each_text(part, change)
+    return changed

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from attrs import Factory, define, field, frozen
 
 from mcp_nursery.actors.pieces import SMALL, Steps, at_once
-from mcp_nursery.actors.secrets import MAX_HIDDEN
+from mcp_nursery.actors.secrets import MAX_LINE
 
 from .secret_patterns import KNOWN_KEYS, SECRET_PLACES
 from .secret_values import behind_scheme, is_secret_name, secrets_of
@@ -265,5 +265,10 @@ class ServerSecrets:
         self.redactor = self.redactor.also(values)
 
     def hide(self, text: str) -> str:
-        """The beginning of the server's words, without secrets: see `Secrets.hide`."""
-        return self.redactor.beginning(text, MAX_HIDDEN)
+        """The words of the server without secrets: see `Redactor.said`."""
+        return self.redactor.said(text)
+
+    def hide_line(self, text: str) -> str:
+        """The words of the server without secrets, as far as a line has room for them: see `Secrets.hide_line`."""
+        shown = self.redactor.beginning(text, MAX_LINE)
+        return shown if len(text) <= MAX_LINE else f"{shown}…"

@@ -51,6 +51,7 @@ from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.callbacks import Host
 from mcp_nursery.actors.enums import Era, ExitKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, one_line
+from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.limits import CONNECT_SETTINGS
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Opened, Refreshed, Report
@@ -130,7 +131,7 @@ class Keeper:
     spec: ServerSpec = field(default=Factory(lambda self: self._now.spec, takes_self=True), init=False)
     """The spec by which it keeps the server once it has obeyed all commands."""
     _log: ServerLog = field(
-        default=Factory(lambda self: ServerLog(self._now.spec.name, self._settings.secrets.hide), takes_self=True),
+        default=Factory(lambda self: ServerLog(self._now.spec.name, self._settings.secrets.hide_line), takes_self=True),
         init=False,
     )
     """The receiver of its log messages if the host has no callback for them."""
@@ -237,7 +238,7 @@ class Keeper:
         try:
             await self._settings.log_in()
         except NurseryError as error:
-            why = one_line(self._settings.secrets.hide(str(error)))
+            why = one_line(self._settings.secrets.hide_line(str(error)))
             logger.warning("%s", why)
             self.send(NotAuthorised(why))
         else:
@@ -329,7 +330,7 @@ class Keeper:
         """Show what an installing command has written last."""
         if self._may_install and self._now.state is ServerState.CONNECTING and not self._overruled:
             assert self._actor is not None
-            said = one_line(self._settings.secrets.hide(self._actor.last_line))
+            said = one_line(self._settings.secrets.hide_line(self._actor.last_line))
             self._write(self._machine.installing(": ".join(filter(None, (self._settings.installer, said)))))
 
     async def _next(self, *, until: float) -> Command | Report | None:
@@ -396,7 +397,8 @@ class Keeper:
         self._settings.notes.learn(report.handshake.remembered, answered=report.handshake.era_answered)
         redact = self._settings.secrets.hide
         review = await self._settings.pins.review(report.definitions.tools)  # before anybody sees a tool
-        introduction, tail = introduction_of(report.handshake, redact), redact_tail(report.stderr_tail, redact)
+        said = introduction_of(report.handshake, self._settings.secrets.redactor.said_in_pieces)
+        introduction, tail = await by_turns(said), redact_tail(report.stderr_tail, redact)
         now = trio.current_time()
         if self._now.over_limit is None:  # else it was renewed, and that is no use of it
             self._unused_from = now
@@ -416,7 +418,7 @@ class Keeper:
             self._settings.definitions.note(definitions, hello)
             self._subscribe()
         if report.error is not None:
-            why = one_line(self._settings.secrets.hide(report.error))
+            why = one_line(self._settings.secrets.hide_line(report.error))
             logger.info(
                 "%s: its tools could not be listed again, and stay as they were: %s",
                 clean_name(self._now.spec.name),

@@ -136,7 +136,7 @@ class ServerRegistry(Projection):
             self._log.record_transition(change, offer_of(new, len(self.catalogue.value.parts[new.spec.name].tools)))
         if differing is not None:
             tools = ", ".join(
-                clean_name(SECRETS.get().hide(each.tool)) for each in differing.changes[:_MOST_LOGGED_TOOLS]
+                clean_name(SECRETS.get().hide_line(each.tool)) for each in differing.changes[:_MOST_LOGGED_TOOLS]
             )
             if len(differing.changes) > _MOST_LOGGED_TOOLS:
                 tools += f" and {len(differing.changes) - _MOST_LOGGED_TOOLS} more"

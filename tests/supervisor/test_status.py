@@ -5,9 +5,11 @@ import trio
 
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.messages import Handshake
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.decisions.server_info import introduction_of
 from mcp_nursery.supervisor.errors import UnknownServer
+from mcp_nursery.supervisor.security.redaction import PLAIN, Redactor
 from mcp_nursery.supervisor.servers.call_counter import CallCounter
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
@@ -19,18 +21,35 @@ def test_secrets_are_taken_out_of_every_text():
     told = {"name": "lab", "version": "hunter2", "icons": [{"src": "https://x/?key=hunter2"}]}
     able = {"experimental": {"hunter2": {"key": ["hunter2"]}}, "tools": {}}
     handshake = Handshake(Era.MODERN, "2026-07-28", told, able, "say hunter2")
-    shown = introduction_of(handshake, lambda text: text.replace("hunter2", "…"))
+    shown = at_once(introduction_of(handshake, Redactor.of(["hunter2"]).said_in_pieces))
     assert "hunter2" not in repr(shown)
-    assert (shown.server_info["version"], shown.instructions) == ("…", "say …")
-    assert shown.server_info["icons"][0]["src"] == "https://x/?key=…"
-    assert shown.capabilities == {"experimental": {"…": {"key": ["…"]}}, "tools": {}}
+    assert (shown.server_info["version"], shown.instructions) == ("[REDACTED:config]", "say [REDACTED:config]")
+    assert shown.server_info["icons"][0]["src"] == "https://x/?key=[REDACTED:config]"
+    assert shown.capabilities == {
+        "experimental": {"[REDACTED:config]": {"key": ["[REDACTED:config]"]}},
+        "tools": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("told", "pieces"),
+    [
+        pytest.param({"icons": [{"src": "data:" + "A" * 50_000}] * 10}, 900, id="large texts"),
+        pytest.param({f"k{at}": {"a": "some words: here"} for at in range(1000)}, 2000, id="many texts"),
+    ],
+)
+def test_a_long_introduction_is_made_in_pieces(told, pieces):
+    made = introduction_of(
+        Handshake(Era.MODERN, "2026-07-28", told, {"experimental": told}, None), PLAIN.said_in_pieces
+    )
+    assert sum(1 for _ in made) > 2 * pieces
 
 
 @pytest.mark.parametrize("more", [{}, {"icons": [{"src": "https://x/", "mimeType": "image/png"}]}])
 def test_whoever_gets_a_status_may_change_it(more):
     """Nobody else's changes with it."""
     told = {"name": "lab", "version": "1", **more}
-    shown = introduction_of(Handshake(Era.MODERN, "2026-07-28", told, None, None), str)
+    shown = at_once(introduction_of(Handshake(Era.MODERN, "2026-07-28", told, None, None), PLAIN.said_in_pieces))
     info = shown.own_info()
     assert info == told
     info["name"] = "other"

@@ -7,7 +7,7 @@ from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.messages import Handshake
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.actors.secrets import MAX_HIDDEN
+from mcp_nursery.actors.secrets import MAX_LINE
 from mcp_nursery.actors.session.base import HandshakeFailed
 from mcp_nursery.actors.session.handshake import negotiate
 from mcp_nursery.actors.session.session import client_info
@@ -329,6 +329,10 @@ async def test_a_server_that_refuses_the_probe_and_ends_may_be_one_that_wants_in
         ({"initialize": refuses(-32000, message="go\naway " * 500_000)}, "the handshake failed: go away go away"),
         ({"initialize": answers(greeting("1999-01-01"))}, "1999-01-01"),
         ({"initialize": answers({"capabilities": {}})}, "an answer that is not valid MCP: Field required"),
+        (
+            {"initialize": answers(greeting(capabilities={f"k{at}": {} for at in range(5_000)}))},
+            "an introduction with more than 5000 JSON values",
+        ),
     ],
 )
 async def test_a_handshake_that_fails_says_why_in_one_line(script, words, autojump_clock):
@@ -337,7 +341,7 @@ async def test_a_handshake_that_fails_says_why_in_one_line(script, words, autoju
             await opening.handshake(None)
         assert words in caught.value.loss.message
         assert "\n" not in caught.value.loss.message
-        assert len(caught.value.loss.message) < MAX_HIDDEN + 100
+        assert len(caught.value.loss.message) < MAX_LINE + 100
         assert (caught.value.era, caught.value.probe_refused) == (None, False)
 
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_nursery.actors.pieces import at_once
+from mcp_nursery.actors.secrets import MAX_LINE
 from mcp_nursery.supervisor import StdioTransport
 from mcp_nursery.supervisor.security.redaction import (
     _SHORTEST_KEY,
     MAX_DEPTH,
-    MAX_HIDDEN,
     MAX_SAID,
     PLAIN,
     Redactor,
@@ -424,8 +424,8 @@ class CutFirst(str):
 LONG = Redactor.of(["a long value " * 30])
 
 
-@pytest.mark.parametrize("shown", [lambda text: LONG.beginning(text, 12), ServerSecrets(LONG).hide])
+@pytest.mark.parametrize("shown", [lambda text: LONG.beginning(text, 12), ServerSecrets(LONG).hide_line])
 def test_the_beginning_of_a_long_text_is_found_without_the_rest(shown):
     beginning = shown(CutFirst("word " * 100_000))
-    assert beginning == ("word " * 200)[: len(beginning)]
-    assert 12 <= len(beginning) <= MAX_HIDDEN
+    assert beginning.rstrip("…") == ("word " * 400)[: len(beginning.rstrip("…"))]
+    assert 12 <= len(beginning) <= MAX_LINE + 1
