@@ -6,6 +6,7 @@ turn of a busy loop. Jobs are short, and each caller has one or two in line, so 
 
 import logging
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -56,6 +57,12 @@ class StoreWorker:
     _finishing: bool = field(default=False, init=False)
     _last: _Job | None = field(default=None, init=False)
     """The job after which the store is closed."""
+    _closed: bool = field(default=False, init=False)
+    """True once the store is closed after the last job."""
+    _left: bool = field(default=False, init=False)
+    """True once nobody waits for a thread in the store any more."""
+    _inside: threading.Lock = field(factory=threading.Lock, init=False)
+    """Held by the thread that is in the store."""
     _finished_jobs: int = field(default=0, init=False)
     _refused: int = field(default=0, init=False)
     _hangs: bool = field(default=False, init=False)
@@ -77,6 +84,7 @@ class StoreWorker:
                 nursery.cancel_scope.cancel()
         finally:
             _finish_all([*batch, *self._jobs.close()])
+            self._leave()
 
     async def finish(self) -> None:
         """Do the jobs that wait, and close the store. Takes at most two seconds, cancelled or not."""
@@ -88,6 +96,23 @@ class StoreWorker:
             self._last = _Job(None)
             self._put(self._last)
             await self._last.done.wait()
+
+    def _leave(self) -> None:
+        """Have the store closed if the last job was not done: by the thread that is still in it, or by another thread.
+        Nobody waits for either, because the disk may hang."""
+        self._left = True
+        if self._store.blocking and not self._closed:
+            trio.lowlevel.start_thread_soon(partial(self._alone, lambda: None), lambda _: None)
+
+    def _alone(self, work: Callable[[], T]) -> T:
+        """Do work in a thread, alone in the store: another thread may still be in it if nobody waits for that one any
+        more."""
+        with self._inside:
+            try:
+                return work()
+            finally:
+                if self._left:
+                    self._store.close()
 
     # -- trust: a `Memory` -----------------------------------------------------------------------------------------
 
@@ -221,7 +246,8 @@ class StoreWorker:
             await self._adopt_orphans(nursery)
         closing = self._last in batch
         if self._store.blocking:
-            await UNCOUNTED_THREADS.run(partial(self._work, batch, closing=closing), abandon_on_cancel=True)
+            work = partial(self._alone, partial(self._work, batch, closing=closing))
+            await UNCOUNTED_THREADS.run(work, abandon_on_cancel=True)
         else:
             self._work(batch, closing=closing)
 
@@ -242,6 +268,7 @@ class StoreWorker:
                 job.refusal = refusal
         if closing:
             self._store.close()
+            self._closed = True
 
     # -- what killed hosts left behind ------------------------------------------------------------------------------
 
@@ -249,9 +276,8 @@ class StoreWorker:
         self._host = host = this_host() if self._store.blocking else None
         if host is None:
             return
-        orphans = await UNCOUNTED_THREADS.run(
-            lambda: self._store.adopt_orphans(host, but=own_marker()), abandon_on_cancel=True
-        )
+        adopt = partial(self._store.adopt_orphans, host, but=own_marker())
+        orphans = await UNCOUNTED_THREADS.run(self._alone, adopt, abandon_on_cancel=True)
         if orphans:
             self._swept = trio.Event()
             nursery.start_soon(self._end_orphans, orphans, self._swept)

@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 
 import pytest
@@ -129,9 +129,8 @@ async def test_a_host_that_was_killed_before_it_knew_the_pid(state):
     with host(state, *STUBBORN) as (running, pids):
         running.kill()
         running.wait()
-        with sqlite3.connect(state) as db:
+        with closing(sqlite3.connect(state)) as db, db:
             db.execute("UPDATE processes SET pid = NULL, started = NULL")
-        db.close()
         async with supervised(lab(), state=state):
             # The one in the group without a mark of its own is out of reach; all others are found.
             await eventually(lambda: not is_alive(pids[0]) and not is_alive(pids[2]))
@@ -156,7 +155,7 @@ async def test_a_reused_number_is_never_touched(state):
             running.kill()
             running.wait()
         (row,) = rows(state)
-        with sqlite3.connect(state) as db:
+        with closing(sqlite3.connect(state)) as db, db:
             for number, each in enumerate((living, marked)):
                 forged = (
                     f"forged {number}",
@@ -167,7 +166,6 @@ async def test_a_reused_number_is_never_touched(state):
                     row[4],
                 )
                 db.execute("INSERT INTO processes VALUES (?, ?, ?, ?, ?, ?, 0)", forged)
-        db.close()
         async with supervised(lab(), state=state):
             await eventually(lambda: len(rows(state)) == 1)  # all three are dealt with
             assert is_alive(living.pid)

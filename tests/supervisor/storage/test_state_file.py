@@ -38,9 +38,8 @@ def refused(store, caplog) -> str:
 def make(file, script):
     file.parent.mkdir(0o700, exist_ok=True)
     file.touch(0o600)
-    with sqlite3.connect(file) as other:
+    with closing(sqlite3.connect(file)) as other, other:
         other.executescript(script)
-    other.close()
 
 
 FOREIGN = {
@@ -244,12 +243,11 @@ def test_rows_that_nobody_of_ours_wrote(store, file, table, column, odd):
     store.pin("s", "d", DECLARED)
     store.pin("s", "d", CHANGED)
     store.close()
-    with sqlite3.connect(file) as other:
+    with closing(sqlite3.connect(file)) as other, other:
         try:
             other.execute(f"UPDATE {table} SET {column} = {odd} WHERE rowid = 1")
         except sqlite3.IntegrityError:
             return  # there can be no such row
-    other.close()
     found = store.adopt_orphans(me, but=None)
     assert "n" in {orphan.marker for orphan in found}
     assert all(isinstance(part, int) for orphan in found if orphan.leader for part in (orphan.leader.pid, orphan.since))

@@ -277,11 +277,10 @@ def former(file, *pins):
     """A file as the first release wrote it."""
     file.parent.mkdir(0o700)
     file.touch(0o600)
-    with sqlite3.connect(file) as other:
+    with closing(sqlite3.connect(file)) as other, other:
         other.executescript("PRAGMA journal_mode = WAL;" + FORMER + (FORMER_PINS if pins else ""))
         for each in pins:
             other.execute("INSERT INTO pins VALUES ('s', 'd', ?, 1.5)", (each,))
-    other.close()
 
 
 def test_a_file_of_the_first_format_gets_pins(store, file):
@@ -329,9 +328,8 @@ def test_a_file_of_the_third_format_keeps_all_and_doubts_what_silence_may_have_s
     store.remember_era("s", "d", Era.HANDSHAKE, answered=True)
     store.remember_era("t", "d", Era.MODERN, answered=True)
     store.close()
-    with sqlite3.connect(file) as other:
+    with closing(sqlite3.connect(file)) as other, other:
         other.executescript(THIRD)
-    other.close()
     assert store.agreed("digest")
     assert store.open_changes() == [("d", CHANGE)]
     assert store.era("t", "d") == EraNote(Era.MODERN)
@@ -349,9 +347,8 @@ def test_a_file_of_the_fourth_format_keeps_all_and_gets_a_cache(store, file):
     store.remember_era("s", "d", Era.HANDSHAKE, answered=True)
     store.remember_era("t", "d", Era.MODERN, answered=False)
     store.close()
-    with sqlite3.connect(file) as other:
+    with closing(sqlite3.connect(file)) as other, other:
         other.executescript(FOURTH)
-    other.close()
     assert store.agreed("digest")
     assert store.pin("s", "d", DECLARED) == DECLARED
     assert store.era("s", "d") == EraNote(Era.HANDSHAKE)
@@ -408,9 +405,8 @@ def test_what_an_earlier_version_knew_is_not_lost_if_it_cannot_be_read(user_fold
         problem = f"{folder}/state-6.sqlite3: the state file cannot be used: it begins with what {file} says: "
         with pytest.raises(StoreUnreadable, match=problem + "the pins in it are damaged"):
             store.pin("s", "d", DECLARED)
-        with sqlite3.connect(file) as earlier:
+        with closing(sqlite3.connect(file)) as earlier, earlier:
             earlier.execute("UPDATE pins SET pins = ?", (json.dumps([DECLARED, {}]),))
-        earlier.close()
         assert store.pin("s", "d", CHANGED) == DECLARED
 
 
@@ -420,9 +416,8 @@ def test_a_file_of_the_second_format_whose_pins_are_damaged(store, file, damaged
     former(file, damaged)
     with pytest.raises(StoreUnreadable, match="the pins in it are damaged; repair it, or move it away to begin anew"):
         store.pin("s", "d", DECLARED)
-    with sqlite3.connect(file) as other:
+    with closing(sqlite3.connect(file)) as other, other:
         assert other.execute("SELECT pins FROM pins").fetchall() == [(str(damaged),)]
-    other.close()
 
 
 def test_what_is_kept_between_runs(store, file):
@@ -445,10 +440,9 @@ def damage(file, how):
         case "readable by others":
             file.chmod(0o644)
         case "tables":
-            with sqlite3.connect(file) as other:
+            with closing(sqlite3.connect(file)) as other, other:
                 for table in ("eras", "processes", "consents", "pinned"):
                     other.execute(f"ALTER TABLE {table} RENAME TO lost_{table}")
-            other.close()
 
 
 @pytest.mark.parametrize("how", ["garbage", "directory", "readable by others", "tables"])

@@ -308,6 +308,22 @@ async def test_a_disk_that_hangs(monkeypatch):
         assert done == ["told"]
 
 
+async def test_a_store_that_was_left_to_its_disk_is_closed_when_that_answers(monkeypatch):
+    """The block does not wait for it, and nothing stays open."""
+    monkeypatch.setattr(worker_module, "STORE_TIMEOUT", 0.1)
+    store, closed = Slow(), threading.Event()
+    store.hanging, store.close = threading.Event(), closed.set
+    worker = StoreWorker(store)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker.run)
+        assert await ask_many(worker, 1) == ["the user's state file does not respond"]
+        await worker.finish()
+        nursery.cancel_scope.cancel()
+    assert not closed.is_set()
+    store.hanging.set()
+    assert await trio.to_thread.run_sync(closed.wait, 60)
+
+
 async def test_what_could_not_be_written_down_together_was_not_done():
     """Whoever waited for an answer gets none."""
 
