@@ -28,7 +28,7 @@ from mcp_nursery.supervisor.login.vault import MemoryVault
 from mcp_nursery.supervisor.spec import spec_digest
 
 from ..lab import websocket_peer
-from ..lab.hostile_issuer import Issuer, agree
+from ..lab.hostile_issuer import Issuer, agree, answer
 from ..lab.http_peer import HttpPeer
 from ..lab.proxies import only
 
@@ -136,6 +136,19 @@ async def test_a_login_trusts_it_as_well(context, file, grant):
         tokens = await log_in(ServerSpec("far", transport), MemoryVault(), agree)
         assert tokens.access == "access-5ecret"
         assert issuer.count("/token") == 1
+
+
+async def test_the_page_of_a_known_client_is_looked_at_by_it(context, file):
+    """L: before a person is sent there."""
+    issuer, vault = TlsIssuer(), MemoryVault()
+    async with tls(issuer.serve, context) as issuer.port:
+        issuer.behave()
+        issuer.says["/authorize"] = answer(200, {})
+        spec = ServerSpec("far", HttpTransport(issuer.url, auth=OAuth(), ca_file=file))
+        await log_in(spec, vault, agree)
+        assert issuer.count("/authorize") == 0
+        await log_in(spec, vault, agree)
+        assert issuer.count("/authorize") == 1
 
 
 BROKEN = {
