@@ -1,0 +1,101 @@
+"""Extensions of the protocol: their identifiers, and what is known of those that have a standard. Pure.
+
+Each side of a connection declares the extensions that it speaks, by identifier, with the settings of each. One that is
+not in the table passes as it is, as all of them do between one client and its server. The table says what a gateway has
+to know of an extension when it speaks for several servers or to several clients.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from attrs import frozen
+
+APPS: Final = "io.modelcontextprotocol/ui"
+SKILLS: Final = "io.modelcontextprotocol/skills"
+TASKS: Final = "io.modelcontextprotocol/tasks"
+
+_LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_IDENTIFIER: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
+"""The identifiers that the SDK takes; a test compares them."""
+
+Settings = Mapping[str, Any]
+"""The settings of one extension."""
+
+
+@frozen
+class Extension:
+    """One extension of the protocol, as far as its standard is known."""
+
+    identifier: str
+    """Its name in `capabilities.extensions`."""
+    requests: Mapping[str, str | None]
+    """The requests of its clients, each with the parameter that says whom it is for: `"uri"` or `"taskId"`; None: it is
+    a list of all servers."""
+    needs: Mapping[str, str]
+    """The settings that servers declare, set to True, if they take a request, by the request; others are taken by all
+    servers with the extension."""
+    of_any: frozenset[str] = frozenset()
+    """The settings that a gateway has if any of its servers has them, because their requests reach these servers."""
+    offered: Settings | None = None
+    """The settings with which a gateway with several clients declares it to servers of the handshake era; None: it does
+    not, because a client that has not declared it would lose something."""
+
+
+EXTENSIONS: Final[Mapping[str, Extension]] = {
+    extension.identifier: extension
+    for extension in (
+        Extension(APPS, requests={}, needs={}, offered={"mimeTypes": ["text/html;profile=mcp-app"]}),
+        Extension(
+            SKILLS,
+            requests={"skills/list": None, "skills/get": "uri", "resources/directory/read": "uri"},
+            needs={"resources/directory/read": "directoryRead"},
+            of_any=frozenset({"directoryRead"}),
+            offered={},
+        ),
+        Extension(TASKS, requests=dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"), needs={}),
+    )
+}
+"""The extensions that have a standard, by identifier."""
+
+EXTENSION_OF: Final[Mapping[str, Extension]] = {
+    method: extension for extension in EXTENSIONS.values() for method in extension.requests
+}
+"""The extensions that have a standard, by the requests of their clients."""
+
+
+def is_identifier(value: object) -> bool:
+    """True if the value can be the identifier of an extension: a prefix in reverse DNS notation, `/` and a name."""
+    return isinstance(value, str) and _IDENTIFIER.fullmatch(value) is not None
+
+
+def checked_extensions(extensions: object) -> dict[str, Settings]:
+    """A copy of the settings of extensions, by identifier.
+
+    Raises:
+        ValueError: They are no mapping, an identifier is none, or the settings of an extension are no JSON object.
+    """
+    if not isinstance(extensions, Mapping):
+        raise ValueError("must be the settings of extensions by their identifiers")  # noqa: TRY004
+    for identifier, settings in cast("Mapping[object, object]", extensions).items():
+        if not is_identifier(identifier):
+            raise ValueError(f"{identifier!r:.80} identifies no extension: write it as in 'com.example/name'")
+        if not isinstance(settings, Mapping):
+            raise ValueError(f"the settings of {identifier} must be an object, such as {{}}")  # noqa: TRY004
+    try:
+        return cast("dict[str, Settings]", json.loads(json.dumps(extensions, allow_nan=False, default=dict)))
+    except (TypeError, ValueError, RecursionError):
+        raise ValueError("the settings of extensions must be JSON") from None
+
+
+def settings_of(capabilities: Mapping[str, Any] | None, identifier: str) -> Settings | None:
+    """The settings with which the capabilities of a client or server declare an extension; None: they do not."""
+    declared: object = (capabilities or {}).get("extensions")
+    settings = cast("Mapping[str, object]", declared).get(identifier) if isinstance(declared, Mapping) else None
+    return cast("Settings", settings) if isinstance(settings, Mapping) else None
+
+
+def declares(capabilities: Mapping[str, Any] | None, identifier: str) -> bool:
+    """True if these capabilities of a client or server declare the extension."""
+    return settings_of(capabilities, identifier) is not None
