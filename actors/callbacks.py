@@ -4,7 +4,7 @@ import typing
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from .account import Account
 from .argument_checks import choice, function_or_none, mapping_or_none, one_of
@@ -119,6 +119,13 @@ class Callbacks:
     that can do less. One left out is declared with all that the protocol has of it; one without a callback is not
     declared. `extensions` and `experimental` are declared as they stand here, and not at all where they are left
     out."""
+
+    def announcing(self, extensions: Mapping[str, Any] | None) -> "Callbacks":
+        """The same, with these extensions in place of its own; None: with its own."""
+        if extensions is None:
+            return self
+        others = {name: value for name, value in (self.capabilities or {}).items() if name != "extensions"}
+        return evolve(self, capabilities=others | ({"extensions": extensions} if extensions else {}))
 
     @property
     def declared(self) -> dict[str, Any]:

@@ -89,10 +89,15 @@ def checked_extensions(extensions: object) -> dict[str, Settings]:
         raise ValueError("the settings of extensions must be JSON") from None
 
 
+def declared_by(capabilities: Mapping[str, Any] | None) -> Mapping[str, Settings]:
+    """The settings of the extensions that these capabilities of a client or server declare, by identifier."""
+    declared: object = (capabilities or {}).get("extensions")
+    return cast("Mapping[str, Settings]", declared) if isinstance(declared, Mapping) else {}
+
+
 def settings_of(capabilities: Mapping[str, Any] | None, identifier: str) -> Settings | None:
     """The settings with which the capabilities of a client or server declare an extension; None: they do not."""
-    declared: object = (capabilities or {}).get("extensions")
-    settings = cast("Mapping[str, object]", declared).get(identifier) if isinstance(declared, Mapping) else None
+    settings: object = declared_by(capabilities).get(identifier)
     return cast("Settings", settings) if isinstance(settings, Mapping) else None
 
 

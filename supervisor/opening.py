@@ -21,6 +21,7 @@ from mcp_nursery.actors.argument_checks import (
 )
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, Roots
 from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, unforeseen
+from mcp_nursery.actors.extensions import Settings, checked_extensions
 from mcp_nursery.actors.nurseries import open_service_nursery
 from mcp_nursery.actors.roots import roots_or_none
 
@@ -104,6 +105,7 @@ class _KeepingSettings:
     config_or_specs: Given | None = None
     policy: RestartPolicy | None = field(default=None, validator=_valid(instance_of(RestartPolicy, optional=True)))
     roots: Roots | None = field(default=None, validator=_valid(roots_or_none))
+    extensions: Mapping[str, Any] | None = None
     trust: Trust | None = field(default=None, validator=_valid(function_or_none))
     state: str | os.PathLike[str] | Store | None = field(default=None, repr=False)
     pins: PinMode = field(default="report", validator=_valid(one_of(PinMode)))
@@ -128,6 +130,14 @@ class _KeepingSettings:
                 raise ConfigError(problem, field=each.name)
 
 
+def _checked(extensions: Mapping[str, Settings] | None) -> Mapping[str, Settings] | None:
+    try:
+        return None if extensions is None else checked_extensions(extensions)
+    except ValueError as error:
+        problem = str(error)
+    raise ConfigError(problem, field="extensions")
+
+
 def _kept_names(reserved: Collection[str], override: bool | Collection[str]) -> frozenset[str]:  # noqa: FBT001
     """The reserved names without those that servers may take over."""
     given_up = reserved if override is True else override or ()
@@ -145,6 +155,7 @@ async def open_supervisor(
     approval_rules: ApprovalRules | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
     roots: Roots | None = None,
+    extensions: Mapping[str, Settings] | None = None,
     trust: Trust | None = None,
     state: str | os.PathLike[str] | Store | None = None,
     template: str = DEFAULT_TEMPLATE,
@@ -183,6 +194,9 @@ async def open_supervisor(
         roots: Folders to work in, for servers that ask, as paths or `file://` URIs, or a function that returns them:
             see `Callbacks.roots`. Default: none, and servers are not offered to ask: some would use them instead of the
             folders in their arguments.
+        extensions: The extensions of the protocol that the host handles, by identifier, each with its settings, such as
+            `{"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}`. They are announced to all
+            servers whose specs announce none of their own. Default: those of `Callbacks.capabilities`, if any.
         trust: `async (TrustRequest) -> bool`, asked about an entry of a project's file that was not agreed to yet; True
             is remembered. Calls of the server wait for the answer. Without this function such a server is `blocked`.
         state: The SQLite file for what outlasts the block: eras, processes, agreements, pins. Default: the one in the
@@ -240,6 +254,7 @@ async def open_supervisor(
         config_or_specs=config_or_specs,
         policy=policy,
         roots=roots,
+        extensions=_checked(extensions),
         trust=trust,
         state=state,
         pins=pins,
@@ -292,7 +307,7 @@ def _shared_settings(host: "_HostSettings", keeping: "_KeepingSettings") -> Supe
         reserved=host.reserved | NAMES,
         shutdown_timeout=keeping.shutdown_timeout,
         environ=dict(os.environ),
-        callbacks=host.callbacks,
+        callbacks=host.callbacks.announcing(keeping.extensions),
         roots=CurrentRoots(host.callbacks.roots if keeping.roots is None else keeping.roots),
         pins=keeping.pins,
         lazy=keeping.lazy,

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +23,7 @@ from mcp_nursery.actors.argument_checks import (
 )
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.extensions import Settings, checked_extensions
 from mcp_nursery.actors.limits import HUMAN_TIMEOUT, MOST_DEFINITIONS, MOST_KEPT, MOST_VALUES, CostLimits
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.roots import fixed_roots, folders_or_none
@@ -89,6 +91,13 @@ def _limits(spec: "ServerSpec", attribute: Any, limits: object) -> None:
         problem = problem_with_memory_limit(spec.transport)
         if problem is not None:
             raise ConfigError(problem, server=spec.name, field="limits.memory")
+
+
+def _extensions(spec: "ServerSpec", attribute: Any, value: object) -> None:
+    try:
+        checked_extensions(value)
+    except ValueError as error:
+        raise ConfigError(str(error), server=spec.name, field=attribute.name) from None
 
 
 def _nonempty(_spec: object, _attribute: object, value: str) -> None:
@@ -212,6 +221,11 @@ class ServerSpec:
     )
     """Folders to work in, given to the server if it asks, instead of the host's, as paths or `file://` URIs; `"cwd"`:
     the working directory. An empty list: no folders, and the server is not offered to ask. None: the host's folders."""
+    extensions: Mapping[str, Settings] | None = field(
+        default=None, kw_only=True, converter=deepcopy, validator=optional(_extensions)
+    )
+    """The extensions of the protocol that are announced to it, by identifier, each with its settings; none if empty.
+    None: those that the host handles, and behind a gateway those of its client."""
     max_result_chars: int = field(default=MAX_RESULT_CHARS, kw_only=True, validator=setting(at_least_one))
     """Characters of a result that a model is shown; the rest stays on the result object."""
     max_message_values: int = field(default=MOST_VALUES, kw_only=True, validator=setting(at_least_one))

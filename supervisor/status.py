@@ -77,6 +77,8 @@ class ServerStatus:
     characters, without secrets."""
     capabilities: dict[str, Any] | None = field(default=None, repr=False)
     """The capabilities that the server declares, as in the protocol, last known, without secrets."""
+    extensions: tuple[str, ...] = ()
+    """The identifiers of the extensions of the protocol that both sides have declared, last known."""
     source: str | None = None
     """The path of the file that configures it, or None for code."""
     description: str | None = None
@@ -106,10 +108,10 @@ def status_of(
 ) -> ServerStatus:
     """The status that a snapshot means at `now`, on Trio's clock."""
     said, since = snapshot.introduction, snapshot.connected_at
-    version, info, instructions, capabilities = (
-        (None, None, None, None)
+    version, info, instructions, capabilities, extensions = (
+        (None, None, None, None, ())
         if said is None
-        else (said.protocol_version, said.own_info(), said.instructions, said.own_capabilities())
+        else (said.protocol_version, said.own_info(), said.instructions, said.own_capabilities(), said.extensions)
     )
     return ServerStatus(  # in the order of its fields: by their names it would take half as long again
         snapshot.spec.name,
@@ -129,6 +131,7 @@ def status_of(
         calls,
         snapshot.stderr_tail,
         capabilities,
+        extensions,
         snapshot.spec.source,
         snapshot.spec.description,
         snapshot.challenge,

@@ -31,6 +31,7 @@ _HARMLESS = frozenset(
             "liveness",
             "breaker",
             "subscribe",
+            "extensions",
             "tools",
         ),
     }

@@ -32,7 +32,7 @@ from .dialects import OWN, Dialect, Translation
 from .discovery import EntryOrigin
 from .document import as_object, json_type
 from .effects import trust_request
-from .values import Bytes, FieldError, WrittenRoots, structurer
+from .values import Bytes, FieldError, WrittenExtensions, WrittenRoots, structurer
 from .variables import has_variables, inputs_in
 
 T = TypeVar("T")
@@ -120,6 +120,7 @@ class _WrittenEntry:
     max_instances: int | None = field(default=None, alias="maxInstances")
     subscribe: tuple[str, ...] | None = None
     roots: WrittenRoots = None
+    extensions: WrittenExtensions = None
     tools: Any = None
 
 

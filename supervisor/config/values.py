@@ -12,6 +12,7 @@ from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn
 
 from mcp_nursery.actors.enums import Protocol
+from mcp_nursery.actors.extensions import Settings, checked_extensions
 from mcp_nursery.actors.http.header_rules import problem_with_header
 from mcp_nursery.actors.roots import CWD
 from mcp_nursery.supervisor.decisions.restart_policy import Instances, Lazy, RestartMode, Revive, is_revive
@@ -31,6 +32,9 @@ Bytes = NewType("Bytes", int)
 
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([KMG])(i?)B", re.IGNORECASE)
 
+
+WrittenExtensions = Mapping[str, Settings] | None
+"""The settings of extensions, by identifier."""
 
 WrittenRoots = tuple[str, ...] | Literal["cwd"] | None
 """Folders, as paths or URIs, or the working directory."""
@@ -188,6 +192,10 @@ def _roots(value: object, _type: object) -> tuple[str, ...] | Literal["cwd"]:
     return _texts(value, None)
 
 
+def _extensions(value: object, _type: object) -> dict[str, Settings]:
+    return checked_extensions(_object(value, None))
+
+
 def _revive(value: object, _type: object) -> Revive:
     said = tuple(cast("list[object]", value)) if isinstance(value, list) else value
     if not is_revive(said):
@@ -215,6 +223,7 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (Protocol, _word),
     (Instances, _word),
     (WrittenRoots, _roots),
+    (WrittenExtensions, _extensions),
     (Lazy | None, _lazy),
     (Revive | None, _revive),
 )

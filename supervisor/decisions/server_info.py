@@ -5,6 +5,7 @@ from typing import Any, cast
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.extensions import declared_by, declares
 from mcp_nursery.actors.messages import Handshake
 from mcp_nursery.actors.pieces import Steps
 
@@ -19,6 +20,8 @@ class Introduction:
     instructions: str | None
     capabilities: dict[str, Any] | None = None
     """JSON."""
+    extensions: tuple[str, ...] = ()
+    """The identifiers of the extensions that the server declares, of those that are announced to it."""
     hello: dict[str, Any] | None = field(default=None, repr=False, eq=False)
     """The whole introduction as it came, secrets that the server quotes included: for its clients alone."""
 
@@ -31,13 +34,17 @@ class Introduction:
         return None if self.capabilities is None else own_copy(self.capabilities)
 
 
-def introduction_of(handshake: Handshake, redact: Callable[[str], Steps[str]]) -> Steps[Introduction]:
-    """The introduction in a handshake, in pieces: a server may have a lot to say about itself."""
+def introduction_of(
+    handshake: Handshake, redact: Callable[[str], Steps[str]], announced: Mapping[str, Any] | None = None
+) -> Steps[Introduction]:
+    """The introduction in a handshake, in pieces: a server may have a lot to say about itself. `announced`: the
+    capabilities that are announced to the server."""
     return Introduction(
         handshake.protocol_version,
         (yield from _each_text(handshake.server_info, redact)),
         (yield from _each_text(handshake.instructions, redact)),
         (yield from _each_text(handshake.capabilities, redact)),
+        tuple(each for each in declared_by(announced) if declares(handshake.capabilities, each)),
         handshake.hello,
     )
 

@@ -395,9 +395,9 @@ class Keeper:
     async def _hear_connected(self, report: Connected) -> None:
         self._asked_person = False
         self._settings.notes.learn(report.handshake.remembered, answered=report.handshake.era_answered)
-        redact = self._settings.secrets.hide
+        redact, announced = self._settings.secrets.hide, self._settings.offered.declared
         review = await self._settings.pins.review(report.definitions.tools)  # before anybody sees a tool
-        said = introduction_of(report.handshake, self._settings.secrets.redactor.said_in_pieces)
+        said = introduction_of(report.handshake, self._settings.secrets.redactor.said_in_pieces, announced)
         introduction, tail = await by_turns(said), redact_tail(report.stderr_tail, redact)
         now = trio.current_time()
         if self._now.over_limit is None:  # else it was renewed, and that is no use of it

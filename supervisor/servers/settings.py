@@ -12,6 +12,7 @@ from attrs import Factory, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots
 from mcp_nursery.actors.errors import AuthorizationFailed, ConfigError
+from mcp_nursery.actors.extensions import Settings
 from mcp_nursery.actors.oauth.tokens import MemoryVault, Tokens, Vault
 from mcp_nursery.actors.server_actor import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
@@ -157,6 +158,8 @@ class KeeperSettings:
     """The callbacks for the server's questions, except for roots."""
     roots: CurrentRoots
     """The folders in which it is to work."""
+    extensions: Mapping[str, Settings] | None
+    """The extensions that its spec has announced to it; None: those of the callbacks."""
     permit: Permit | None
     """The function that is asked before every start; None: it may always start."""
     notes: EraMemory
@@ -200,6 +203,7 @@ class KeeperSettings:
             number=number,
             callbacks=settings.callbacks,
             roots=settings.roots if spec.roots is None else CurrentRoots(spec.roots or None),
+            extensions=spec.extensions,
             permit=None if request is None else partial(settings.trust_gate.permit, request),
             notes=EraMemory(settings.store_worker, spec.name, _asked_digest(spec, digest)),
             pins=ToolPins(settings.store_worker, spec, digest, settings.pins),
@@ -211,7 +215,8 @@ class KeeperSettings:
     @property
     def offered(self) -> Callbacks:
         """The callbacks that the server is offered if it connects now: roots only where there are some."""
-        return evolve(self.callbacks, roots=None if self.roots.given is None else self.roots)
+        callbacks = self.callbacks.announcing(self.extensions)
+        return evolve(callbacks, roots=None if self.roots.given is None else self.roots)
 
 
 def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> float:

@@ -82,7 +82,7 @@ class ServerPage:
             *(status.state, status.incarnation, status.attempt, status.retry_in is None, status.error, status.pid),
             *(status.installing, status.over_limit, status.calls, latency, busy),
             None if status.breaker is None else status.breaker.state,
-            *(status.protocol_version, status.source, status.description),
+            *(status.protocol_version, status.extensions, status.source, status.description),
             tuple((each.state, each.incarnation) for each in status.instances),
         )
         incarnations = [(each.number, each.attempt, each.connected, each.ended) for each in past.incarnations]
@@ -159,6 +159,7 @@ class ServerPage:
             ("Last ten minutes", plot(self._history.of(self._name).busy)),
             ("Introduced as", self._words.line(introduced) or None),
             ("Protocol", short(status.protocol_version)),
+            ("Extensions", short(", ".join(status.extensions), LONGEST_SHOWN)),
             ("Configured in", short(status.source, LONGEST_PHRASE) if status.source else None),
             ("Description", short(status.description, LONGEST_SHOWN) if status.description else None),
         ]

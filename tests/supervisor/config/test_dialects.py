@@ -314,6 +314,7 @@ KEYS_OF = {
     "max_definitions": {"maxDefinitions"},
     "subscribe": {"subscribe"},
     "roots": {"roots"},
+    "extensions": {"extensions"},
     "description": {"description"},
 }
 """What a file says for each field of a spec."""
