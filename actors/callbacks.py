@@ -9,6 +9,7 @@ from attrs import define, evolve, field, frozen
 from .account import Account
 from .argument_checks import choice, function_or_none, mapping_or_none, one_of
 from .enums import Protocol
+from .extensions import Settings, with_extensions
 from .limits import HUMAN_TIMEOUT, USUAL, CostLimits
 from .roots import Folder, root_uris, roots_or_none
 
@@ -120,12 +121,11 @@ class Callbacks:
     declared. `extensions` and `experimental` are declared as they stand here, and not at all where they are left
     out."""
 
-    def announcing(self, extensions: Mapping[str, Any] | None) -> "Callbacks":
+    def announcing(self, extensions: Mapping[str, Settings] | None) -> "Callbacks":
         """The same, with these extensions in place of its own; None: with its own."""
         if extensions is None:
             return self
-        others = {name: value for name, value in (self.capabilities or {}).items() if name != "extensions"}
-        return evolve(self, capabilities=others | ({"extensions": extensions} if extensions else {}))
+        return evolve(self, capabilities=with_extensions(self.capabilities or {}, extensions))
 
     @property
     def declared(self) -> dict[str, Any]:

@@ -7,7 +7,8 @@ to know of an extension when it speaks for several servers or to several clients
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, cast
 
 from attrs import frozen
@@ -31,16 +32,14 @@ class Extension:
     identifier: str
     """Its name in `capabilities.extensions`."""
     requests: Mapping[str, str | None]
-    """The requests of its clients, each with the parameter that says whom it is for: `"uri"` or `"taskId"`; None: it is
-    a list of all servers."""
+    """The requests of its clients, each with the parameter that says what it is about: `"uri"` or `"taskId"`; None: it
+    is a list."""
     needs: Mapping[str, str]
     """The settings that servers declare, set to True, if they take a request, by the request; others are taken by all
-    servers with the extension."""
-    of_any: frozenset[str] = frozenset()
-    """The settings that a gateway has if any of its servers has them, because their requests reach these servers."""
+    servers with the extension. A gateway declares such a setting if one of its servers does."""
     offered: Settings | None = None
-    """The settings with which a gateway with several clients declares it to servers of the handshake era; None: it does
-    not, because a client that has not declared it would lose something."""
+    """The settings with which a gateway declares it to servers of the handshake era for all its clients; None: it does
+    not, because what a server makes for a client that has not declared the extension would be lost."""
 
 
 EXTENSIONS: Final[Mapping[str, Extension]] = {
@@ -51,13 +50,21 @@ EXTENSIONS: Final[Mapping[str, Extension]] = {
             SKILLS,
             requests={"skills/list": None, "skills/get": "uri", "resources/directory/read": "uri"},
             needs={"resources/directory/read": "directoryRead"},
-            of_any=frozenset({"directoryRead"}),
             offered={},
         ),
         Extension(TASKS, requests=dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"), needs={}),
     )
 }
 """The extensions that have a standard, by identifier."""
+
+OFFERED: Final[Mapping[str, Settings]] = {
+    each.identifier: each.offered for each in EXTENSIONS.values() if each.offered is not None
+}
+"""The settings of the extensions that a gateway declares for all its clients, by identifier."""
+
+OF_ONE_SERVER: Final = EXTENSIONS.keys() - OFFERED.keys()
+"""The extensions whose requests name what one server alone knows: behind a gateway they need its only server that has
+the extension."""
 
 EXTENSION_OF: Final[Mapping[str, Extension]] = {
     method: extension for extension in EXTENSIONS.values() for method in extension.requests
@@ -104,3 +111,37 @@ def settings_of(capabilities: Mapping[str, Any] | None, identifier: str) -> Sett
 def declares(capabilities: Mapping[str, Any] | None, identifier: str) -> bool:
     """True if these capabilities of a client or server declare the extension."""
     return settings_of(capabilities, identifier) is not None
+
+
+def takes(capabilities: Mapping[str, Any] | None, method: str) -> bool:
+    """True if a server with these capabilities takes this request of an extension. One that is in no table may be of
+    any extension that is not in it either."""
+    known = EXTENSION_OF.get(method)
+    if known is None:
+        return not declared_by(capabilities).keys() <= EXTENSIONS.keys()
+    settings = settings_of(capabilities, known.identifier)
+    return settings is not None and (method not in known.needs or settings.get(known.needs[method]) is True)
+
+
+def united(servers: Sequence[Mapping[str, Any] | None]) -> dict[str, dict[str, Any]]:
+    """The extensions of servers with these capabilities as a gateway declares them: each with the settings that all of
+    these servers have, but for those that one is enough for."""
+    union: dict[str, dict[str, Any]] = {}
+    for identifier in dict.fromkeys(chain.from_iterable(map(declared_by, servers))):
+        said = [each for each in (settings_of(one, identifier) for one in servers) if each is not None]
+        if not said or (identifier in OF_ONE_SERVER and len(said) > 1):
+            continue
+        union[identifier] = {
+            name: value for name, value in said[0].items() if all(name in one and one[name] == value for one in said)
+        }
+        known = EXTENSIONS.get(identifier)
+        for name in () if known is None else known.needs.values():
+            if any(one.get(name) is True for one in said):
+                union[identifier][name] = True
+    return union
+
+
+def with_extensions(capabilities: Mapping[str, Any], extensions: Mapping[str, Settings]) -> dict[str, Any]:
+    """The capabilities with these extensions in place of their own."""
+    others = {name: value for name, value in capabilities.items() if name != "extensions"}
+    return others | ({"extensions": dict(extensions)} if extensions else {})

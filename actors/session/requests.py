@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import folded
+from ..extensions import EXTENSIONS, TASKS
 from ..json_depth import TOO_DEEP, more_values_than, nested_too_deep
 from ..jsonrpc.codec import decode, encode
 from ..jsonrpc.incoming import MOST_ASKED
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 MOST_BLOCKS: Final = 10_000
 """Parts of a result: content blocks, contents of a resource, messages of a prompt. Validating one takes a hundredth of
 a millisecond, and so does showing one that is not text."""
+_NAMED: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(EXTENSIONS[TASKS].requests, "taskId")}
+"""Requests with a header for what they are about, and the parameter that names it."""
 _ARRAY: Final = frozenset([list])
 
 _PARTS_MEMBER: Final[Mapping[str, str]] = {
@@ -77,7 +80,7 @@ class PreparedRequest:
 
     def headers(self, params: bytes) -> dict[str, str]:
         """The headers of a request, where frames have headers."""
-        key = NAME_BEARING_METHODS.get(self._method) if self._modern else None
+        key = _NAMED.get(self._method) if self._modern else None
         return self.headers_about("" if key is None else str(decode(params).get(key, "")))
 
     def headers_about(self, name: str) -> dict[str, str]:

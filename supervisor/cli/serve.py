@@ -108,7 +108,9 @@ def serve(
                 open_bare_nursery() as nursery,
                 open_supervisor(
                     servers,
-                    callbacks=gateway_callbacks(None if streams is None else streams.capabilities),
+                    callbacks=gateway_callbacks(
+                        None if streams is None else streams.capabilities, several_servers=only is None
+                    ),
                     approval_rules=_rules(ask, deny),
                     template=template,
                     state=options.state,

@@ -33,7 +33,7 @@ _OPTIONAL: Final = frozenset(
 )
 """Optional members of definitions, of their parts, and of lists."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-_CACHEABLE_METHODS: Final = frozenset([*LISTED, "resources/read", "server/discover"])
+_CACHEABLE_METHODS: Final = frozenset([*LISTED, "resources/read", "server/discover", "skills/list"])
 """Methods whose results state, since 2026-07-28, how long they are valid."""
 
 
@@ -84,6 +84,8 @@ def bridge_result(method: str, result: Json, *, to_modern: bool, from_modern: bo
         return {"resultType": "complete"} | hints | result | {"_meta": meta}
     meta.pop(SERVER_INFO_META_KEY, None)
     kept = {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope", "_meta")}
+    if result.get("resultType", "complete") != "complete":
+        kept["resultType"] = result["resultType"]  # that of an extension, by which its clients know it
     return kept | ({"_meta": meta} if meta else {})
 
 

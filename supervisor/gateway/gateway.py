@@ -273,6 +273,7 @@ class Gateway:
             route = await view.route(request)
             if route is None:
                 return await self._answer_here(request, view)
+            request.capabilities = view.told(request.capabilities, route.server)
             result = await view.filter_result(request, await self._upstream.request(request, route), route.server)
             return await self._mark_result(request, result, route.server, route.params.get("name"))
         except NurseryError as error:

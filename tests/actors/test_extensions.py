@@ -13,11 +13,15 @@ from mcp_nursery.actors.extensions import (
     EXTENSION_OF,
     EXTENSIONS,
     SKILLS,
+    TASKS,
     checked_extensions,
     declares,
     is_identifier,
     settings_of,
+    takes,
+    united,
 )
+from mcp_nursery.actors.session.requests import RelayedRequest
 
 
 def _sdk_takes(identifier: object) -> bool:
@@ -72,3 +76,32 @@ def test_what_is_not_declared_has_no_settings(capabilities: dict[str, Any] | Non
 def test_empty_settings_declare_an_extension() -> None:
     assert settings_of({"extensions": {SKILLS: {}}}, SKILLS) == {}
     assert declares({"extensions": {SKILLS: {}}}, SKILLS)
+
+
+def test_a_server_takes_the_requests_of_the_extensions_that_it_declares() -> None:
+    reads = {"extensions": {SKILLS: {"directoryRead": True}}}
+    assert takes(reads, "skills/get")
+    assert takes(reads, "resources/directory/read")
+    for other in ({"directoryRead": "true"}, {}):
+        assert not takes({"extensions": {SKILLS: other}}, "resources/directory/read")
+    assert not takes(reads, "tasks/get")
+    assert not takes(reads, "com.example/do")
+    assert takes({"extensions": {"a.b/c": {}}}, "com.example/do")
+
+
+def test_settings_in_which_servers_differ_are_left_out() -> None:
+    """But for those that one server is enough for. What is no object declares nothing."""
+    servers: list[Any] = [
+        {"extensions": {SKILLS: {"a": 1, "b": 2}, TASKS: {}, "a.b/c": {"x": [1]}}},
+        {"extensions": {SKILLS: {"a": 1, "b": 3, "directoryRead": True}, "a.b/c": True}},
+        {"extensions": {SKILLS: {"a": 1}, TASKS: {"y": 1}, APPS: None}},
+        {"extensions": [APPS]},
+        None,
+    ]
+    assert united(servers) == {SKILLS: {"a": 1, "directoryRead": True}, "a.b/c": {"x": [1]}}
+    assert united(servers[:1])[TASKS] == {}
+
+
+def test_a_request_about_a_task_names_it_in_a_header() -> None:
+    request = RelayedRequest("tasks/get", None, protocol_version="2026-07-28", stamp={})
+    assert request.headers(b'{"taskId":"abc"}')["mcp-name"] == "abc"

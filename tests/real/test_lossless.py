@@ -38,6 +38,7 @@ TOOL = (
     '"properties":{"n":{"type":"integer","maximum":18446744073709551617,"default":null}}},"annotations":{"vendorHint":1},'
     f'"execution":{{"taskSupport":"optional","vendor":1}},{TAIL}}}'
 )
+OTHERS = ",".join(f'{{"name":"{name}","inputSchema":{{"type":"object"}}}}' for name in ("asks", "fails", "new"))
 PROMPT = f'{{"name":"odd","arguments":[{{"name":"a","vendor":{ODD}}}],"icons":{ICONS},{TAIL}}}'
 RESOURCE = f'{{"uri":"odd://a","name":"a","size":9007199254740993,"icons":{ICONS},"annotations":{{"vendor":1}},{TAIL}}}'
 TEMPLATE = f'{{"uriTemplate":"odd://{{x}}","name":"t","icons":{ICONS},{TAIL}}}'
@@ -76,7 +77,7 @@ def script(version):
     meta = META[:-1] + f',"io.modelcontextprotocol/serverInfo":{INFO}}}'
     discovered = facts.replace(META, meta)
     answers = {
-        "tools/list": [result(f'"tools":[{TOOL}],{TAIL}', modern, cached=True)],
+        "tools/list": [result(f'"tools":[{TOOL},{OTHERS}],{TAIL}', modern, cached=True)],
         "prompts/list": [result(f'"prompts":[{PROMPT}],{TAIL}', modern, cached=True)],
         "resources/list": [result(f'"resources":[{RESOURCE}],{TAIL}', modern, cached=True)],
         "resources/templates/list": [result(f'"resourceTemplates":[{TEMPLATE}],{TAIL}', modern, cached=True)],
@@ -323,11 +324,61 @@ async def test_lists_of_all_servers_differ_in_names_and_uris_alone(tmp_path, ver
         await opened(client, version)
         await opened(every, version)
         for number, (method, key) in enumerate(LISTS.items(), 10):
-            [own] = exact((await client.ask(request(number, method, "", version)))[-1])["result"][key]
-            [listed] = exact((await every.ask(request(number, method, "", version)))[-1])["result"][key]
+            [own, *_] = exact((await client.ask(request(number, method, "", version)))[-1])["result"][key]
+            [*_, listed] = exact((await every.ask(request(number, method, "", version)))[-1])["result"][key]  # sorted
             if key in ("tools", "prompts"):
                 assert listed.pop("name") == f"one_{own.pop('name')}"
             else:
                 uri = "uri" if key == "resources" else "uriTemplate"
                 assert listed.pop(uri) == qualify("one", own.pop(uri))
             assert_same(listed, own)
+
+
+def to_all(text):
+    """A client's frame for the view of all servers, of which `one` is the only one."""
+    message = json.loads(text)
+    params = message.get("params", {})
+    for each in (params, params.get("ref", {})):
+        if "name" in each:
+            text = text.replace(f'"name":"{each["name"]}"', f'"name":"one_{each["name"]}"', 1)
+        if "uri" in each:
+            text = text.replace(each["uri"], qualify("one", each["uri"]), 1)
+    return text
+
+
+def to_one(text):
+    """A frame of the view of all servers, as the server itself says it."""
+    return text.replace(qualify("one", "odd:"), "odd:")
+
+
+class ClientOfAll:
+    """A client that sees all servers as one, and speaks as if that were the server itself."""
+
+    def __init__(self, client):
+        self._client = client
+        self.send = client.send
+
+    async def ask(self, frame, on_frame):
+        return list(map(to_one, await self._client.ask(to_all(frame), on_frame)))
+
+
+@pytest.mark.parametrize("front", ["stdio", "http"])
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_frames_are_the_same_directly_and_in_the_view_of_all_servers(tmp_path, version, front):
+    """But for introductions, and lists, which are made of those of all servers."""
+    direct_command, direct_log = serving(tmp_path, version, "direct")
+    command, log = serving(tmp_path, version, "through")
+    async with stdio_client(direct_command) as client:
+        direct = await talk(client, version)
+    spec = ServerSpec("one", StdioTransport(command[0], command[1:]))
+    async with served([spec]) as (gateway, url):
+        if front == "stdio":
+            async with piped_client(gateway, None) as client:
+                heard = await talk(ClientOfAll(client), version)
+        else:
+            async with http_client(url, version) as client:
+                heard = await talk(ClientOfAll(client), version)
+    of_all = 1 + len(LISTS)
+    assert_lossless(heard[of_all:], direct[of_all:])
+    read = (read_by_server(each.read_text().split("\n")) for each in (log, direct_log))
+    assert_same(*([each for each in one if each.get("method") not in LISTS] for one in read))

@@ -8,6 +8,7 @@ import sys
 import pytest
 import trio
 
+from mcp_nursery.actors.extensions import OFFERED
 from mcp_nursery.supervisor import ServerSpec, StdioTransport
 
 from ..lab import PROGRAMS
@@ -112,7 +113,7 @@ async def test_a_server_of_many_clients_is_told_of_all(tmp_path):
         async with served([spec]) as (_, url), http_client(f"{url}/told", OLD) as client:
             make = await opened(client, OLD, {})
             seen = json.loads((await asked(client, make, 2))["content"][0]["text"])
-            assert seen == {"initialize": ALL}
+            assert seen == {"initialize": ALL | {"extensions": OFFERED}}
 
 
 async def test_a_session_s_own_instance_is_told_of_its_client():

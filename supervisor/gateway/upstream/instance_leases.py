@@ -6,7 +6,7 @@ ends. Other instances are leased: while one works on calls of a principal, it wo
 
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Protocol
@@ -183,8 +183,7 @@ class InstancePool:
             raise InstancesTaken(server=spec.name, most=share, retry_in=_seconds_until_free(own), own=True)
         if len(there) >= most:
             raise InstancesTaken(server=spec.name, most=most, retry_in=_seconds_until_free(there))
-        session = request.session
-        return self._start(spec, owner, SESSION_IDLE, None if session is None else session.capabilities)
+        return self._start(spec, owner, SESSION_IDLE, request.session)
 
     def _lease(self, spec: ServerSpec, principal: Hashable) -> Instance:
         """The instance for a call of this principal: where calls are kept apart, one that works on no other principal's
@@ -224,11 +223,13 @@ class InstancePool:
     # -- their lives ----------------------------------------------------------------------------------------------
 
     def _start(
-        self, spec: ServerSpec, owner: Hashable, idle_after: float, capabilities: Mapping[str, Any] | None = None
+        self, spec: ServerSpec, owner: Hashable, idle_after: float, session: ClientSession | None = None
     ) -> FurtherInstance:
         if spec.stop_idle_after is not None:
             idle_after = spec.stop_idle_after or math.inf
-        callbacks = None if capabilities is None else gateway_callbacks(capabilities)
+        callbacks = (
+            None if session is None else gateway_callbacks(session.capabilities, several_servers=session.server is None)
+        )
         instance = FurtherInstance(spec.name, spec=spec, owner=owner, idle_after=idle_after, callbacks=callbacks)
         self._more.setdefault(spec.name, []).append(instance)
         self._nursery.start_soon(self._run, instance)

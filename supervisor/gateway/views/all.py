@@ -9,12 +9,21 @@ from attrs import define, field
 
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import ContestedResource, UnknownResource, UnknownTool
+from mcp_nursery.actors.extensions import (
+    EXTENSION_OF,
+    OF_ONE_SERVER,
+    declared_by,
+    declares,
+    takes,
+    united,
+    with_extensions,
+)
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
-from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from mcp_nursery.actors.protocol import CLIENT_METHODS, INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 from mcp_nursery.actors.version import VERSION
 
 from ...resources import Prompt, Resource, ResourceTemplate
@@ -22,7 +31,7 @@ from ...security.untrusted_marks import MOST_INSTRUCTIONS
 from ...supervisor import Supervisor
 from ...tools.tool import Tool
 from ..auth.principal import EVERYTHING, Access
-from ..bridge import Json, bridge_result
+from ..bridge import Json, as_object, bridge_result
 from ..client_request import ClientRequest
 from .shown_uris import is_web_address, qualify, qualify_result, split_qualified
 from .view import NamedDefinition, Place, RequestRoute, View, dump_definition, dump_definitions, status_of
@@ -125,6 +134,8 @@ class All(View):
             "completions": {},
             "logging": {},
         }
+        if extensions := united([*self._capabilities().values()]):
+            capabilities["extensions"] = extensions
         instructions = "\n\n".join(filter(None, [self.missing(), _join_instructions(self.instructions())]))
         said = {"instructions": instructions} if instructions else {}
         return {"serverInfo": _INFO, "capabilities": capabilities} | said
@@ -144,8 +155,66 @@ class All(View):
                 return RequestRoute(server, params | {"uri": uri})
             case "completion/complete":
                 return await self._route_completion(params)
-            case _:
+            case method if method in CLIENT_METHODS:
                 return None
+            case _:
+                return await self._route_extension(request)
+
+    async def _route_extension(self, request: ClientRequest) -> RequestRoute:
+        """The server that has what a request of an extension names by its URI; of a request that names nothing which a
+        gateway knows, the only server with the extension."""
+        method, params = request.method, request.params
+        known = EXTENSION_OF.get(method)
+        takers = self._takers(method)
+        if not takers:
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+        uri: object = params.get("uri") if known is None or known.requests[method] == "uri" else None
+        if isinstance(uri, str):
+            named = await self._resource_of_takers(uri, takers)
+            if named[0] not in takers:
+                raise JsonRpcError(METHOD_NOT_FOUND, f"{named[0]} does not have this method", method)
+            return RequestRoute(named[0], params | {"uri": named[1]})
+        if len(takers) > 1:
+            raise JsonRpcError(INVALID_PARAMS, f"{method} names no server, and several have it: {', '.join(takers)}")
+        return RequestRoute(takers[0], params)
+
+    async def _resource_of_takers(self, uri: str, takers: Sequence[str]) -> Place:
+        """The resource that a request of an extension is about. A server need not list it."""
+        try:
+            return await self.resource_of(uri)
+        except UnknownResource:
+            if split_qualified(uri) is not None:
+                raise
+        if len(takers) > 1:
+            raise ContestedResource(uri, takers, uris=[qualify(server, uri) for server in takers])
+        return takers[0], uri
+
+    def _takers(self, method: str) -> list[str]:
+        """The servers that take a request of an extension. A client that may not use all of a server cannot make those
+        of which no standard is known."""
+        may = self.access.has_server if method in EXTENSION_OF else self.access.has_all_of
+        return [name for name, able in self._capabilities().items() if takes(able, method) and may(name)]
+
+    def _capabilities(self) -> dict[str, Json]:
+        """The capabilities of the servers with extensions of which the client may use something, by server, as far as
+        they are known."""
+        hellos = ((one.name, self.supervisor.hello(one.name) or {}) for one in self.statuses)
+        said = ((name, as_object(hello.get("capabilities"))) for name, hello in hellos)
+        return {name: able for name, able in said if declared_by(able)}
+
+    @override
+    def told(self, capabilities: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+        told = super().told(capabilities, server)
+        if told is not capabilities:  # as its user wants it
+            return told
+        lost = {
+            each
+            for each in OF_ONE_SERVER & declared_by(told).keys()
+            if [name for name, able in self._capabilities().items() if declares(able, each)] != [server]
+        }
+        if not lost:
+            return told
+        return with_extensions(told, {name: value for name, value in declared_by(told).items() if name not in lost})
 
     async def refresh(self, request: ClientRequest, since: float) -> None:
         """Fetch this list again from the servers whose own may be old."""

@@ -90,6 +90,10 @@ class Search(View):
         params = {key: value for key, value in params.items() if key != "arguments"}
         return RequestRoute(tool.server, params | {"name": tool.tool} | ({} if given is None else {"arguments": given}))
 
+    @override
+    def told(self, capabilities: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+        return self._behind.told(capabilities, server)
+
     async def tool(self, name: str) -> Tool:
         """The tool of the view behind."""
         return await self._behind.tool(name)

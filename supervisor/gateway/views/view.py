@@ -10,6 +10,7 @@ from attrs import frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import SupervisorClosed, UnknownServer, UnknownTool
+from mcp_nursery.actors.extensions import EXTENSION_OF, with_extensions
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.pieces import Steps
@@ -104,6 +105,12 @@ class View(ABC):
             JsonRpcError: No server has what it asks for.
         """
 
+    def told(self, capabilities: Mapping[str, Any], server: str) -> Mapping[str, Any]:
+        """The capabilities of the client as a request to this server declares them: its entry may say which extensions
+        it is told of."""
+        own = self.supervisor.spec(server).extensions
+        return capabilities if own is None else with_extensions(capabilities, own)
+
     @abstractmethod
     async def refresh(self, request: ClientRequest, since: float) -> None:
         """Fetch again the lists behind the one that a client asks for, if they may be old: see
@@ -173,10 +180,10 @@ class One(View):
         return await introduction_of(self.supervisor, self._name)
 
     async def route(self, request: ClientRequest) -> RequestRoute | None:
-        """The server itself, for any request. A client that may not use all of it cannot make requests that the
-        protocol does not know."""
+        """The server itself, for any request. A client that may not use all of it cannot make requests that neither the
+        protocol nor a standard of an extension has."""
         if not self.access.has_all_of(self._name):
-            if request.method not in CLIENT_METHODS:
+            if request.method not in CLIENT_METHODS and request.method not in EXTENSION_OF:
                 raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
             if request.method == "tools/call" and not self.access.has_tool(self._name, request.params["name"]):
                 raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {request.params['name']}")

@@ -50,7 +50,13 @@ def test_within_one_era_nothing_of_a_result_is_touched(modern):
 
 @pytest.mark.parametrize(
     ("method", "cached"),
-    [("tools/list", True), ("resources/read", True), ("tools/call", False), ("prompts/get", False)],
+    [
+        ("tools/list", True),
+        ("resources/read", True),
+        ("skills/list", True),
+        ("tools/call", False),
+        ("prompts/get", False),
+    ],
 )
 def test_a_result_for_a_newer_client(method, cached):
     hints = {"ttlMs": 0, "cacheScope": "private"} if cached else {}
@@ -68,6 +74,8 @@ def test_a_result_for_an_older_client():
     said["_meta"]["vendor"] = 2
     kept = {"vendor": 1, "_meta": {"vendor": 2}}
     assert bridge_result("tools/list", said, to_modern=False, from_modern=True, server_info=US) == kept
+    task = {"resultType": "task", "taskId": "1"}
+    assert bridge_result("tools/call", task, to_modern=False, from_modern=True, server_info=US) == task
 
 
 @pytest.mark.parametrize(

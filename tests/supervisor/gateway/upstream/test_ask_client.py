@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from mcp_nursery.actors.extensions import APPS, TASKS
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import Approval, MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
@@ -396,3 +397,13 @@ async def test_what_is_asked_is_bounded_and_hides_nothing(autojump_clock):
         [asked] = first["inputRequests"].values()
         assert len(asked["params"]["message"]) < MOST_SHOWN + 200
         assert asked["params"]["message"].endswith("more characters that are not shown")
+
+
+@pytest.mark.parametrize(
+    ("several_servers", "told"),
+    [(False, {APPS: {"x": 1}, TASKS: {}}), (True, {APPS: {"x": 1}})],
+)
+def test_servers_that_are_seen_as_one_are_told_of_no_extension_whose_requests_name_none(several_servers, told):
+    client = {"sampling": {}, "extensions": {APPS: {"x": 1}, TASKS: {}}}
+    callbacks = gateway_callbacks(client, several_servers=several_servers)
+    assert callbacks.declared == {"sampling": {}, "extensions": told}

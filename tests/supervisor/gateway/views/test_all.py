@@ -7,18 +7,20 @@ import pytest
 import trio
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
+from mcp_nursery.actors.extensions import SKILLS
 from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.supervisor import RestartPolicy, ServerDown, ServerSpec, StdioTransport, open_supervisor
+from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerDown, ServerSpec, StdioTransport, open_supervisor
 from mcp_nursery.supervisor.calls.search_tools import NOTHING
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
 from mcp_nursery.supervisor.gateway.clients import ClientSession
-from mcp_nursery.supervisor.gateway.views.all import INSTRUCTIONS, _join_instructions
+from mcp_nursery.supervisor.gateway.views.all import INSTRUCTIONS, All, _join_instructions
 from mcp_nursery.supervisor.gateway.views.shown_uris import qualify
+from mcp_nursery.supervisor.gateway.views.view import RequestRoute
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ....lab.gateway_clients import as_read
-from ....lab.specs import spec
+from ....lab.specs import SERVERS, Named, spec
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 SOME = Access(["b/*"])
@@ -278,3 +280,41 @@ async def test_who_names_what_a_slow_server_has_waits_for_that(autojump_clock):
             await supervisor.add_server(spec(slow, name="a"))
             assert await ask(method, **params)
             await supervisor.remove_server("a")
+
+
+async def test_a_gateway_declares_the_extensions_that_servers_declared_last(autojump_clock):
+    """The introduction comes from the cache, while the server has yet to answer."""
+    SERVERS["known"] = ScriptedServer()
+    SERVERS["known"].capabilities["extensions"] = {SKILLS: {"directoryRead": True}}
+    known, state = ServerSpec("known", Named("known")), MemoryStore()
+    async with open_supervisor([known], callbacks=gateway_callbacks(), state=state) as supervisor:
+        await supervisor.wait_connected("known")
+    SERVERS["known"] = ScriptedServer(Life(mute=True))
+    async with open_supervisor([known], callbacks=gateway_callbacks(), state=state) as supervisor:
+        view = All(supervisor)
+        hello = await view.hello()
+        assert hello["capabilities"]["extensions"] == {SKILLS: {"directoryRead": True}}
+        asked = {"uri": qualify("known", "skill://x")}
+        incoming = ClientRequest(1, "resources/directory/read", asked, {}, unheard, principal="ann")
+        assert await view.route(incoming) == RequestRoute("known", {"uri": "skill://x"})
+
+
+async def test_a_client_has_the_extensions_of_the_servers_that_it_may_use(autojump_clock):
+    """Requests of which no standard is known are for those that may use all of a server."""
+    scripts = {"b": script("b"), "a": script("a")}
+    for name, server in scripts.items():
+        server.capabilities["extensions"] = {SKILLS: {}, f"com.example/{name}": {}}
+    async with served(servers=scripts) as (_, ask):
+
+        async def declared(**how):
+            return (await ask("server/discover", **how))["capabilities"]["extensions"]
+
+        assert await declared() == {SKILLS: {}, "com.example/a": {}, "com.example/b": {}}
+        assert await declared(access=SOME) == await declared(access=ONE_TOOL) == {SKILLS: {}, "com.example/b": {}}
+        code, why = await refusal(ask, "com.example/do")
+        assert (code, "com.example/do names no server, and several have it: " in why) == (INVALID_PARAMS, True)
+        of_server = (METHOD_NOT_FOUND, "Method not found")
+        assert await refusal(ask, "com.example/do", access=SOME) == of_server
+        assert await refusal(ask, "com.example/do", access=ONE_TOOL) == of_server
+        for method, access in (("com.example/do", SOME), ("skills/get", ONE_TOOL)):
+            assert await refusal(ask, method, access=access, server="b") == of_server

@@ -1,0 +1,178 @@
+"""Extensions of the protocol through the gateway: what both sides are told of them, and where their requests go."""
+
+import json
+import sys
+
+import pytest
+import trio
+
+from mcp_nursery.actors.extensions import APPS, SKILLS, TASKS
+from mcp_nursery.supervisor import ServerSpec, StdioTransport
+from mcp_nursery.supervisor.gateway.views.shown_uris import qualify
+
+from ..lab import PROGRAMS
+from ..lab.gateways import served
+from ..lab.raw_clients import NEW, OLD, answer_in, http_client, request
+
+pytestmark = pytest.mark.slow
+
+VENDOR = "com.example/x"
+MINE = {APPS: {"mimeTypes": ["text/html;profile=mcp-app"], "more": 1}, TASKS: {}, VENDOR: {"deep": [1]}}
+"""What the client declares."""
+METHODS = ("skills/list", "skills/get", "resources/directory/read", "tasks/get", "com.example/do")
+
+
+class Scripted:
+    """A server with these extensions, which answers all requests of extensions with its name."""
+
+    def __init__(self, folder, name, version, declared, **options):
+        script, self._log = folder / f"{name}.json", folder / f"{name}.log"
+        complete = {"resultType": "complete"} if version == NEW else {}
+        answers = {method: [_result({"who": name} | complete)] for method in METHODS}
+        facts = {"capabilities": {"tools": {}, "extensions": declared}}
+        if version == NEW:
+            caching = {"ttlMs": 0, "cacheScope": "private"} | complete
+            answers["server/discover"] = [_result({"supportedVersions": [NEW], **facts, **caching})]
+        else:
+            info = {"serverInfo": {"name": name, "version": "1"}}
+            answers["initialize"] = [_result({"protocolVersion": OLD, **info, **facts})]
+        calls = {"do": [_result({"content": [], **complete})]}
+        script.write_text(json.dumps({"pages": [[_TOOL]], "calls": calls, "answers": answers}))
+        command = [str(PROGRAMS / "stdio_scripted.py"), version, str(script), str(self._log)]
+        self.spec = ServerSpec(name, StdioTransport(sys.executable, command), **options)
+
+    def told(self, method):
+        """The extensions that each request of this method has declared to it."""
+        read = [json.loads(line) for line in self._log.read_text().splitlines()]
+        params = [each["params"] for each in read if each.get("method") == method]
+        if method == "initialize":
+            return [each["capabilities"].get("extensions") for each in params]
+        return [each["_meta"]["io.modelcontextprotocol/clientCapabilities"].get("extensions") for each in params]
+
+
+_TOOL = {"name": "do", "inputSchema": {"type": "object"}}
+
+
+def _result(result):
+    return f'{{"jsonrpc":"2.0","id":$ID,"result":{json.dumps(result)}}}'
+
+
+class Asking:
+    """A client that declares extensions."""
+
+    def __init__(self, client, version):
+        self._client, self._version, self._number = client, version, 1
+
+    async def open(self):
+        able = {"extensions": MINE}
+        if self._version == NEW:
+            return (await self("server/discover"))["result"]
+        about = {"protocolVersion": OLD, "capabilities": able, "clientInfo": {"name": "raw", "version": "1"}}
+        said = answer_in(await self._client.ask(request(OLD, 1, "initialize", **about)), 1)
+        await self._client.send('{"jsonrpc":"2.0","method":"notifications/initialized"}')
+        return said["result"]
+
+    async def __call__(self, method, **params):
+        self._number += 1
+        message = json.loads(request(self._version, self._number, method, **params))
+        if self._version == NEW:
+            message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = {"extensions": MINE}
+        return answer_in(await self._client.ask(json.dumps(message)), self._number)
+
+    async def who(self, method, **params):
+        """The server that has answered, or the code and the message of the error."""
+        said = await self(method, **params)
+        return said["result"]["who"] if "result" in said else (said["error"]["code"], said["error"]["message"])
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_all_servers_as_one_have_the_extensions_of_each_and_route_their_requests(tmp_path, version):
+    extensions = {
+        "a": {SKILLS: {"directoryRead": True, "same": [1], "other": 1}, VENDOR: {}},
+        "b": {SKILLS: {"same": [1], "other": 2}},
+        "c": {TASKS: {}},
+        "d": {},
+    }
+    servers = [Scripted(tmp_path, name, version, said) for name, said in extensions.items()]
+    async with served([each.spec for each in servers]) as (_, url), http_client(url, version) as client:
+        ask = Asking(client, version)
+        with trio.fail_after(60):
+            union = (await ask.open())["capabilities"]["extensions"]
+            assert union == {SKILLS: {"same": [1], "directoryRead": True}, VENDOR: {}, TASKS: {}}
+            for name in "ab":
+                assert await ask.who("skills/get", uri=qualify(name, "skill://x/SKILL.md")) == name
+            assert await ask.who("resources/directory/read", uri=qualify("a", "skill://x")) == "a"
+            assert await ask.who("resources/directory/read", uri="skill://x") == "a"
+            lacking = (-32601, "{} does not have this method")
+            refused = await ask.who("resources/directory/read", uri=qualify("b", "skill://x"))
+            assert refused == (lacking[0], lacking[1].format("b"))
+            assert await ask.who("skills/get", uri=qualify("d", "x:y")) == (lacking[0], lacking[1].format("d"))
+            code, why = await ask.who("skills/get", uri="skill://x/SKILL.md")
+            assert code == -32602
+            assert all(qualify(name, "skill://x/SKILL.md") in why for name in "ab")
+            assert await ask.who("tasks/get", taskId="1") == "c"
+            assert await ask.who("com.example/do", what=1) == "a"
+            assert await ask.who("com.example/do", uri="a:b") == "a"
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_tasks_that_nobody_could_fetch_are_not_made(tmp_path, version):
+    """Which server has made a task cannot be known by its id: at /mcp none is told of tasks unless it is the only
+    one."""
+    some, more = ({TASKS: {}}, {TASKS: {}, APPS: {}})
+    servers = {name: Scripted(tmp_path, name, version, said) for name, said in (("a", some), ("b", more))}
+    async with (
+        served([each.spec for each in servers.values()]) as (gateway, url),
+        http_client(url, version) as client,
+        http_client(f"{url}/a", version) as client_of_one,
+    ):
+        ask, ask_one = Asking(client, version), Asking(client_of_one, version)
+        with trio.fail_after(60):
+            assert (await ask.open())["capabilities"]["extensions"] == {APPS: {}}
+            code, why = await ask.who("tasks/get", taskId="1")
+            assert code == -32602
+            assert "a, b" in why
+            assert (await ask.who("com.example/do"))[0] == -32601
+            assert (await ask_one.open())["capabilities"]["extensions"] == some
+            assert await ask_one.who("tasks/get", taskId="1") == "a"
+            await ask("tools/call", name="a_do")
+            await ask_one("tools/call", name="do")
+            if version == NEW:
+                others = {name: value for name, value in MINE.items() if name != TASKS}
+                assert servers["a"].told("tools/call") == [others, MINE]
+                await gateway.supervisor.remove_server("b")
+                await ask("tools/call", name="a_do")
+                assert servers["a"].told("tools/call")[2:] == [MINE]
+                assert (await ask("server/discover"))["result"]["capabilities"]["extensions"] == some
+            else:
+                offered = {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}, SKILLS: {}}
+                assert servers["a"].told("initialize") == [offered]
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+@pytest.mark.parametrize("own", [{SKILLS: {"a": 1}}, {}])
+async def test_an_entry_says_what_its_server_is_told(tmp_path, version, own):
+    server = Scripted(tmp_path, "a", version, {SKILLS: {}, APPS: {}}, extensions=own)
+    opening = "server/discover" if version == NEW else "initialize"
+    async with (
+        served([server.spec], extensions={APPS: {}}) as (gateway, url),
+        http_client(f"{url}/a", version) as client,
+    ):
+        ask = Asking(client, version)
+        with trio.fail_after(60):
+            await ask.open()
+            await ask("tools/call", name="do")
+        assert server.told(opening) == [own or None]
+        assert gateway.supervisor.status_of("a").extensions == tuple(own)
+        if version == NEW:
+            assert server.told("tools/call") == [own or None]
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+async def test_a_host_says_what_its_servers_are_told(tmp_path, version):
+    server = Scripted(tmp_path, "a", version, {SKILLS: {}, APPS: {"x": 1}})
+    opening = "server/discover" if version == NEW else "initialize"
+    host = {APPS: {"mimeTypes": []}, VENDOR: {}}
+    async with served([server.spec], extensions=host) as (gateway, _):
+        assert server.told(opening) == [host]
+        assert gateway.supervisor.status_of("a").extensions == (APPS,)
