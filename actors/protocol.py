@@ -58,6 +58,13 @@ CLIENT_METHODS: Final = frozenset(
     }
 )
 """Requests of clients, of any version."""
+CLIENT_NOTIFICATIONS: Final = frozenset(
+    {
+        *("notifications/initialized", "notifications/cancelled", "notifications/progress"),
+        "notifications/roots/list_changed",
+    }
+)
+"""Notifications of clients, of any version."""
 NAME_BEARING_METHODS: Final[Mapping[str, str]] = {
     "tools/call": "name",
     "prompts/get": "name",

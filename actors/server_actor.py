@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -151,6 +151,13 @@ class ServerActor:
             self._roots_changed = True
         else:
             self._service.announce_roots()
+
+    def tell(self, method: str, params: Mapping[str, Any] | None, done: Callable[[], object]) -> None:
+        """Send the server a notification if it is connected, and call `done` when it is sent or dropped."""
+        if self._service is None:
+            done()
+        else:
+            self._service.tell(method, params, done)
 
     def _is_serving(self) -> bool:
         return self._service is not None and self._service.is_open

@@ -1,8 +1,8 @@
 """The service of a connected server: the tasks that start its calls, follow cancellations and watch its lists."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -103,6 +103,19 @@ class Service:
         """Notify the server that the host's roots changed."""
         if self._nursery is not None:
             self._nursery.start_soon(self._connection.announce_roots)
+
+    def tell(self, method: str, params: Mapping[str, Any] | None, done: Callable[[], object]) -> None:
+        """Send the server a notification, and call `done` when it is sent or dropped."""
+        if self._nursery is None:
+            done()
+        else:
+            self._nursery.start_soon(self._tell, method, params, done)
+
+    async def _tell(self, method: str, params: Mapping[str, Any] | None, done: Callable[[], object]) -> None:
+        try:
+            await self._connection.tell(method, params)
+        finally:
+            done()
 
     def subscribe(self, uris: frozenset[str]) -> None:
         """Subscribe to these resources, and to no others."""

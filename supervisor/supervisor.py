@@ -628,6 +628,17 @@ class Supervisor:
         after a withdrawal they may still be. A reader that falls 1024 or 4 MiB behind loses what follows."""
         return self._servers.registry.notices.open(self._servers.snapshots)
 
+    async def notify(self, server: str, method: str, params: Mapping[str, Any] | None = None) -> None:
+        """Send a server a notification on behalf of a client of the host, as it is: one that the protocol does not
+        know. Waits until there is room for it. It is dropped if the server is not connected.
+
+        Raises:
+            UnknownServer: No server of that name.
+            ConfigError: The servers of this supervisor are borrowed.
+            SupervisorClosed: The block was left.
+        """
+        await self._kept.notify(server, method, params)
+
     def hello(self, server: str) -> dict[str, Any] | None:
         """The result of `initialize` or `server/discover` when a server was last connected, raw; before its first
         connection in this run, that of an earlier run, if it is cached. None if there is none. It is for the server's

@@ -42,6 +42,8 @@ class Outgoing:
     """The headers, where frames have headers."""
     limited: bool = False
     """True if the caller has set a time limit, which replaces the carrier's own."""
+    patient: bool = False
+    """True for a notification whose sender waits until the peer has room for it: there may be many."""
 
 
 Frame = Request | Outgoing
@@ -171,7 +173,7 @@ class Carrier(Protocol):
         ...
 
     async def notify(self, outgoing: Outgoing) -> None:
-        """Send a notification of the session; wait only if what follows must not overtake it."""
+        """Send a notification; wait only if what follows must not overtake it, or it is `patient`."""
         ...
 
     async def taken(self) -> None:

@@ -293,6 +293,12 @@ class Endpoint:
             with self._waiting_for(method):
                 await self._carrier.notify(outgoing)
 
+    async def tell(self, method: str, params: Mapping[str, Any] | None, opts: "CallOptions") -> None:
+        """Send a notification of somebody else, once the peer has room for it; dropped once the connection is lost."""
+        if not self.lost.is_set():
+            frame = codec.notification(method, params)
+            await self._carrier.notify(Outgoing(frame, method=method, headers=_headers_of(opts), patient=True))
+
     @contextmanager
     def _waiting_for(self, method: str) -> Generator[None, None, None]:
         self._waits_for.append(method)

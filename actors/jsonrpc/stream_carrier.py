@@ -260,6 +260,8 @@ class StreamCarrier(SharedOrigin, Carrier):
 
     @override
     async def notify(self, outgoing: Outgoing) -> None:
+        if outgoing.patient:
+            await self.outbox.room()
         self.send([outgoing])
 
     @override

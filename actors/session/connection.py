@@ -242,6 +242,11 @@ class Connection:
         if self._offers_roots and not self._session.is_modern:  # servers of the modern era ask anew
             await self._session.notify("notifications/roots/list_changed")
 
+    async def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a notification of a client of the host, once there is room for it; dropped once the connection is
+        lost."""
+        await self._session.tell(method, params)
+
     def want(self, uris: frozenset[str]) -> None:
         """Subscribe to these resources, and to no others. Never waits."""
         self._changes.want(uris)

@@ -234,6 +234,10 @@ class ServerSession:
         """Send a notification of the older eras, without parameters; dropped once the connection is lost."""
         await self._endpoint.notify(method, None, self._options(method))
 
+    async def tell(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a notification of a client of the host; dropped once the connection is lost."""
+        await self._endpoint.tell(method, params, self._options(method))
+
     def _stamp(self, version: str) -> dict[str, Any]:
         """The members of every request's `_meta` in the modern era."""
         stamp: dict[str, Any] = {

@@ -4,14 +4,20 @@ to, and notices."""
 from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import trio
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.messages import ACKNOWLEDGED
-from mcp_nursery.actors.protocol import INVALID_PARAMS, LEVELS, SUBSCRIPTION_ID_META_KEY, JsonRpcError
+from mcp_nursery.actors.protocol import (
+    CLIENT_NOTIFICATIONS,
+    INVALID_PARAMS,
+    LEVELS,
+    SUBSCRIPTION_ID_META_KEY,
+    JsonRpcError,
+)
 
 from ..decisions.state_machine import SHUT
 from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerRemoved, StateChanged, ToolsChanged
@@ -77,6 +83,15 @@ class ClientNotifications:
         self.instances.end(lambda whose: whose is session)
         if session.level is not None:
             self._review_levels_soon(session.server)
+
+    async def forward(self, view: View, owner: Hashable, method: str, params: Mapping[str, Any] | None) -> None:
+        """Pass on a notification of a client to the one server that the client sees, once the server has room for it:
+        one that the protocol does not know. It is lost if the server is away."""
+        server = view.server
+        if server is None or method in CLIENT_NOTIFICATIONS or not view.access.has_all_of(server):
+            return
+        with suppress(NurseryError):
+            await self.instances.notify(server, owner, method, params)
 
     # -- log levels -----------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """The commands that a keeper obeys, their answers, and the commands that still wait for one."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import trio
 from attrs import define, field, frozen
@@ -110,6 +111,14 @@ class RefreshExpired(Command):
 
 class AnnounceRoots(Command):
     """The command to notify the server of new roots of the host, if it runs. Answered at once."""
+
+
+@define(eq=False)
+class Notify(Command):
+    """The command to send the server a notification, if it runs. Answered when that is sent or dropped."""
+
+    method: str
+    params: Mapping[str, Any] | None
 
 
 @define(eq=False)

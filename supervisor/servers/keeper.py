@@ -82,6 +82,7 @@ from .commands import (
     Hasten,
     Measured,
     NotAuthorised,
+    Notify,
     PendingCommands,
     PutFirst,
     Recall,
@@ -565,6 +566,7 @@ class Keeper:
             RefreshOld: self._refresh_old,
             RefreshExpired: self._refresh_expired,
             AnnounceRoots: self._announce_roots,
+            Notify: self._notify,
             Subscribe: self._resubscribe,
             Stop: self._stop,
             Remove: self._stop,
@@ -602,6 +604,12 @@ class Keeper:
         if self._actor is not None and self._now.spec.roots is None:
             self._actor.announce_roots()
         command.settle(self._now)
+
+    async def _notify(self, command: Notify) -> None:
+        if self._actor is None:
+            command.settle(self._now)
+        else:
+            self._actor.tell(command.method, command.params, partial(command.settle, self._now))
 
     async def _resubscribe(self, command: Subscribe) -> None:
         self._subscribed = command.uris

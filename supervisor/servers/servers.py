@@ -2,11 +2,11 @@
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 import trio
 from attrs import evolve
@@ -39,6 +39,7 @@ from .commands import (
     AnnounceRoots,
     Command,
     Hasten,
+    Notify,
     PutFirst,
     Reconfigure,
     Refresh,
@@ -180,6 +181,16 @@ class Servers(ServerView):
         for instance in self.dependents:
             if isinstance(instance, Servers):
                 await instance.announce_roots()
+
+    async def notify(self, server: str, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a server a notification, if it runs.
+
+        Raises:
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
+        self.snapshot(server)
+        await self._execute_all([server], partial(Notify, method, params))
 
     async def announce_roots(self) -> None:
         """Notify servers that run that the folders have changed."""

@@ -18,6 +18,7 @@ SOURCES = (mcp_types, mcp_types.version, mcp.shared.inbound, mcp.shared.subscrip
 OTHERWISE = {
     "LEVELS": get_args(mcp_types.LoggingLevel),
     "CLIENT_METHODS": mcp_types.methods.SPEC_CLIENT_METHODS,
+    "CLIENT_NOTIFICATIONS": mcp_types.methods.SPEC_CLIENT_NOTIFICATION_METHODS,
 }
 NAMES = [name for name in vars(protocol) if name.isupper()]
 

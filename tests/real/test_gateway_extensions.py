@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -12,13 +13,14 @@ from mcp_nursery.supervisor.gateway.views.shown_uris import qualify
 
 from ..lab import PROGRAMS
 from ..lab.gateways import served
-from ..lab.raw_clients import NEW, OLD, answer_in, http_client, request
+from ..lab.raw_clients import NEW, OLD, answer_in, http_client, piped_client, request
 
 pytestmark = pytest.mark.slow
 
 VENDOR = "com.example/x"
 MINE = {APPS: {"mimeTypes": ["text/html;profile=mcp-app"], "more": 1}, TASKS: {}, VENDOR: {"deep": [1]}}
 """What the client declares."""
+TICK = "notifications/com.example/tick"
 METHODS = ("skills/list", "skills/get", "resources/directory/read", "tasks/get", "com.example/do")
 
 
@@ -41,10 +43,14 @@ class Scripted:
         command = [str(PROGRAMS / "stdio_scripted.py"), version, str(script), str(self._log)]
         self.spec = ServerSpec(name, StdioTransport(sys.executable, command), **options)
 
+    def read(self, method):
+        """The parameters of the messages with this method that it has read."""
+        read = [json.loads(line) for line in self._log.read_text().splitlines()]
+        return [each.get("params") for each in read if each.get("method") == method]
+
     def told(self, method):
         """The extensions that each request of this method has declared to it."""
-        read = [json.loads(line) for line in self._log.read_text().splitlines()]
-        params = [each["params"] for each in read if each.get("method") == method]
+        params = self.read(method)
         if method == "initialize":
             return [each["capabilities"].get("extensions") for each in params]
         return [each["_meta"]["io.modelcontextprotocol/clientCapabilities"].get("extensions") for each in params]
@@ -176,3 +182,42 @@ async def test_a_host_says_what_its_servers_are_told(tmp_path, version):
     async with served([server.spec], extensions=host) as (gateway, _):
         assert server.told(opening) == [host]
         assert gateway.supervisor.status_of("a").extensions == (APPS,)
+
+
+@asynccontextmanager
+async def client_of(front, gateway, url, version, server):
+    """A client of this server, or of all of them."""
+    if front == "stdio":
+        async with piped_client(gateway, server) as client:
+            yield client
+    else:
+        async with http_client(url if server is None else f"{url}/{server}", version) as client:
+            yield client
+
+
+@pytest.mark.parametrize("instances", ["shared", "session"])
+@pytest.mark.parametrize(("front", "version"), [("stdio", OLD), ("stdio", NEW), ("http", OLD)])
+async def test_a_notification_of_a_client_reaches_the_only_server_that_it_sees(tmp_path, front, version, instances):
+    """Over HTTP the newer protocol has none."""
+    server = Scripted(tmp_path, "a", version, {VENDOR: {}}, instances=instances)
+    said = {"deep": [1, None], "_meta": {"more": 1}}
+
+    def tick(**params):
+        return json.dumps({"jsonrpc": "2.0", "method": TICK, "params": params})
+
+    async with (
+        served([server.spec]) as (gateway, url),
+        client_of(front, gateway, url, version, None) as client_of_all,
+        client_of(front, gateway, url, version, "a") as client,
+    ):
+        ask_all, ask = Asking(client_of_all, version), Asking(client, version)
+        with trio.fail_after(60):
+            await ask_all.open()
+            await client_of_all.send(tick(of="all"))
+            await ask_all("tools/call", name="a_do")
+            await ask.open()
+            await ask("tools/call", name="do")
+            await client.send(tick(**said))
+            while not server.read(TICK):
+                await ask("tools/call", name="do")
+    assert server.read(TICK) == [said]

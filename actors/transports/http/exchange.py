@@ -386,7 +386,8 @@ class HttpCarrier(Carrier):
         # The first request must not overtake `initialized`.
         exchange = Exchange(self, outgoing)
         self.begin(exchange)
-        if outgoing.method == "notifications/initialized" and not self._is_lost:
+        waits = outgoing.patient or outgoing.method == "notifications/initialized"
+        if waits and not self._is_lost:
             await exchange.done.wait()
 
     @override

@@ -255,6 +255,10 @@ class HttpMessages:
             if method == CANCELLED:
                 cancelled = as_object(message.get("params"))
                 session.cancel_request(cancelled.get("requestId"), cancelled.get("reason"))
+            else:
+                params = message.get("params")
+                given = as_object(params) if isinstance(params, dict) else None
+                await self._gateway.news.forward(exchange.view, session.client, method, given)
             await exchange.end()
         else:
             await self._answer_in_session(exchange, session, message)

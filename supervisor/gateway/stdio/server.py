@@ -219,10 +219,12 @@ class _StdioClient:
 
     async def on_notification(self, context: Inbound, method: str, params: Mapping[str, Any] | None) -> None:
         """Take a notification: an `OnNotify`."""
-        del context, params
+        del context
         self._initialized = self._initialized or method == _INITIALIZED
         if method in (_INITIALIZED, "notifications/roots/list_changed"):
             self._learn_roots_soon()
+        elif self._session is not None or self._modern:
+            await self._gateway.news.forward(self._view, self._session or self, method, params)
 
     def _learn_roots_soon(self) -> None:
         if self._session is not None and "roots" in self._session.capabilities:

@@ -6,7 +6,7 @@ ends. Other instances are leased: while one works on calls of a principal, it wo
 
 import logging
 import math
-from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Protocol
@@ -166,6 +166,19 @@ class InstancePool:
         instance = self._session_instance(spec, request)
         with instance.use(instance.owner):
             yield await instance.ready()
+
+    async def notify(self, server: str, owner: Hashable, method: str, params: Mapping[str, Any] | None) -> None:
+        """Send a server a notification of a client: the client's own instance, where each has one.
+
+        Raises:
+            UnknownServer, ConfigError, SupervisorClosed: See `Supervisor.notify`.
+        """
+        if self._supervisor.spec(server).instances != "session":
+            await self._supervisor.notify(server, method, params)
+            return
+        for each in self._more.get(server, []):
+            if each.owner == owner and each.supervisor is not None and not each.is_ending:
+                await each.supervisor.notify(server, method, params)
 
     # -- the choice of an instance --------------------------------------------------------------------------------
 
