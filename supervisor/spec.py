@@ -99,7 +99,7 @@ def _own_copy(extensions: Mapping[str, Settings] | None) -> Mapping[str, Setting
 
 def _extensions(spec: "ServerSpec", attribute: Any, value: object) -> None:
     try:
-        checked_extensions(value)
+        checked_extensions({} if value is None else value)
     except ValueError as error:
         raise ConfigError(str(error), server=spec.name, field=attribute.name) from None
 
@@ -226,7 +226,7 @@ class ServerSpec:
     """Folders to work in, given to the server if it asks, instead of the host's, as paths or `file://` URIs; `"cwd"`:
     the working directory. An empty list: no folders, and the server is not offered to ask. None: the host's folders."""
     extensions: Mapping[str, Settings] | None = field(
-        default=None, kw_only=True, converter=_own_copy, validator=optional(_extensions)
+        default=None, kw_only=True, converter=_own_copy, validator=_extensions
     )
     """The extensions of the protocol that are announced to it, by identifier, each with its settings; none if empty.
     None: those that the host handles, and behind a gateway those of its client."""
