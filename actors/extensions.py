@@ -30,7 +30,7 @@ class Extension:
     """One extension of the protocol, as far as its standard is known."""
 
     identifier: str
-    """Its name in `capabilities.extensions`."""
+    """The name in `capabilities.extensions`."""
     requests: Mapping[str, str | None]
     """The requests of its clients, each with the parameter that says what it is about: `"uri"` or `"taskId"`; None: it
     is a list."""

@@ -22,7 +22,10 @@ from .resources_and_prompts import Destination, DestinationCall
 __all__ = ["RelayedResult"]
 
 _REPEATABLE: Final = frozenset(
-    [*LISTED, "completion/complete", "ping", "prompts/get", "resources/read", "server/discover"]
+    [
+        *(*LISTED, "completion/complete", "ping", "prompts/get", "resources/read", "server/discover"),
+        *("skills/list", "skills/get", "resources/directory/read", "tasks/get"),
+    ]
 )
 """Methods that only read."""
 _FOR_MODELS: Final = frozenset([CALL_TOOL, "prompts/get", "resources/read"])

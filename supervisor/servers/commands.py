@@ -114,7 +114,7 @@ class AnnounceRoots(Command):
 
 
 @define(eq=False)
-class Notify(Command):
+class SendNotification(Command):
     """The command to send the server a notification, if it runs. Answered when that is sent or dropped."""
 
     method: str

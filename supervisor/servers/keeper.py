@@ -82,7 +82,6 @@ from .commands import (
     Hasten,
     Measured,
     NotAuthorised,
-    Notify,
     PendingCommands,
     PutFirst,
     Recall,
@@ -92,6 +91,7 @@ from .commands import (
     RefreshExpired,
     RefreshOld,
     Remove,
+    SendNotification,
     Start,
     Stop,
     Subscribe,
@@ -566,7 +566,7 @@ class Keeper:
             RefreshOld: self._refresh_old,
             RefreshExpired: self._refresh_expired,
             AnnounceRoots: self._announce_roots,
-            Notify: self._notify,
+            SendNotification: self._notify,
             Subscribe: self._resubscribe,
             Stop: self._stop,
             Remove: self._stop,
@@ -605,7 +605,7 @@ class Keeper:
             self._actor.announce_roots()
         command.settle(self._now)
 
-    async def _notify(self, command: Notify) -> None:
+    async def _notify(self, command: SendNotification) -> None:
         if self._actor is None:
             command.settle(self._now)
         else:

@@ -39,13 +39,13 @@ from .commands import (
     AnnounceRoots,
     Command,
     Hasten,
-    Notify,
     PutFirst,
     Reconfigure,
     Refresh,
     RefreshExpired,
     RefreshOld,
     Remove,
+    SendNotification,
     Subscribe,
     Wake,
 )
@@ -190,7 +190,7 @@ class Servers(ServerView):
             SupervisorClosed: The block was left.
         """
         self.snapshot(server)
-        await self._execute_all([server], partial(Notify, method, params))
+        await self._execute_all([server], partial(SendNotification, method, params))
 
     async def announce_roots(self) -> None:
         """Notify servers that run that the folders have changed."""

@@ -258,6 +258,7 @@ class HttpMessages:
             else:
                 params = message.get("params")
                 given = as_object(params) if isinstance(params, dict) else None
+                self._limit(exchange)
                 await self._gateway.news.forward(exchange.view, session.client, method, given)
             await exchange.end()
         else:
@@ -317,8 +318,8 @@ class HttpMessages:
         """Answer a request, unless its client goes away before that."""
         request = exchange.request
         assert request is not None  # it is what is answered
-        if not exchange.is_stream and self._limits.request_seconds is not None:
-            exchange.scope.deadline = trio.current_time() + self._limits.request_seconds
+        if not exchange.is_stream:
+            self._limit(exchange)
         self._attendance.begin(exchange)
         try:
             try:
@@ -338,6 +339,10 @@ class HttpMessages:
             await self._send_answer(exchange, request, *answer)
         finally:
             await self._attendance.end(exchange)
+
+    def _limit(self, exchange: HttpExchange) -> None:
+        if self._limits.request_seconds is not None:
+            exchange.scope.deadline = trio.current_time() + self._limits.request_seconds
 
     async def _send_answer(
         self, exchange: HttpExchange, request: ClientRequest, frame: bytes, status: HTTPStatus, code: int
