@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_nursery.actors.jsonrpc import codec
-from mcp_nursery.actors.jsonrpc.stream_carrier import MOST_OWED, Outbox
+from mcp_nursery.actors.jsonrpc.carrier import Outgoing
+from mcp_nursery.actors.jsonrpc.stream_carrier import MOST_OWED, Outbox, StreamCarrier
 from mcp_nursery.actors.reply import ReplySlot
 
 from ...lab.wire_peer import GONE, Peer
@@ -402,3 +403,27 @@ async def test_room_is_waited_for_until_the_peer_reads_or_reads_no_more():
                 await waited.wait()
         assert outbox.push(b"y")
         assert outbox.owed == (1 if ends is Peer.take else MOST_OWED)
+
+
+async def test_a_patient_notification_waits_for_room():
+    """Those of clients: there may be any number, and the server of a slow one owes nobody its memory."""
+    peer = Peer(room=0)
+    carrier = StreamCarrier(peer)
+    for _ in range(MOST_OWED):
+        await carrier.notify(Outgoing(b"own"))
+    sent = trio.Event()
+
+    async def send():
+        await carrier.notify(Outgoing(b"of a client", patient=True))
+        sent.set()
+
+    async with trio.open_nursery() as nursery:
+        carrier.outbox.open(nursery)
+        nursery.start_soon(send)
+        await wait_all_tasks_blocked()
+        assert not sent.is_set()
+        assert carrier.outbox.owed == MOST_OWED
+        peer.take()
+        with trio.fail_after(20):
+            await sent.wait()
+    assert peer.frames[-1] == b"of a client"
