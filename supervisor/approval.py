@@ -5,5 +5,6 @@ The decision about a call is made in `calls.approvals`; a client of the gateway 
 
 from .tools.approval_rules import Agreement, Approval, ApprovalRequest, ApprovalRules
 from .tools.hints import ToolHints
+from .tools.ui import ToolUI
 
-__all__ = ["Agreement", "Approval", "ApprovalRequest", "ApprovalRules", "ToolHints"]
+__all__ = ["Agreement", "Approval", "ApprovalRequest", "ApprovalRules", "ToolHints", "ToolUI"]

@@ -622,6 +622,31 @@ class Supervisor:
         """
         return self._servers.offers(server, tool, definition)
 
+    def for_models(self, server: str, tool: str) -> bool:
+        """False if a server wants only its pages to call this tool: see `Tool.for_models`. It may be held back, or its
+        server be in a state that shows no tools.
+
+        Args:
+            server: The server that has the tool.
+            tool: The server's own name of it.
+        """
+        part = self._servers.catalogue.value.parts.get(server)
+        return part is None or tool not in part.not_for_models
+
+    def app_tools(self, name: str) -> dict[str, str]:
+        """The tools that a page may mean by this name, the own one of its server, as a host that shows pages needs it
+        where names have prefixes. Also those that are held back, and those of servers in a state that shows none: they
+        stay whose they are.
+
+        Args:
+            name: The name of the tool as the page has it.
+
+        Returns:
+            The public names, by server; one is empty if the tool has none. Nothing if a tool of a configured server can
+            have this as its public name.
+        """
+        return self._servers.app_tools(name)
+
     def notices(self) -> AbstractAsyncContextManager[trio.abc.ReceiveChannel[Notice]]:
         """A receive channel of servers' notifications about no request, raw, while the block lasts: log messages, and
         those that the protocol does not know. Those of a server that has requests made by `request` are about these;

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from attrs import field, frozen
 
-from mcp_nursery.actors.errors import NotApproved
+from mcp_nursery.actors.errors import NotApproved, UnknownTool
 from mcp_nursery.actors.jsonrpc.codec import decode
 
 from ..servers.view import ServerView
@@ -53,6 +53,7 @@ class Approvals:
             NotApproved: Denied, held back, or nobody to ask.
             TypeError: `approve` returned no `Approval`.
             UnknownServer: Its server was removed: nobody is asked.
+            UnknownTool: It is not for models.
         """
         encoded = encode_arguments(arguments, tool.tool, tool.server)
         arguments = None if encoded is None else decode(encoded)
@@ -60,6 +61,8 @@ class Approvals:
         if arguments:
             arguments = tool.declared_arguments(arguments)  # of the tool that the model was shown
         tool = _as_declared_now(tool, servers)
+        if not tool.for_models:
+            raise UnknownTool(tool.name, near=servers.catalogue.value.near(tool.name))
         if arguments and self._drop_placeholders:
             arguments = without_placeholders(arguments, tool.input_schema)
         agreed = await self.agree(tool, arguments, servers, declared=lambda: _as_declared_now(tool, servers))

@@ -37,13 +37,13 @@ class HostTools(ABC):
     def beside(self, catalogue: Catalogue) -> tuple[Tool, ...]:
         """The tools that a model is given, sorted by name; the same tuple for the same catalogue."""
         if self._seen is None or self._seen[0] is not catalogue:
-            given = (*self.servers_tools(catalogue), *self.own(catalogue))
+            given = (*self.servers_tools(catalogue.for_models), *self.own(catalogue))
             self._seen = catalogue, tuple(sorted(given, key=lambda tool: tool.name))
         return self._seen[1]
 
     @abstractmethod
     def servers_tools(self, catalogue: Catalogue) -> Collection[Tool]:
-        """The tools of servers that a model is given."""
+        """The tools that a model is given, of those that it may call."""
 
     @abstractmethod
     def own(self, catalogue: Catalogue) -> tuple[Tool, ...]:

@@ -70,13 +70,13 @@ class ResourceTools(HostTools):
         await self._servers.refresh_old(owners, [ListKind.TOOLS])
         if (tool := self._known(name)) is not None:
             return tool
-        catalogue = self._servers.catalogue.value
+        catalogue = self._servers.catalogue.value.for_models
         if held := catalogue.held_back(name):
             raise NotApproved(held.server, held.tool, held.why)
         raise UnknownTool(name, near=catalogue.near(name))
 
     def _known(self, name: str) -> Tool | None:
-        return self._servers.catalogue.value.find(name) or self.find_own(name)
+        return self._servers.catalogue.value.for_models.find(name) or self.find_own(name)
 
     def _tool(self, name: str, described: str) -> Tool:
         return host_tool(

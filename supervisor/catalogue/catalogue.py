@@ -35,6 +35,16 @@ class Catalogue:
         public = {tool.name: tool for part in self.parts.values() for tool in part.tools if tool.name}
         return tuple(public[name] for name in sorted(public) if name not in self.contested)
 
+    @cached_property
+    def for_models(self) -> "Catalogue":
+        """The catalogue as models are given it: without the tools that they may not call. Nobody else gets the names of
+        those."""
+        with_apps = [part for part in self.parts.values() if part.not_for_models]
+        if not with_apps:
+            return self
+        parts = {**self.parts, **{part.server: part.without_apps() for part in with_apps}}
+        return Catalogue(parts, self.homes, self.contested)
+
     def find(self, name: str, server: str | None = None) -> Tool | None:
         """The tool of this public name; with `server`, the tool of that server's own name.
 
@@ -132,16 +142,17 @@ class Catalogue:
         return () if part is None else (part,)
 
     def near(self, name: str, server: str | None = None) -> list[str]:
-        """At most three names that may have been meant. Without `server` these are public names, and tools whose own
-        name this is come first."""
+        """At most three names that may have been meant, of tools that a model may call. Without `server` these are
+        public names, and tools whose own name this is come first."""
+        shown = self.for_models
         if server is not None:
-            return near_names(name, [tool.tool for tool in self.parts[server].tools])
-        called_so = [tool.name for tool in self.tools if tool.tool == name]
+            return near_names(name, [tool.tool for tool in shown.parts[server].tools])
+        called_so = [tool.name for tool in shown.tools if tool.tool == name]
         return [*called_so, *(each for each in self._names.of(name) if each not in called_so)][:3]
 
     @cached_property
     def _names(self) -> NearNames:
-        return NearNames(tool.name for tool in self.tools)
+        return NearNames(tool.name for tool in self.for_models.tools)
 
 
 NO_TOOLS = Catalogue({}, {})

@@ -15,6 +15,7 @@ from ..decisions.state_machine import Snapshot
 from ..resources import Prompt, Resource, ResourceTemplate, first_match
 from ..tools.naming import public_names, rivals_of
 from ..tools.tool import Invoke, Tool, as_available
+from ..tools.ui import ui_of
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -145,6 +146,17 @@ class ServerTools:
     """The place of each tool in `tools`, by public name."""
     own: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
     """The same, by the server's own name."""
+    for_apps: frozenset[str] = field(default=frozenset(), repr=False, eq=False)
+    """The tools that its pages may call, by its own names, those that are not shown included; none if it has no
+    pages."""
+    not_for_models: frozenset[str] = field(default=frozenset(), repr=False, eq=False)
+    """The tools that no model may call, likewise."""
+
+    def without_apps(self) -> "ServerTools":
+        """The part as a model is given it: without the tools that it may not call."""
+        tools = tuple(tool for tool in self.tools if tool.tool not in self.not_for_models)
+        held = {key: each for key, each in self.held.items() if each.tool not in self.not_for_models}
+        return evolve(self, tools=tools, held=held, names=_places_by_name(tools), own=_places_by_own_name(tools))
 
     @property
     def is_blank(self) -> bool:
@@ -202,7 +214,7 @@ def dismiss(part: ServerTools) -> ServerTools:
     departed: dict[ToolKey, str] = {key: held.tool for key, held in part.held.items()}
     departed |= {name: part.tools[place].tool for name, place in part.names.items()}
     departed |= {(part.server, name): name for name in part.own}
-    return ServerTools(part.server, departed=departed, offers=offers, rivals=part.rivals, public=part.public)
+    return evolve(part, tools=(), held={}, names={}, own={}, owner=None, departed=departed, offers=offers)
 
 
 def _is_unchanged(snapshot: Snapshot, then: Snapshot, part: ServerTools) -> bool:
@@ -221,9 +233,9 @@ def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | Non
     server, trusted_hints, max_result_chars = spec.name, spec.trust_hints, spec.max_result_chars
     tools: list[Tool] = []
     held: dict[ToolKey, HeldBack] = {}
-    declared: Iterable[Definition] = snapshot.definitions.tools
+    declared: Collection[Definition] = snapshot.definitions.tools
     if spec.is_filtered:
-        declared = (each for each in declared if spec.offers(each.name))
+        declared = [each for each in declared if spec.offers(each.name)]
     for definition in declared:
         own_name = definition.name
         tool = Tool(
@@ -242,15 +254,26 @@ def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | Non
         else:
             before_it = earlier.find(tool.tool)
             tools.append(before_it if before_it is not None and before_it == tool else tool)
+    uis = {each.name: ui for each in declared if (ui := ui_of(each.meta)) is not None}
     same = len(earlier.tools) == len(tools) and all(map(is_, earlier.tools, tools))
     return ServerTools(
         spec.name,
         tools=earlier.tools if same else tuple(tools),
         held=held,
         public=names,
-        names={tool.name: place for place, tool in enumerate(tools) if tool.name},
-        own={tool.tool: place for place, tool in enumerate(tools)},
+        names=_places_by_name(tools),
+        own=_places_by_own_name(tools),
+        for_apps=frozenset(each.name for each in declared if uis and (each.name not in uis or uis[each.name].for_apps)),
+        not_for_models=frozenset(name for name, ui in uis.items() if not ui.for_models),
     )
+
+
+def _places_by_name(tools: Iterable[Tool]) -> dict[str, int]:
+    return {tool.name: place for place, tool in enumerate(tools) if tool.name}
+
+
+def _places_by_own_name(tools: Iterable[Tool]) -> dict[str, int]:
+    return {tool.tool: place for place, tool in enumerate(tools)}
 
 
 def _as_available(tools: tuple[Tool, ...], *, available: bool) -> tuple[Tool, ...]:

@@ -194,7 +194,7 @@ class Gateway:
         self._under_way += request.method != LISTEN
         try:
             await check_request(request, protocol_version)
-            return await self._answer(request, view)
+            return await self._answer(request, view.for_client(request.capabilities))
         except Exception as error:
             raise failure_of(request, error, restarts_in=self._restarts_in(error)) from None
         finally:

@@ -86,4 +86,6 @@ class KnownOffers(ThreadProxy):
     spec: Final = moment(Supervisor.spec)
     hello: Final = moment(Supervisor.hello)
     offers: Final = moment(Supervisor.offers)
+    for_models: Final = moment(Supervisor.for_models)
+    app_tools: Final = moment(Supervisor.app_tools)
     protocol_version: Final = moment(Supervisor.protocol_version)

@@ -19,7 +19,7 @@ from ..decisions.suggestions import near_names
 from ..events import InjectionSuspected
 from ..security.redaction import Redactor
 from ..security.untrusted_marks import clean_name
-from ..tools.naming import possible_owners
+from ..tools.naming import may_be_public, possible_owners
 from .observable import Observable
 from .projection import Projection
 from .registry import ServerRegistry
@@ -194,6 +194,14 @@ class ServerView(ABC):
             return True
         known = catalogue.find(tool, server)
         return known is not None and (definition is None or not self.pinned or known.is_declared_as(definition))
+
+    def app_tools(self, name: str) -> dict[str, str]:
+        """The tools that pages of their servers may call by this name, the servers' own: public names by server. None
+        if it may be a public name: no tool of another server answers for that."""
+        if may_be_public(name, self.snapshots, self.settings.template):
+            return {}
+        parts = self.catalogue.value.parts.items()
+        return {server: part.public.get(name, "") for server, part in parts if name in part.for_apps}
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

@@ -121,6 +121,12 @@ def possible_owners(name: str, servers: Collection[str], template: str = DEFAULT
     return sorted(owners, key=lambda server: (-len(server), server))
 
 
+def may_be_public(name: str, servers: Collection[str], template: str = DEFAULT_TEMPLATE) -> bool:
+    """True if a tool of one of these servers can have this public name, whatever tools they have."""
+    owners = possible_owners(name, servers, template)
+    return len(owners) == 1 or (len(owners) > 1 and _is_hashed(name))
+
+
 def _could_give(name: str, shown: str, template: str, *, hashed: bool) -> bool:
     rest = name[: -_HASH_LENGTH - 1] if hashed else name
     least = min(len(shown), _room(template) // 3) if hashed else len(shown)

@@ -21,6 +21,7 @@ from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
 from ..security.untrusted_marks import visible
 from .fingerprint import canonical, fingerprint
 from .hints import always_load, search_hint
+from .ui import ui_of
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -44,7 +45,7 @@ _CONTEXT: Final = 1
 
 
 def pinned_text(definition: "Definition") -> str:
-    """The pinned part of a definition, as JSON: name, title, description, schemas and hints.
+    """The pinned part of a definition, as JSON: name, title, description, schemas, hints, page and callers.
 
     The rest of `_meta` and the icons are not part of it: nothing of them reaches a model, and they may change at will.
     Schemas count by their meaning, long values by their digest: see `tools.fingerprint`.
@@ -57,6 +58,7 @@ def pinning_steps(definition: "Definition", *, former: bool = False) -> Steps[st
 
     `former`: as earlier versions wrote it, for which the order of names in `required` and the like counted.
     """
+    ui = ui_of(definition.meta)
     said = {
         "name": definition.name,
         "title": definition.title,
@@ -66,6 +68,7 @@ def pinning_steps(definition: "Definition", *, former: bool = False) -> Steps[st
         "annotations": _known_hints(definition),
         "searchHint": search_hint(definition.meta),
         "alwaysLoad": always_load(definition.meta) or None,
+        "ui": None if ui is None else ui.pinned,
     }
     return fingerprint({key: value for key, value in said.items() if value is not None}, SCHEMAS, former=former)
 

@@ -15,6 +15,7 @@ from ..security.untrusted_marks import MAX_RESULT_CHARS
 from .hints import ToolHints, always_load, describe, hints_of, search_hint
 from .model_schema import ModelSchema, SchemaForModels
 from .pins import DefinitionChange, pinned_text
+from .ui import ToolUI, ui_of
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -77,7 +78,8 @@ class Tool:
 
     @cached_property
     def definition_hash(self) -> str:
-        """SHA-256 of its name, title, description, schemas and hints, in hexadecimal: `ALLOW_ALWAYS` holds for this."""
+        """SHA-256 of its name, title, description, schemas, hints, page and callers, in hexadecimal: `ALLOW_ALWAYS`
+        holds for this."""
         return sha256(pinned_text(self.declared).encode()).hexdigest()
 
     def is_declared_as(self, definition: Mapping[str, Any]) -> bool:
@@ -139,6 +141,17 @@ class Tool:
     def always_load(self) -> bool:
         """True if the server wants a model to have it from the start."""
         return always_load(self.declared.meta)
+
+    @property
+    def ui(self) -> ToolUI | None:
+        """The page and the callers that its server declares; None if it has no page, and is for everybody."""
+        return ui_of(self.declared.meta)
+
+    @property
+    def for_models(self) -> bool:
+        """False if its server wants only its pages to call it. No model is offered it, and a call of a model gets the
+        answer of an unknown name; `Supervisor.tools` has it, and `Supervisor.call_tool` calls it."""
+        return self.ui is None or self.ui.for_models
 
     def as_openai(self) -> dict[str, Any]:
         """The function tool that OpenAI's chat completions take, and the many APIs like it."""

@@ -22,6 +22,7 @@ from mcp_nursery.actors.limits import MOST_VALUES
 from mcp_nursery.actors.messages import CANCELLED
 from mcp_nursery.actors.pieces import SMALL
 from mcp_nursery.actors.protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
     ERROR_CODE_HTTP_STATUS,
     HANDSHAKE_PROTOCOL_VERSIONS,
     HEADER_MISMATCH,
@@ -426,6 +427,7 @@ def _fault_in_headers(exchange: HttpExchange, view: View, message: Json) -> "Inb
     if message["method"] != "tools/call":
         return None
     params: Json = message["params"]
+    view = view.for_client(as_object(params["_meta"][CLIENT_CAPABILITIES_META_KEY]))
     schema = view.input_schema(params.get("name"))
     if schema is None:
         return None

@@ -145,8 +145,8 @@ class All(View):
         params = request.params
         match request.method:
             case "tools/call":
-                tool = await self._find_tool(params["name"])
-                return RequestRoute(tool.server, params | {"name": tool.tool})
+                server, own = await self._place_of_tool(params["name"])
+                return RequestRoute(server, params | {"name": own})
             case "prompts/get":
                 prompt = await self._find_prompt(params["name"])
                 return RequestRoute(prompt.server, params | {"name": prompt.prompt})
@@ -229,7 +229,7 @@ class All(View):
         if self._pages is None:
             listed: Json = {of: await by_turns(dump_definitions(shown(offered()), modern=request.modern))}
         else:
-            key = self.access.allow
+            key = self.access.allow, self.apps
             modern = request.modern or of != "tools"  # the other definitions are the same in both eras
             listed = {of: await self._pages.setdefault((of, modern), Pages(modern)).page(key, offered, shown)}
         return bridge_result(
@@ -250,9 +250,7 @@ class All(View):
         }
 
     def _select_tools(self, tools: Iterable[Tool]) -> Iterable[NamedDefinition]:
-        return (
-            (tool.declared, tool.name, tool.server) for tool in tools if self.access.has_tool(tool.server, tool.tool)
-        )
+        return ((tool.declared, tool.name, tool.server) for tool in tools if self.may_call(tool.server, tool.tool))
 
     def _select_prompts(self, prompts: Iterable[Prompt]) -> Iterable[NamedDefinition]:
         return ((prompt.declared, prompt.name, None) for prompt in self._filter_permitted(prompts))
@@ -266,29 +264,51 @@ class All(View):
             tool = self.supervisor.tool(str(name))
         except UnknownTool:
             return None
-        return tool if self.access.has_tool(tool.server, tool.tool) else None
+        return tool if self.may_call(tool.server, tool.tool) else None
 
-    async def tool(self, name: str) -> Tool:
-        """The tool of this public name."""
-        if self.access.allow is not None and not self._may_call(name):
+    @override
+    async def _find(self, name: str) -> Tool:
+        if self.access.allow is not None and not self._is_known(name):
             await self.supervisor.list_tools()
-            if not self._may_call(name):
+            if not self._is_known(name):
                 raise UnknownTool(name)  # without the names of others
         return await self.supervisor.find_tool(name, when_down=self.hold)
 
-    def _may_call(self, name: str) -> bool:
-        return any(tool.name == name and self.access.has_tool(tool.server, tool.tool) for tool in self.supervisor.tools)
+    def _is_known(self, name: str) -> bool:
+        return any(tool.name == name and self.may_call(tool.server, tool.tool) for tool in self.supervisor.tools)
 
     async def wait_settled(self) -> None:
         """Wait for first attempts, `SETTLE` seconds at most."""
         with trio.move_on_after(SETTLE):
             await self.supervisor.list_tools()
 
-    async def _find_tool(self, name: str) -> Tool:
+    async def _place_of_tool(self, name: str) -> Place:
+        """The server of the tool that a client means, and its own name of it."""
+        tool = self.known_tool(name)
+        if tool is None and (place := self._place_of_app_tool(name)) is not None:
+            return place
         try:
-            return self.known_tool(name) or await self.tool(name)
+            tool = tool or await self.tool(name)
         except UnknownTool as error:
+            if (place := self._place_of_app_tool(name)) is not None:
+                return place
             raise JsonRpcError(INVALID_PARAMS, str(error)) from None
+        return tool.server, tool.tool
+
+    def _place_of_app_tool(self, name: str) -> Place | None:
+        """The tool that a page means, which knows no names but those of its own server.
+
+        Raises:
+            JsonRpcError: Pages of several servers may mean theirs.
+        """
+        if not self.apps:
+            return None
+        tools = self.supervisor.app_tools(name)
+        meant = {server: public for server, public in tools.items() if self.access.has_tool(server, name)}
+        if len(meant) > 1:
+            named = " or ".join(repr(public) for public in meant.values() if public)
+            raise JsonRpcError(INVALID_PARAMS, f"several servers have a tool {name!r} for their pages: call {named}")
+        return next(((server, name) for server in meant), None)
 
     def _filter_permitted(self, offered: Iterable[P]) -> list[P]:
         return [each for each in offered if self.access.has_server(each.server)]

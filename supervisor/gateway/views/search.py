@@ -61,10 +61,16 @@ class Schemas:
 class Search(View):
     """Another view, with two tools in place of all of its own."""
 
-    def __init__(self, supervisor: Supervisor, behind: View, schemas: Schemas) -> None:
+    def __init__(self, supervisor: Supervisor, behind: View, schemas: Schemas, direct: View | None = None) -> None:
         super().__init__(supervisor, behind.access, behind.server)
         self._behind = behind
+        self._direct = direct or behind
+        """The view behind for calls that do not come by way of `call_tool`, as a model's do."""
         self._schemas = schemas
+
+    @override
+    def for_client(self, capabilities: Mapping[str, Any]) -> View:
+        return Search(self.supervisor, self._behind, self._schemas, self._behind.for_client(capabilities))
 
     async def hello(self) -> Json:
         """The introduction of the view behind; it always has tools."""
@@ -82,7 +88,7 @@ class Search(View):
         if request.method == "tools/list" or name == FIND_TOOLS:
             return None
         if name != CALL_TOOL_NAME:
-            return await self._behind.route(request)
+            return await self._direct.route(request)
         called, given = chosen(params.get("arguments"))
         tool = await self._behind.tool(called)
         given = None if given is None else tool.declared_arguments(given)
@@ -94,8 +100,8 @@ class Search(View):
     def told(self, capabilities: Mapping[str, Any], server: str) -> Mapping[str, Any]:
         return self._behind.told(capabilities, server)
 
-    async def tool(self, name: str) -> Tool:
-        """The tool of the view behind."""
+    @override
+    async def _find(self, name: str) -> Tool:
         return await self._behind.tool(name)
 
     @override
@@ -154,11 +160,11 @@ class Search(View):
 
     def known_tool(self, name: object) -> Tool | None:
         """The tool of the view behind."""
-        return self._behind.known_tool(name)
+        return self._direct.known_tool(name)
 
     def input_schema(self, name: object) -> Mapping[str, Any] | None:
         """The input schema of one of the two tools, or of any tool of the view behind."""
-        return _SCHEMAS.get(str(name)) or self._behind.input_schema(name)
+        return _SCHEMAS.get(str(name)) or self._direct.input_schema(name)
 
     @override
     async def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:

@@ -3,16 +3,18 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 from attrs import frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
-from mcp_nursery.actors.errors import SupervisorClosed, UnknownServer, UnknownTool
-from mcp_nursery.actors.extensions import EXTENSION_OF, with_extensions
+from mcp_nursery.actors.errors import NotApproved, SupervisorClosed, UnknownServer, UnknownTool
+from mcp_nursery.actors.extensions import APPS, EXTENSION_OF, declares, with_extensions
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.messages import LISTED
+from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import CLIENT_METHODS, INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 
@@ -21,6 +23,7 @@ from ...security.untrusted_marks import missing_servers
 from ...status import ServerStatus
 from ...supervisor import Supervisor
 from ...tools.tool import Tool
+from ...tools.ui import is_for_models
 from ..auth.principal import EVERYTHING, Access
 from ..bridge import Json, as_object, bridge_result, fit_definition, fit_list, server_info_of
 from ..client_request import ClientRequest
@@ -66,6 +69,20 @@ class View(ABC):
         self.hold: float = 0.0
         """Seconds that a call of a tool that is not known yet is held at most while the server restarts that may have
         it."""
+        self.apps: bool = False
+        """True if the client shows the pages of tools: it is offered tools that are not for models as well."""
+
+    def for_client(self, capabilities: Mapping[str, Any]) -> "View":
+        """This view for a client with these capabilities."""
+        if not declares(capabilities, APPS):
+            return self
+        view = copy(self)
+        view.apps = True
+        return view
+
+    def may_call(self, server: str, tool: str) -> bool:
+        """True if the client may know of this tool, by its server's own name of it, and may call it."""
+        return self.access.has_tool(server, tool) and (self.apps or self.supervisor.for_models(server, tool))
 
     @property
     def statuses(self) -> list[ServerStatus]:
@@ -124,13 +141,26 @@ class View(ABC):
             JsonRpcError: There is no answer.
         """
 
-    @abstractmethod
     async def tool(self, name: str) -> Tool:
         """The tool that the client calls by this name.
 
         Raises:
             NurseryError: There is no such tool, or it cannot be used now.
         """
+        try:
+            tool = await self._find(name)
+            may_call = self.may_call(tool.server, tool.tool)
+        except NotApproved as held:
+            if self.may_call(held.server, held.tool or ""):
+                raise
+            may_call = False
+        if may_call:
+            return tool
+        raise UnknownTool(name, server=self.server)  # without the names of others
+
+    @abstractmethod
+    async def _find(self, name: str) -> Tool:
+        """The tool of this name, which the client may not be permitted to call."""
 
     @abstractmethod
     async def wait_settled(self) -> None:
@@ -182,11 +212,11 @@ class One(View):
     async def route(self, request: ClientRequest) -> RequestRoute | None:
         """The server itself, for any request. A client that may not use all of it cannot make requests that neither the
         protocol nor a standard of an extension has."""
-        if not self.access.has_all_of(self._name):
-            if request.method not in CLIENT_METHODS and request.method not in EXTENSION_OF:
-                raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
-            if request.method == "tools/call" and not self.access.has_tool(self._name, request.params["name"]):
-                raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {request.params['name']}")
+        standard = request.method in CLIENT_METHODS or request.method in EXTENSION_OF
+        if not (standard or self.access.has_all_of(self._name)):
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
+        if request.method == "tools/call" and not self.may_call(self._name, request.params["name"]):
+            raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {request.params['name']}")
         if request.method in LISTED and self._answers_from_cache(request):
             return None
         return RequestRoute(self._name, request.params)
@@ -213,8 +243,8 @@ class One(View):
     def _own(self, offered: Offered) -> bool:
         return offered.server == self._name
 
-    async def tool(self, name: str) -> Tool:
-        """The tool, by the server's own name of it."""
+    @override
+    async def _find(self, name: str) -> Tool:
         if self.access.has_all_of(self._name):
             return await self.supervisor.find_tool(name, server=self._name, when_down=self.hold)
         if self.access.has_tool(self._name, name):
@@ -237,7 +267,7 @@ class One(View):
 
     def known_tool(self, name: object) -> Tool | None:
         """The tool, by the server's own name of it, if it is known."""
-        if isinstance(name, str) and self.access.has_tool(self._name, name):
+        if isinstance(name, str) and self.may_call(self._name, name):
             with suppress(UnknownTool, UnknownServer):
                 return self.supervisor.tool(name, server=self._name)
         return None
@@ -246,7 +276,7 @@ class One(View):
         """The list, as far as it is known."""
         of, supervisor = LISTED[request.method], self.supervisor
         offered: Mapping[str, Sequence[Offered]] = {
-            "tools": [each for each in supervisor.tools if self.access.has_tool(each.server, each.tool)],
+            "tools": [each for each in supervisor.tools if self.may_call(each.server, each.tool)],
             "prompts": supervisor.prompts,
             "resources": supervisor.resources,
             "resourceTemplates": supervisor.resource_templates,
@@ -259,7 +289,8 @@ class One(View):
         )
 
     async def filter_result(self, request: ClientRequest, result: Json, server: str) -> Json:
-        """The result without the tools that filters and pins hold back, or that the client may not use."""
+        """The result without the tools that filters and pins hold back, that the client may not use, or that are only
+        for what it does not show."""
         of = LISTED.get(request.method)
         listed: object = None if of is None else result.get(of)
         if of is None or not isinstance(listed, list):
@@ -269,8 +300,9 @@ class One(View):
         return fit_list(of, result, shown, modern=request.modern)
 
     def _shows(self, server: str, tool: object) -> bool:
-        name = _name_of(tool)
-        return self.supervisor.offers(server, name, as_object(tool)) and self.access.has_tool(server, name)
+        name, said = _name_of(tool), as_object(tool)
+        for_client = self.apps or is_for_models(said.get("_meta"))
+        return for_client and self.supervisor.offers(server, name, said) and self.access.has_tool(server, name)
 
 
 async def introduction_of(supervisor: Supervisor, server: str) -> Json:

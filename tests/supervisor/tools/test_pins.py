@@ -45,6 +45,10 @@ def change(**declared) -> DefinitionChange:
         ("annotations", {"annotations": {"readOnlyHint": True}}),
         ("searchHint", {"_meta": {"anthropic/searchHint": "sums"}}),
         ("alwaysLoad", {"_meta": {"anthropic/alwaysLoad": True}}),
+        ("ui", {"_meta": {"ui": {"resourceUri": "ui://sum.html"}}}),
+        ("ui", {"_meta": {"ui/resourceUri": "ui://sum.html"}}),
+        ("ui", {"_meta": {"ui": {"visibility": ["app"]}}}),
+        ("ui", {"_meta": {"ui": {"visibility": "model"}}}),
     ],
 )
 def test_what_a_model_or_a_hint_may_say_is_pinned(field, declared):
@@ -61,6 +65,7 @@ def test_what_a_model_or_a_hint_may_say_is_pinned(field, declared):
     [
         {"_meta": {"seen": 17}},
         {"_meta": {"anthropic/alwaysLoad": "yes"}},
+        {"_meta": {"ui": {"visibility": ["app", "model"]}}},
         {"icons": [{"src": "https://example.org/i.png"}]},
         {"inputSchema": {"properties": {"a": {"description": "the first", "type": "number"}}, "type": "object"}},
         {"annotations": None},
