@@ -642,8 +642,7 @@ class Supervisor:
             name: The name of the tool as the page has it.
 
         Returns:
-            The public names, by server; one is empty if the tool has none. Nothing if a tool of a configured server can
-            have this as its public name.
+            The public names, by server. Nothing if a tool of a configured server can have this as its public name.
         """
         return self._servers.app_tools(name)
 

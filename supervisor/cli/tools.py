@@ -45,12 +45,16 @@ def tools(options: Options) -> int:
         write_json({"tools": [_tool_document(tool) for tool in tools], "errors": errors})
         return worked(statuses)
     by_name = sorted(tools, key=lambda tool: natural(tool.name))
-    rows = [(tool.name, tool.server, tool.full_description) for tool in by_name]
+    rows = [(tool.name, tool.server, _described(tool)) for tool in by_name]
     write_rows(("NAME", "SERVER", "DESCRIPTION"), rows, errors)
     for tool in by_name:
         if problem := tool.output_schema_problem:
             warn(f"{tool.name}: its results are not held against its output schema: {problem}")
     return worked(statuses)
+
+
+def _described(tool: Tool) -> str:
+    return tool.full_description if tool.ui is None else f"({tool.ui.summary}) {tool.full_description}"
 
 
 def _tool_document(tool: Tool) -> dict[str, Any]:
@@ -60,6 +64,7 @@ def _tool_document(tool: Tool) -> dict[str, Any]:
         "annotations": None if hints is None else hints.model_dump(by_alias=True, mode="json", exclude_none=True),
         "requires_approval": tool.requires_approval,
         "output_schema_problem": tool.output_schema_problem,
+        "ui": None if tool.ui is None else tool.ui.as_json(),
     }
 
 
@@ -255,6 +260,7 @@ def _question(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> str:
     lines = (
         *(f"server:    {visible(tool.server)}" for tool in tools),
         f"tool:      {visible(tools[0].tool)}",
+        *(f"page:      {visible(tool.ui.summary)}" for tool in tools if tool.ui is not None),
         *(f"changed:   {_changed_fields(tool.change)}" for tool in tools if tool.change is not None),
         f"arguments: {visible(json.dumps(arguments, ensure_ascii=False))}",
         "Call it? [y/N] " if len(tools) == 1 else f"Call it on these {len(tools)} servers? [y/N] ",

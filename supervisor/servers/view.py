@@ -201,7 +201,7 @@ class ServerView(ABC):
         if may_be_public(name, self.snapshots, self.settings.template):
             return {}
         parts = self.catalogue.value.parts.items()
-        return {server: part.public.get(name, "") for server, part in parts if name in part.for_apps}
+        return {server: part.public[name] for server, part in parts if name in part.for_apps and name in part.public}
 
     # -- calls ----------------------------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ def pinning_steps(definition: "Definition", *, former: bool = False) -> Steps[st
         "annotations": _known_hints(definition),
         "searchHint": search_hint(definition.meta),
         "alwaysLoad": always_load(definition.meta) or None,
-        "ui": None if ui is None else ui.pinned,
+        "ui": None if ui is None else ui.as_json(),
     }
     return fingerprint({key: value for key, value in said.items() if value is not None}, SCHEMAS, former=former)
 

@@ -7,7 +7,8 @@ from typing import Any, Final, cast
 from attrs import frozen
 
 _PAGE: Final = "ui://"
-_EVERYBODY: Final = frozenset(["model", "app"])
+_CALLERS: Final = {"model": "models", "app": "pages"}
+_EVERYBODY: Final = frozenset(_CALLERS)
 
 
 @frozen
@@ -31,8 +32,19 @@ class ToolUI:
         return "app" in self.visibility
 
     @property
-    def pinned(self) -> dict[str, Any]:
-        """The JSON by which one declaration is compared with another."""
+    def summary(self) -> str:
+        """The page and the callers in words, for a person. The URI is the server's, as it came."""
+        page = "" if self.resource_uri is None else f"shows {self.resource_uri}"
+        callers = "" if self.visibility == _EVERYBODY else f"for {self._callers}"
+        return ", ".join(filter(None, (page, callers)))
+
+    @property
+    def _callers(self) -> str:
+        named = [words for caller, words in _CALLERS.items() if caller in self.visibility]
+        return f"{named[0]} alone" if named else "nobody"
+
+    def as_json(self) -> dict[str, Any]:
+        """The declaration as JSON, in one form for all that mean the same."""
         return {"resourceUri": self.resource_uri, "visibility": sorted(self.visibility)}
 
 

@@ -8,7 +8,9 @@ import pytest
 import trio
 
 from mcp_nursery.supervisor import MemoryStore, NotApproved, UnknownTool, open_supervisor
-from mcp_nursery.supervisor.approval import ApprovalRules, ToolUI
+from mcp_nursery.supervisor.approval import Approval, ApprovalRules, ToolUI
+from mcp_nursery.supervisor.cli import tools as command_line
+from mcp_nursery.supervisor.gateway.upstream import ask_client
 from mcp_nursery.supervisor.integrations.offered import FIRST_WAIT, ListedTools
 from mcp_nursery.supervisor.portal import open_supervisor_thread
 from mcp_nursery.supervisor.testing import ScriptedServer
@@ -135,3 +137,34 @@ async def test_a_borrower_s_model_is_offered_none_either(autojump_clock):
         assert {"refresh", "show"} <= {tool.name for tool in supervisor.tools}
         assert "refresh" not in {tool.name for tool in supervisor.as_toolset().tools}
         assert isinstance((await supervisor.as_toolset().run("refresh")).error, UnknownTool)
+
+
+async def test_whoever_is_asked_sees_that_a_tool_has_a_page(autojump_clock):
+    """In each question of ours: of the library, the gateway and the command line."""
+    asked = []
+
+    async def approve(request):
+        await trio.lowlevel.checkpoint()
+        asked.append(request)
+        return Approval.ALLOW
+
+    odd = {"_meta": {"ui": {"resourceUri": "ui://a\u202e\n\x1b[2J", "visibility": ["app"]}}}
+    server = board()
+    server.declared = server.declared | {"count": {"_meta": {"ui": {"resourceUri": PAGE, "visibility": ["model"]}}}}
+    async with opened(server, approval_rules=None, approve=approve) as supervisor:
+        for name in ("mcp_lab_show", "mcp_lab_count"):
+            await supervisor.as_toolset().run(name)
+        assert [request.tool.ui.resource_uri for request in asked] == [PAGE, PAGE]
+        shown = [ask_client.question(request).splitlines()[3] for request in asked]
+        assert shown == ["page: shows ui://board.html", "page: shows ui://board.html, for models alone"]
+        tools = [request.tool for request in asked]
+        said = command_line._question(tools, {}).splitlines()
+        assert said[3:5] == [f"page:      {line.removeprefix('page: ')}" for line in shown]
+        server.declared = {"show": odd}
+        await supervisor.list_tools(refresh=True)
+        tool = supervisor.tool("mcp_lab_show")
+        assert command_line._question([tool], {}).splitlines()[2] == (
+            "page:      shows ui://a\\u202e\\n\\u001b[2J, for pages alone"
+        )
+        assert command_line._described(tool).endswith(", for pages alone) show")
+        assert command_line._described(supervisor.tool("mcp_lab_count")) == "count"

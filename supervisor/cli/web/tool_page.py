@@ -124,6 +124,7 @@ class ToolPage:
         content = (
             back,
             h("p", words.line(tool.full_description, LONGEST_SHOWN)),
+            None if tool.ui is None else h("p", "Page: ", words.line(tool.ui.summary, LONGEST_SHOWN)),
             None if problem is None else h("p", short(problem, LONGEST_SHOWN), class_="bad", role="alert"),
             h("p", _question(tool), class_="warning", role="alert") if asks else None,
             form,

@@ -106,12 +106,15 @@ def _is_approval(said: object) -> bool:
 
 
 def question(call: ApprovalRequest) -> str:
-    """Write the question: four lines without control characters, invisible characters and secrets."""
+    """Write the question: four lines, and one about the tool's page if it has one, without control characters,
+    invisible characters and secrets."""
     tool = call.tool
     arguments = visible(json.dumps(call.redacted, ensure_ascii=False))
     if len(arguments) > MOST_SHOWN:
         arguments = f"{arguments[:MOST_SHOWN]}… and {len(arguments) - MOST_SHOWN} more characters that are not shown"
-    return f"Allow this call?\nserver: {visible(tool.server)}\ntool: {visible(tool.tool)}\narguments: {arguments}"
+    page = "" if tool.ui is None else f"\npage: {visible(tool.ui.summary)}"
+    about = f"server: {visible(tool.server)}\ntool: {visible(tool.tool)}{page}"
+    return f"Allow this call?\n{about}\narguments: {arguments}"
 
 
 # -- what servers are offered ------------------------------------------------------------------------------------------

@@ -306,7 +306,7 @@ class All(View):
         tools = self.supervisor.app_tools(name)
         meant = {server: public for server, public in tools.items() if self.access.has_tool(server, name)}
         if len(meant) > 1:
-            named = " or ".join(repr(public) for public in meant.values() if public)
+            named = " or ".join(map(repr, meant.values()))
             raise JsonRpcError(INVALID_PARAMS, f"several servers have a tool {name!r} for their pages: call {named}")
         return next(((server, name) for server in meant), None)
 

@@ -73,7 +73,7 @@ class View(ABC):
         """True if the client shows the pages of tools: it is offered tools that are not for models as well."""
 
     def for_client(self, capabilities: Mapping[str, Any]) -> "View":
-        """This view for a client with these capabilities."""
+        """The view as a client with these capabilities has it."""
         if not declares(capabilities, APPS):
             return self
         view = copy(self)

@@ -33,7 +33,7 @@ STATUS = [
 ]
 ECHO = '{"text": "hi"}'
 TOOL = ["name", "server", "tool", "description", "input_schema", "annotations", "requires_approval"]
-TOOL += ["output_schema_problem"]
+TOOL += ["output_schema_problem", "ui"]
 
 
 def test_status(cli, config):
