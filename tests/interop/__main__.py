@@ -11,6 +11,7 @@ from .cases import CASES
 from .hosts import HOSTS
 from .installing import CannotInstall, npm_modules, npm_package, python_with
 from .slow_starters import SLOW_STARTERS
+from .test_apps_in_a_browser import BUNDLER, SDK
 from .test_client_libraries import IN_PYTHON, IN_TYPESCRIPT
 from .test_gateway_clients import FASTMCP, FIRST_LINE, INSPECTOR
 from .test_remote import PROXY
@@ -23,7 +24,7 @@ def all_installs() -> Iterator[Callable[[], object]]:
     yield from (host.command for host in HOSTS)
     for requirement in (*filter(None, IN_PYTHON.values()), FASTMCP, FIRST_LINE, PROXY):
         yield partial(python_with, requirement)
-    yield from (partial(npm_modules, requirement) for requirement in IN_TYPESCRIPT.values())
+    yield from (partial(npm_modules, requirement) for requirement in (*IN_TYPESCRIPT.values(), SDK, BUNDLER))
     yield from (partial(each.command, Path()) for each in (*CASES.values(), *SLOW_STARTERS))
     yield partial(npm_package, INSPECTOR, least_node=22)
     yield suite

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import pkgutil
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,13 +11,17 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic_ai import RunContext, RunUsage, ToolFailed
 from pydantic_ai.models.test import TestModel
 
+from mcp_nursery.supervisor import integrations
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.integrations.inspect_ai import mcp_nursery_tools
 from mcp_nursery.supervisor.integrations.langchain import supervised_tools
 from mcp_nursery.supervisor.integrations.openai_agents import SupervisedMCPServer
 from mcp_nursery.supervisor.integrations.pydantic_ai import SupervisedToolset
+from mcp_nursery.supervisor.portal import open_supervisor_thread
+from mcp_nursery.supervisor.testing import ScriptedServer
 
-from .elsewhere import supervised_elsewhere
+from ...lab.specs import nothing, spec
+from .elsewhere import ALLOWED, supervised_elsewhere
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +68,10 @@ async def of_openai_agents(supervisor, **options):
     return {tool.name for tool in await server.list_tools()}, call
 
 
-@pytest.fixture(params=[of_pydantic_ai, of_inspect_ai, of_langchain, of_openai_agents])
+INTEGRATIONS = [of_pydantic_ai, of_inspect_ai, of_langchain, of_openai_agents]
+
+
+@pytest.fixture(params=INTEGRATIONS)
 def integration(request):
     return request.param
 
@@ -100,6 +108,25 @@ def test_a_model_may_search_instead(integration):
 
     names, _ = asyncio.run(main())
     assert names == {"find_tools", "call_tool"}
+
+
+def test_every_integration_is_tried_here():
+    modules = {f"of_{module.name}" for module in pkgutil.iter_modules(integrations.__path__)}
+    assert {each.__name__ for each in INTEGRATIONS} == modules - {"of_offered"}
+
+
+def test_no_agent_is_offered_a_tool_for_pages_alone(integration):
+    for_pages = {"_meta": {"ui": {"resourceUri": "ui://board.html", "visibility": ["app"]}}}
+    server = ScriptedServer(tools=dict.fromkeys(["show", "refresh"], nothing), declared={"refresh": for_pages})
+
+    async def main():
+        async with asyncio.timeout(60), open_supervisor_thread([spec(server)], **ALLOWED) as supervisor:
+            await supervisor.wait_connected("lab")
+            assert {tool.tool for tool in supervisor.tools} == {"show", "refresh"}
+            return await integration(supervisor)
+
+    names, _ = asyncio.run(main())
+    assert names == {"mcp_lab_show"}
 
 
 def test_a_schema_that_apis_refuse_costs_no_tool():
