@@ -516,6 +516,7 @@ class Supervisor:
         principal: Hashable = None,
         on_unclear: Callable[[], None] | None = None,
         agreed: Agreement | None = None,
+        for_models: bool = False,
     ) -> RelayedResult:
         """Make a request on behalf of a client of the host: any method, raw in both directions.
 
@@ -547,6 +548,7 @@ class Supervisor:
             on_unclear: Called when the server asks without saying for which request, and it may be this one; before any
                 client is asked.
             agreed: The agreement to this call, by `agree`, with the arguments that it was given.
+            for_models: True: a tool that is for pages alone counts as unknown, as the server declares it by then.
 
         Raises:
             ValueError: An option has a value that is not allowed, or `agreed` is for another call.
@@ -578,6 +580,7 @@ class Supervisor:
             principal=principal,
             on_unclear=on_unclear,
             agreed=agreed,
+            for_models=for_models,
         )
         return await deliver(relayed)
 
@@ -630,8 +633,7 @@ class Supervisor:
             server: The server that has the tool.
             tool: The server's own name of it.
         """
-        part = self._servers.catalogue.value.parts.get(server)
-        return part is None or tool not in part.not_for_models
+        return self._servers.for_models(server, tool)
 
     def app_tools(self, name: str) -> dict[str, str]:
         """The tools that a page may mean by this name, the own one of its server, as a host that shows pages needs it

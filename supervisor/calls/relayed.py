@@ -65,6 +65,7 @@ class RelayedCall(DestinationCall[RelayedResult]):
     on_question: AskPeer | None = None
     principal: Hashable = None
     on_unclear: Callable[[], None] | None = None
+    for_models: bool = False
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -81,15 +82,15 @@ class RelayedCall(DestinationCall[RelayedResult]):
         return tool is not None and tool.hints.repeatable
 
     def find(self) -> Destination | None:
-        """The destination: its server knows whether it has the object; only filters, pins and the agreement are applied
-        here.
+        """The destination: its server knows whether it has the object; only filters, pins, the agreement and the
+        callers of a tool are applied here.
 
         Raises:
             NotApproved: The tool is not the one that was agreed to, or its server is reached in another way.
         """
         server, name = self.asked.server, self.asked.name
         assert server is not None  # a relayed request names it
-        if self.method == CALL_TOOL and server in self.servers.snapshots and not self.servers.offers(server, name):
+        if self.method == CALL_TOOL and server in self.servers.snapshots and not self._may_go_to(server, name):
             return None
         found = self.place(server, name)
         if self.agreed is None:
@@ -99,6 +100,9 @@ class RelayedCall(DestinationCall[RelayedResult]):
         else:
             check_agreed(self.agreed, None if found.tools is None else found.tools.find(name), self.servers)
         return found
+
+    def _may_go_to(self, server: str, tool: str) -> bool:
+        return self.servers.offers(server, tool) and not (self.for_models and not self.servers.for_models(server, tool))
 
     def listers(self) -> Sequence[str]:
         """The server that was named, if its user may want such a tool."""

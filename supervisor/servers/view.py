@@ -195,6 +195,11 @@ class ServerView(ABC):
         known = catalogue.find(tool, server)
         return known is not None and (definition is None or not self.pinned or known.is_declared_as(definition))
 
+    def for_models(self, server: str, tool: str) -> bool:
+        """False if a server wants only its pages to call this tool."""
+        part = self.catalogue.value.parts.get(server)
+        return part is None or tool not in part.not_for_models
+
     def app_tools(self, name: str) -> dict[str, str]:
         """The tools that pages of their servers may call by this name, the servers' own: public names by server. None
         if it may be a public name: no tool of another server answers for that."""

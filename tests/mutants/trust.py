@@ -55,6 +55,46 @@ TRUST = (
         },
     ),
     *mutants_of(
+        "supervisor/tools/ui.py",
+        "supervisor/tools/test_ui.py",
+        {
+            "visibility = frozenset(each for each in _EVERYBODY if isinstance(callers, list) and each in callers)": "visibility = frozenset(each for each in _EVERYBODY if not isinstance(callers, list) or each in callers)",
+            'return "model" in self.visibility': "return True",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/resource_tools.py",
+        "supervisor/test_apps.py",
+        {
+            "return self._servers.catalogue.value.for_models.find(name) or self.find_own(name)": "return self._servers.catalogue.value.find(name) or self.find_own(name)",
+            "catalogue = self._servers.catalogue.value.for_models": "catalogue = self._servers.catalogue.value",
+        },
+    ),
+    *mutants_of("supervisor/calls/approvals.py", "supervisor/test_apps.py", {"if not tool.for_models:": "if False:"}),
+    *mutants_of(
+        "supervisor/servers/view.py",
+        "supervisor/gateway/views/test_apps.py",
+        {"if may_be_public(name, self.snapshots, self.settings.template):": "if False:"},
+    ),
+    *mutants_of(
+        "supervisor/gateway/views/view.py",
+        "supervisor/gateway/views/test_apps.py",
+        {
+            "return self.access.has_tool(server, tool) and (self.apps or self.supervisor.for_models(server, tool))": "return self.access.has_tool(server, tool)",
+            'for_client = self.apps or is_for_models(said.get("_meta"))': "for_client = True",
+        },
+    ),
+    *mutants_of(
+        "supervisor/gateway/views/all.py",
+        "supervisor/gateway/views/test_apps.py",
+        {
+            "key = self.access.allow, self.apps": "key = self.access.allow",
+            "if not self.apps:": "if False:",
+            "if len(meant) > 1:": "if False:",
+            "meant = {server: public for server, public in tools.items() if self.access.has_tool(server, name)}": "meant = tools",
+        },
+    ),
+    *mutants_of(
         "supervisor/security/redaction.py",
         "supervisor/security/test_redaction.py",
         {

@@ -427,7 +427,7 @@ def _fault_in_headers(exchange: HttpExchange, view: View, message: Json) -> "Inb
     if message["method"] != "tools/call":
         return None
     params: Json = message["params"]
-    view = view.for_client(as_object(params["_meta"][CLIENT_CAPABILITIES_META_KEY]))
+    view = view.for_client(as_object(as_object(params.get("_meta")).get(CLIENT_CAPABILITIES_META_KEY)))
     schema = view.input_schema(params.get("name"))
     if schema is None:
         return None

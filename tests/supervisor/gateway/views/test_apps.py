@@ -81,7 +81,8 @@ async def served(servers, *, options=None, rules=None, **how):
             return as_read(await gateway.answer(incoming, view, NEW if modern else OLD))
 
         for name in servers:
-            await supervisor.wait_connected(name)
+            if not (options or {}).get("lazy"):
+                await supervisor.wait_connected(name)
         yield supervisor, ask
 
 
@@ -119,6 +120,23 @@ async def test_tools_for_pages_alone_are_there_for_who_shows_pages(autojump_cloc
             assert called(a) == [[]]
             assert await ask("tools/call", name=name, arguments={}, server=server, modern=modern)
             a.calls.clear()
+
+
+@eras
+@pytest.mark.parametrize("server", [None, "a"])
+async def test_nor_is_one_called_before_it_is_known_for_what_it_is(autojump_clock, modern, server):
+    """The call starts the server: nothing was known of it."""
+    a = board()
+    async with served({"a": a}, options={"lazy": True}) as (_, ask):
+        call = partial(ask, "tools/call", name="refresh" if server else "a_refresh", arguments={}, server=server)
+        try:
+            said = (await call(apps=False, modern=modern))["content"][0]["text"]
+        except JsonRpcError as error:
+            said = error.message
+        assert "no tool named" in said or "has no tool" in said
+        assert called(a) == [[]]
+        await call(modern=modern)
+        assert called(a) == [["refresh"]]
 
 
 @eras
