@@ -7,6 +7,8 @@ from typing import Any, Final, cast
 from attrs import frozen
 
 _PAGE: Final = "ui://"
+_MOST_SHOWN: Final = 200
+"""Characters of a URI that a person is shown."""
 _CALLERS: Final = {"model": "models", "app": "pages"}
 _EVERYBODY: Final = frozenset(_CALLERS)
 
@@ -33,8 +35,8 @@ class ToolUI:
 
     @property
     def summary(self) -> str:
-        """The page and the callers in words, for a person. The URI is the server's, as it came."""
-        page = "" if self.resource_uri is None else f"shows {self.resource_uri}"
+        """The page and the callers in words, for a person. The beginning of the URI is the server's, as it came."""
+        page = "" if self.resource_uri is None else f"shows {self.resource_uri[:_MOST_SHOWN]}"
         callers = "" if self.visibility == _EVERYBODY else f"for {self._callers}"
         return ", ".join(filter(None, (page, callers)))
 

@@ -43,6 +43,10 @@ def test_what_is_declared(meta, ui):
     assert is_for_models(meta) is (ui is None or "model" in ui.visibility)
 
 
+def test_no_question_about_it_is_long():
+    assert len(ToolUI("ui://" + "x" * 1_000_000, frozenset()).summary) < 300
+
+
 @given(JSON)
 def test_whatever_is_declared_can_be_read(meta):
     ui = ui_of(meta)
