@@ -71,6 +71,8 @@ class ClientRequest:
     """The function that asks the client in the middle of this request; None in an era without such questions."""
     capabilities: Mapping[str, Any] = field(factory=dict[str, Any])
     """The capabilities of the client."""
+    apps: bool = False
+    """True if its client shows the pages of tools, whatever its server is told of it."""
     info: Mapping[str, Any] | None = None
     """The client's description of itself."""
     level: str | None = None

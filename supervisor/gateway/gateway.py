@@ -15,6 +15,7 @@ import trio
 from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, seconds_or_none, true_or_false
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError, UnknownServer
+from mcp_nursery.actors.extensions import APPS, declares
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.nurseries import open_bare_nursery
@@ -194,6 +195,7 @@ class Gateway:
         self._under_way += request.method != LISTEN
         try:
             await check_request(request, protocol_version)
+            request.apps = declares(request.capabilities, APPS)
             return await self._answer(request, view.for_client(request.capabilities))
         except Exception as error:
             raise failure_of(request, error, restarts_in=self._restarts_in(error)) from None

@@ -21,7 +21,6 @@ from mcp_nursery.actors.errors import (
     SupervisorClosed,
     UnknownServer,
 )
-from mcp_nursery.actors.extensions import APPS, declares
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.nurseries import run_alongside
 
@@ -142,7 +141,7 @@ class InstancePool:
         principal = request.principal or object()
         on_unclear = partial(self.record_question, server, of_somebody=request.principal is not None)
         asked: Json = {"method": request.method, "params": params, "meta": meta, "on_unclear": on_unclear, **options}
-        asked["for_models"] = not declares(request.capabilities, APPS)
+        asked["for_models"] = not request.apps
         if request.method in LISTED:  # a list says what a server offers, in any instance
             return await self._supervisor.request(server, principal=principal, **asked)
         spec = self._supervisor.spec(server)
