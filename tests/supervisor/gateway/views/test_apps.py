@@ -211,6 +211,17 @@ async def test_no_server_takes_over_a_name_that_another_may_give_its_tools(autoj
         assert called(hostile) == [["b_pay"]]
 
 
+@pytest.mark.parametrize("told", [{}, WITH_APPS["extensions"]])
+async def test_what_a_server_is_told_makes_no_difference(autojump_clock, told):
+    """An entry may say what its server is told, whoever its client is."""
+    a = board()
+    async with served({"a": a}, options={"extensions": told}) as (_, ask):
+        for server, name in ((None, "a_refresh"), (None, "refresh"), ("a", "refresh")):
+            await ask("tools/call", server=server, name=name, arguments={})
+            assert await refusal(ask, name, server=server, apps=False)
+        assert called(a) == [["refresh"] * 3]
+
+
 @pytest.mark.parametrize("apps", [True, False])
 async def test_no_search_finds_what_is_for_pages_alone(autojump_clock, apps):
     """Whoever searches is a model. A page calls its tools directly."""
