@@ -347,7 +347,7 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
         ),
         option("--file FILE", "This file of the host.", type=FILE),
         option("--adopt", "Move the servers in it behind mcp-nursery."),
-        option("--undo", "Undo the installation.", to="undoing"),
+        option("--undo", "Restore the backup of the file, if it was not changed since.", to="undoing"),
         option("-y --yes", "Write without a question."),
         option("--dry-run", "Show the change, write nothing."),
         *_OUTPUT,

@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from difflib import get_close_matches, unified_diff
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from mcp_nursery.supervisor.config.installation import (
     HostFile,
     Plan,
     install,
-    missing_folders,
     place_of,
     project_place,
     status,
@@ -113,7 +111,6 @@ def _ask(diff: str, plan: Plan) -> None:
 def _apply(plan: Plan) -> None:
     """Make all replacements, or none."""
     made: list[Replacement] = []
-    folders = [folder for replacement in plan.replacements for folder in missing_folders(replacement.file)]
     try:
         for replacement in plan.replacements:
             replacement.make()
@@ -121,22 +118,15 @@ def _apply(plan: Plan) -> None:
     except ConfigError:
         for replacement in reversed(made):
             Replacement(replacement.file, replacement.after, replacement.before).make()
-        _remove_folders(folders)
         raise
-    _remove_folders(plan.folders)
-
-
-def _remove_folders(folders: Iterable[str]) -> None:
-    for folder in folders:
-        with suppress(OSError):  # it holds other files
-            os.rmdir(folder)
 
 
 def _report(options: Options, place: HostFile, plan: Plan, diff: str, *, made: bool) -> None:
     stays = {name: safe_line(reason) for name, reason in plan.stay.items()}
     if options.as_json:
         change = plan.change if made else None
-        said = {"host": place.host.name, "file": str(place.file), "change": change, "diff": diff}
+        backup = str(plan.backup) if made and plan.backup is not None else None
+        said = {"host": place.host.name, "file": str(place.file), "change": change, "diff": diff, "backup": backup}
         write_json({**said, "moved": list(plan.moved), "stay": stays, "notes": list(plan.notes)})
         return
     for name, reason in stays.items():
@@ -149,6 +139,8 @@ def _report(options: Options, place: HostFile, plan: Plan, diff: str, *, made: b
         number = f"{len(plan.moved)} server{'s' * (len(plan.moved) > 1)}"
         what = f"{number} moved behind {GATEWAY_ENTRY}" if plan.moved else plan.change
         write_line(safe_line(f"{what} in {place.file}; start {place.host.title} again"))
+        if plan.backup is not None:
+            write_line(safe_line(f"its former content is in {plan.backup.name} beside it, for --undo"))
 
 
 def _show_hosts(options: Options) -> int:

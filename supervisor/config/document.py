@@ -9,8 +9,6 @@ import tomllib
 from collections import Counter
 from typing import Any, cast
 
-from attrs import frozen
-
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.json_parsing import NoJsonNumber, parse_json, refuse_constant
 
@@ -31,14 +29,6 @@ entries may use recursion."""
 
 
 _TOO_DEEP = f"nested too deeply: {DEPTH} levels are read"
-
-
-@frozen
-class Written:
-    """A value, and the text that stands for it in a file."""
-
-    text: str
-    value: Any
 
 
 class _RefusedError(Exception):

@@ -14,7 +14,7 @@ from mcp_nursery.supervisor.spec import ServerSpec
 from . import json_edits, toml_edits
 from .dialects import Dialect, entries_of, opencode, recognise
 from .discovery import EntryOrigin
-from .document import Written, as_object, parse_document
+from .document import as_object, parse_document
 from .loader import read_file
 
 Change: TypeAlias = Literal["enable", "disable", "remove"]
@@ -43,11 +43,6 @@ def apply_edits(text: str, file: str, steps: Sequence[Edit]) -> str:
         field = ".".join(map(str, steps[-1].path)) if steps else None
         raise ConfigError("cannot be edited without changing more; do it by hand", file=file, field=field)
     return new
-
-
-def raw_texts(text: str, file: str, way: KeyPath) -> dict[str | int, str]:
-    """The values of an object of the file as they are written there; empty if one of them cannot be moved elsewhere."""
-    return toml_edits.raw_values(text, way) if file.endswith(".toml") else json_edits.raw_values(text, way)
 
 
 def edit_text(text: str, file: str, server: str, change: Change) -> str:
@@ -90,12 +85,14 @@ def _edit(text: str, file: str, document: dict[str, Any], steps: Sequence[Edit])
         _apply(wanted, step)
     for (verb, way), group in groupby(steps, lambda step: (step.verb, step.path[:-1])):
         some = list(group)
-        values = {step.path[-1]: step.value for step in some}
-        if verb == "append" or len(values) < len(some) or any(isinstance(key, int) for key in values):
-            for step in some:
+        if verb == "remove" and all(isinstance(step.path[-1], str) for step in some):
+            text = edits.remove(text, way, {step.path[-1] for step in some})
+            continue
+        for step in some:  # the places of items in a list are those after the step before
+            if step.verb == "remove":
+                text = edits.remove(text, way, {step.path[-1]})
+            else:
                 text = edits.apply(text, step.verb, step.path, step.value)
-        else:
-            text = edits.apply_all(text, verb, way, values)
     return text, wanted
 
 
@@ -172,7 +169,7 @@ def _apply(document: Any, step: Edit) -> None:
         document = document[key] if inner is None else inner.setdefault(str(key), {})
     match step.verb:
         case "set":
-            document[last] = step.value.value if isinstance(step.value, Written) else step.value
+            document[last] = step.value
         case "append":
             document.setdefault(last, []).append(step.value)
         case "remove":

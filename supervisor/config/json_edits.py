@@ -2,12 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Literal, cast
+from collections.abc import Collection
+from typing import Literal
 
 from attrs import frozen
 
-from .document import Written, blank_comments
+from .document import blank_comments
+
+KeyPath = tuple[str | int, ...]
 
 _decode = json.JSONDecoder().raw_decode
 _WHITE_SPACE = re.compile(r"[ \t]*+")
@@ -28,42 +30,32 @@ class _Item:
     end: int
 
 
-def apply(text: str, verb: Literal["set", "append", "remove"], path: tuple[str | int, ...], value: object) -> str:
-    """The text with the value at the path set or removed, or with a value appended to the list there."""
-    if verb != "append":
-        return apply_all(text, verb, path[:-1], {path[-1]: value})
+def apply(text: str, verb: Literal["set", "append"], path: KeyPath, value: object) -> str:
+    """The text with the value at the path set, or with a value appended to the list there."""
     plain = blank_comments(text)
     at, missing = _find(plain, path)
     if missing:
-        return _insert(text, at, _items(plain, at), _member(missing, [value]))
-    return _insert(text, at, _items(plain, at), _json(value))
+        return _insert(text, at, _items(plain, at), _member(missing, [value] if verb == "append" else value))
+    if verb == "append":
+        return _insert(text, at, _items(plain, at), _json(value))
+    _, end = _decode(plain, at)
+    return f"{text[:at]}{_json(value)}{text[end:]}"
 
 
-def apply_all(
-    text: str, verb: Literal["set", "remove"], way: tuple[str | int, ...], values: Mapping[str | int, object]
-) -> str:
-    """The text with all these values of one object or list set or removed, in one pass, as there may be thousands."""
+def remove(text: str, way: KeyPath, keys: Collection[str | int]) -> str:
+    """The text without these values of one object or list, in one pass, as there may be thousands."""
     plain = blank_comments(text)
-    at, missing = _find(plain, way)
-    if missing:
-        return _insert(text, at, _items(plain, at), _member(missing, values))
+    at, _ = _find(plain, way)
     items = _items(plain, at)
-    there = [(place, item) for place, item in enumerate(items) if item.key in values]
-    known = {item.key for _, item in there}
-    new = [_member((key,), value) for key, value in values.items() if key not in known]
-    if verb == "set" and new:
-        text = _insert(text, at, items, *new)
     bare = blank_comments(text, commas=False)
-    for place, item in reversed(there):  # so the offsets of earlier items stay valid
-        if verb == "set":
-            text = text[: item.value] + _json(values[item.key]) + text[item.end :]
-        else:
+    for place in reversed(range(len(items))):  # so the offsets of earlier items stay valid
+        if items[place].key in keys:
             for first, last in _cuts(bare, text, items, place):
                 text, bare = text[:first] + text[last:], bare[:first] + bare[last:]
     return text
 
 
-def _find(plain: str, path: tuple[str | int, ...]) -> tuple[int, tuple[str | int, ...]]:
+def _find(plain: str, path: KeyPath) -> tuple[int, KeyPath]:
     """The offset of the value at the path, or of the last one on the way, and the rest of the path from there."""
     at = _skip(plain, 0)
     for depth, key in enumerate(path):
@@ -74,25 +66,14 @@ def _find(plain: str, path: tuple[str | int, ...]) -> tuple[int, tuple[str | int
     return at, ()
 
 
-def _member(path: tuple[str | int, ...], value: object) -> str:
+def _member(path: KeyPath, value: object) -> str:
     """The value as a member of an object, in objects of its own if the path has several keys."""
     first, *more = path
     written = _json(value) if not more else f"{{{_member(tuple(more), value)}}}"
     return f"{_json(first)}: {written}"
 
 
-def raw_values(text: str, way: tuple[str | int, ...]) -> dict[str | int, str]:
-    """The values of one object as they are written there."""
-    plain = blank_comments(text)
-    at, _ = _find(plain, way)
-    return {item.key: text[item.value : item.end] for item in reversed(_items(plain, at))}
-
-
 def _json(value: object) -> str:
-    if isinstance(value, Written):
-        return value.text
-    if isinstance(value, dict):  # it may contain values with their text of the file
-        return f"{{{', '.join(_member((key,), each) for key, each in cast('dict[str, object]', value).items())}}}"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -118,22 +99,21 @@ def _skip(plain: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _insert(text: str, at: int, items: list[_Item], *new: str) -> str:
-    """The text with more items at the end. A comment behind the last item stays with that item."""
+def _insert(text: str, at: int, items: list[_Item], new: str) -> str:
+    """The text with one more item at the end. A comment behind the last item stays with that item."""
     if not items:
-        return f"{text[: at + 1]}{', '.join(new)}{text[at + 1 :]}"
+        return f"{text[: at + 1]}{new}{text[at + 1 :]}"
     last = items[-1]
     line = _line_before(text, last.start)
     rest = _REST_OF_LINE.match(text, last.end)
     if line is None or rest is None:
-        return f"{text[: last.end]}, {', '.join(new)}{text[last.end :]}"
+        return f"{text[: last.end]}, {new}{text[last.end :]}"
     comma = _comma(blank_comments(text, commas=False), last.end)
     break_ = text[line : last.start]
-    more = f",{break_}".join(new)
     if comma is None:
-        return f"{text[: last.end]},{rest[0]}{break_}{more}{text[rest.end() :]}"
+        return f"{text[: last.end]},{rest[0]}{break_}{new}{text[rest.end() :]}"
     at = max(comma + 1, rest.end())
-    return f"{text[:at]}{break_}{more},{text[at:]}"
+    return f"{text[:at]}{break_}{new},{text[at:]}"
 
 
 def _cuts(bare: str, text: str, items: list[_Item], place: int) -> list[tuple[int, int]]:

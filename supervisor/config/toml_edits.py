@@ -7,12 +7,12 @@ keys below it.
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any, Literal, cast
 
 from attrs import frozen
 
-from .document import Written, as_object
+from .document import as_object
 
 KeyPath = tuple[str | int, ...]
 
@@ -32,11 +32,11 @@ class _Statement:
     header: bool
 
 
-def apply(text: str, verb: Literal["set", "append", "remove"], path: KeyPath, value: object) -> str:
-    """The text with the value at the path set or removed; the same text if its lines do not allow that. A table is set
-    at the end."""
-    if verb == "remove" or not isinstance(value, bool):
-        return apply_all(text, verb, path[:-1], {path[-1]: value})
+def apply(text: str, verb: Literal["set", "append"], path: KeyPath, value: object) -> str:
+    """The text with the value at the path set; the same text if its lines do not allow that. A table is set at the
+    end."""
+    if not isinstance(value, bool):
+        return _append(text, path, value)
     lines = _LINES.findall(text)
     statements = list(_statements(lines))
     ending = _ending(text)
@@ -56,47 +56,21 @@ def apply(text: str, verb: Literal["set", "append", "remove"], path: KeyPath, va
     return "".join(lines)
 
 
-def apply_all(
-    text: str, verb: Literal["set", "append", "remove"], way: KeyPath, values: Mapping[str | int, object]
-) -> str:
-    """The text with all these values of one table removed, or set at its end: in one pass, for thousands of values."""
-    if verb != "remove":
-        for key, value in values.items():
-            text = (
-                apply(text, verb, (*way, key), value) if isinstance(value, bool) else _append(text, (*way, key), value)
-            )
-        return text
+def remove(text: str, way: KeyPath, keys: Collection[str | int]) -> str:
+    """The text without these values of one table, in one pass, as there may be thousands."""
     lines, depth = _LINES.findall(text), len(way)
     inside = [each for each in _statements(lines) if each.path[:depth] == way]
-    gone = [each for each in inside if len(each.path) > depth and each.path[depth] in values]
+    gone = [each for each in inside if len(each.path) > depth and each.path[depth] in keys]
     left = _without(lines, gone)
     if gone and len(gone) == len(inside):
         left[gone[0].first] = f"[{'.'.join(map(str, way))}]{_ending(text)}"  # an empty table needs its header
     return "".join(left)
 
 
-def raw_values(text: str, way: KeyPath) -> dict[str | int, str]:
-    """The tables within one table as they are written there; empty if one of them has no header of its own."""
-    lines, depth = _LINES.findall(text), len(way)
-    found: dict[str | int, list[_Statement]] = {}
-    for each in _statements(lines):
-        if each.path[:depth] == way and len(each.path) > depth:
-            found.setdefault(each.path[depth], []).append(each)
-    return {key: _table_text(lines, statements) for key, statements in found.items()}
-
-
-def _table_text(lines: list[str], statements: list[_Statement]) -> str:
-    if not statements[0].header:
-        return ""
-    left = _without(lines, statements)
-    return "".join(line for line, kept in zip(lines, left, strict=True) if not kept).rstrip("\r\n")
-
-
 def _append(text: str, path: KeyPath, value: object) -> str:
     ending = _ending(text)
-    lines = value.text.splitlines() if isinstance(value, Written) and value.text else _table(path, value)
     before = "" if not text.strip() else ending if text.endswith("\n") else ending * 2
-    return f"{text}{before}{ending.join(lines)}{ending}"
+    return f"{text}{before}{ending.join(_table(path, value))}{ending}"
 
 
 def _ending(text: str) -> str:
@@ -104,7 +78,7 @@ def _ending(text: str) -> str:
 
 
 def _table(path: KeyPath, value: object) -> list[str]:
-    known = as_object(value.value if isinstance(value, Written) else value) or {}
+    known = as_object(value) or {}
     head = ".".join(_key(str(key)) for key in path)
     return [f"[{head}]", *(f"{_key(key)} = {_toml(part)}" for key, part in known.items())]
 

@@ -139,7 +139,7 @@ def remove_token(path: Path, name: str) -> None:
     if len(left) == len(entries):
         raise ConfigError("there is no token of this name", file=str(path), field=f"tokens.{name}")
     before = read_bytes(path)
-    text = toml_edits.apply(before.decode(), "remove", ("tokens", name), None)
+    text = toml_edits.remove(before.decode(), ("tokens",), [name])
     if _parse(text, path) != left:
         raise ConfigError("cannot be taken out of this text: edit the file", file=str(path), field=f"tokens.{name}")
     Replacement(path, before, text.encode()).make()

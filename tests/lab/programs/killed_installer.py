@@ -41,7 +41,8 @@ def killed(kill_at, *options):
 def undone():
     killed(None, "--undo")
     assert FILE.read_bytes() == BEFORE
-    assert not list(OURS.rglob("*.undo.json"))
+    assert not list(FILE.parent.glob("*.bak"))
+    assert not list(OURS.rglob("claude-code.json"))
 
 
 def forwards(at, after):

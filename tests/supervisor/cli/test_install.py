@@ -45,19 +45,23 @@ def test_there_and_back(cli, file, home):
     assert os.path.isabs(entry["command"])
     assert os.access(entry["command"], os.X_OK)
     assert f"--- {file}\n+++ {file}\n@@ -1,6 +1,7 @@\n" in ran.out
-    assert ran.out.endswith(f"installed in {file}; start Claude Code again\n")
+    (backup,) = home.glob("*.bak")
+    assert backup.read_text() == TEXT
+    told = f"its former content is in {backup.name} beside it, for --undo\n"
+    assert ran.out.endswith(f"installed in {file}; start Claude Code again\n{told}")
     assert "there are no servers of yours for it yet" in ran.err
     assert cli("install", "claude-code", "--yes").out == f"installed already in {file}\n"
     ran = cli("install", "claude-code", "--adopt", "--yes")
     assert ran.err == "mcp-nursery: odd stays: env: a value that begins with '!' would be run as a command\n"
-    assert ran.out.endswith(f"1 server moved behind mcp-nursery in {file}; start Claude Code again\n")
+    assert f"1 server moved behind mcp-nursery in {file}; start Claude Code again\n" in ran.out
     assert set(json.loads(file.read_text())["mcpServers"]) == {"odd", "mcp-nursery"}
     ran = cli("install", "claude-code", "--undo", "--yes", "--json")
     assert (ran.code, ran.json["change"], ran.json["moved"], ran.json["stay"]) == (0, "undone", [], {})
     assert file.read_text() == TEXT
     ran = cli("install", "claude-code", "--undo", "--yes")
     assert (ran.code, ran.out) == (2, "")
-    assert "nothing was installed in it" in ran.err
+    assert "there is nothing to undo" in ran.err
+    assert [path.name for path in home.iterdir()] == [file.name]
 
 
 @pytest.mark.parametrize("options", [["--dry-run"], ["--dry-run", "--json"], [], ["--json"]])
@@ -174,7 +178,8 @@ def test_all_or_nothing(cli, file, home, user_folders, monkeypatch):
     ran = cli("install", "claude-code", "--adopt", "--yes")
     assert (ran.code, "changed meanwhile" in ran.err) == (2, True)
     assert file.read_text() == "{}"
-    assert not (user_folders / "config").exists()
+    assert [path.name for path in home.iterdir()] == [file.name]
+    assert not any(path.is_file() for path in user_folders.rglob("*.json"))
 
 
 def test_import_leaves_the_gateway_out(cli, file, tmp_path):

@@ -344,15 +344,3 @@ def test_several_at_once_are_edited_as_one_after_the_other(file, root, text):
             for step in sorted(steps, key=lambda step: step.path, reverse=True):
                 one_by_one = apply_edits(one_by_one, file, [step])
             assert at_once == one_by_one
-
-
-@pytest.mark.parametrize(
-    ("file", "root", "text"), [("a.json", "mcpServers", SEVERAL_JSON), ("a.toml", "mcp_servers", SEVERAL_TOML)]
-)
-def test_several_new_ones_stand_one_under_the_other(file, root, text):
-    new = {name: {"command": name} for name in ("x", "y")}
-    steps = [Edit("set", (root, name), value) for name, value in new.items()]
-    one_by_one = text
-    for step in steps:
-        one_by_one = apply_edits(one_by_one, file, [step])
-    assert apply_edits(text, file, steps) == one_by_one

@@ -1,7 +1,6 @@
 """The gateway in a host's file, and its servers behind the gateway; and everything back as it was."""
 
 import json
-import os
 import tomllib
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import load_config
 from mcp_nursery.supervisor.config.discovery import own_file
 from mcp_nursery.supervisor.config.document import parse_document
+from mcp_nursery.supervisor.config.edits import edit_text
 from mcp_nursery.supervisor.config.hosts import GATEWAY_ENTRY, HOSTS
 from mcp_nursery.supervisor.config.installation import install, place_of, project_place, status, undo, user_place
 from mcp_nursery.supervisor.config.whole_file import Replacement
@@ -98,7 +98,7 @@ def servers(place):
 
 
 def ours(place):
-    return sorted(path.name for path in place.record.parent.iterdir()) if place.record.parent.exists() else []
+    return [*place.servers.parent.glob("*"), *place.backups()]
 
 
 def marked(text):
@@ -138,7 +138,7 @@ def test_what_was_there_comes_back(place, adopting, style):
 
 @pytest.mark.parametrize("text", [None, "", "{}", "{}\n", '{"mcpServers": {}}', "{\n// mine\n}", '{"theme": 1}'])
 @pytest.mark.parametrize("name", ["claude-code", "opencode", "codex"])
-def test_a_file_without_servers(name, text, home):
+def test_a_file_without_servers(name, text):
     place = user_place(BY_NAME[name])
     if text is not None:
         text = "" if name == "codex" else text
@@ -152,11 +152,9 @@ def test_a_file_without_servers(name, text, home):
     assert set(servers(place)) == {GATEWAY_ENTRY}
     assert "mine" not in (text or "") or "// mine" in place.file.read_text()
     assert status(place) == (0, "installed")
-    plan = make(undo(place))
-    for folder in plan.folders:
-        os.rmdir(folder)
-    assert (place.file.read_bytes().decode() if place.file.exists() else None) == text
-    assert text is not None or list(home.iterdir()) == []
+    make(undo(place))
+    assert (place.file.read_bytes().decode() if place.file.exists() else None) == (text or None)
+    assert ours(place) == []
 
 
 def test_the_entry_that_a_host_reads(place):
@@ -179,7 +177,9 @@ def test_what_is_off_stays_off(place):
     after = {spec.name: spec for spec in load_config(place.servers).servers}
     assert set(plan.moved) == set(before) == set(after)
     assert {name: spec.enabled for name, spec in after.items()} == {name: spec.enabled for name, spec in before.items()}
-    assert place.servers.stat().st_mode & 0o777 == place.record.stat().st_mode & 0o777 == 0o600
+    ((backup, _),) = place.backups().items()
+    assert place.servers.stat().st_mode & 0o777 == backup.stat().st_mode & 0o777 == 0o600
+    assert backup.suffix == ".bak"
     if place.host.name == "gemini":
         assert said(place)["mcp"] == {"allowed": ["a", "b", GATEWAY_ENTRY], "excluded": ["b"]}
 
@@ -192,57 +192,58 @@ def rewritten(place):
         place.file.write_text(json.dumps({**said(place), "fresh": {"y": "2"}}))
 
 
-@pytest.mark.parametrize("adopting", [False, True])
-def test_of_a_file_that_was_changed_only_ours_is_taken_out(place, adopting):
+def test_a_file_that_was_changed_stays_and_the_backup_is_named(place):
     given(place, WRITTEN.get(place.host.name, JSONC))
-    before = said(place)
-    make(install_in(place, adopting=adopting))
+    before, servers_before = place.file.read_bytes(), servers(place)
+    make(install_in(place))
     rewritten(place)
-    plan = make(undo(place))
-    assert said(place) == {**before, "fresh": {"y": "2"}}
-    assert plan.notes == ("it was changed since: what is ours is taken out, and what was moved is put in again",)
-    assert ours(place) == []
+    now = place.file.read_text()
+    with pytest.raises(ConfigError, match="it was changed since; copy what you need from") as raised:
+        undo(place)
+    assert place.file.read_text() == now
+    ((backup, content),) = place.backups().items()
+    assert content == before
+    assert str(backup) in str(raised.value)
+    assert f"mcp-nursery remove mcp-nursery --config {place.file}" in str(raised.value)
+    place.file.write_text(edit_text(now, str(place.file), GATEWAY_ENTRY, "remove"))
+    assert servers(place) == servers_before
 
 
-def test_comments_in_what_was_moved_come_back_too():
-    place = user_place(BY_NAME["claude-code"])
+def test_the_first_backup_outlives_further_installs():
+    place = user_place(BY_NAME["cursor"])
     given(place, JSONC)
+    make(install_in(place))
     make(install_in(place, adopting=True))
-    place.file.write_text(place.file.read_text().replace("dark", "light"))
+    assert list(place.backups().values()) == [JSONC.encode()]
+    rewritten(place)
+    document = said(place)
+    document["mcpServers"][GATEWAY_ENTRY]["command"] = "/gone/mcp-nursery"
+    place.file.write_text(json.dumps(document))
+    changed = place.file.read_bytes()
+    make(install_in(place))
+    assert list(place.backups().values()) == [JSONC.encode(), changed]
     make(undo(place))
-    assert '"command": "y" // why y' in place.file.read_text()
-    place = user_place(BY_NAME["codex"])
-    given(place, TOML)
-    make(install_in(place, adopting=True))
-    place.file.write_text(place.file.read_text().replace("= 1", "= 2"))
-    make(undo(place))
-    assert '[mcp_servers.b]\n# within b\ncommand = "y"\n' in place.file.read_text()
+    assert place.file.read_bytes() == changed
+    with pytest.raises(ConfigError, match="it was changed since"):
+        undo(place)
+    assert list(place.backups().values()) == [JSONC.encode()]
 
 
 @pytest.mark.parametrize("name", ["claude-code", "codex"])
 def test_whoever_is_killed_can_undo_it(name):
     """After each of the files, at every step of what people do."""
     place = user_place(BY_NAME[name])
-
-    def another():
-        if name == "codex":
-            place.file.write_text(place.file.read_text() + '[mcp_servers.new]\ncommand = "n"\n')
-        else:
-            document = said(place)
-            document["mcpServers"]["new"] = {"command": "n"}
-            place.file.write_text(json.dumps(document))
-
     given(place, WRITTEN.get(name, JSONC))
     before = place.file.read_bytes()
     steps = [lambda: install_in(place), lambda: install_in(place, adopting=True), lambda: undo(place)]
     for step, plan in enumerate(steps):
-        for killed in range(len(plan().replacements)):
-            states = {path: path.read_bytes() for path in [place.file, *place.record.parent.glob("*")]}
+        for killed in range(len(plan().replacements) + 1):
+            states = {path: path.read_bytes() for path in [place.file, *ours(place)]}
             possible = {place.file.read_bytes(), plan().shown[0].after}
             for replacement in plan().replacements[:killed]:
                 replacement.make()
             assert place.file.read_bytes() in possible
-            if place.record.exists():
+            if place.backups():
                 make(undo(place))
             assert place.file.read_bytes() == before, (step, killed)
             assert ours(place) == []
@@ -250,49 +251,40 @@ def test_whoever_is_killed_can_undo_it(name):
                 path.write_bytes(data)
         make(plan())
     assert place.file.read_bytes() == before
-    make(install_in(place, adopting=True))
-    another()
-    plan = install_in(place, adopting=True)
-    for replacement in plan.replacements[:-1]:
-        replacement.make()
-    make(undo(place))
-    assert set(servers(place)) == {"a", "b", "new"} | ({"off"} if name == "claude-code" else set())
 
 
-def test_a_server_that_came_later_is_moved_too():
+def test_a_server_that_came_later_stays():
     place = user_place(BY_NAME["claude-code"])
     given(place, JSONC)
     make(install_in(place))
     make(install_in(place, adopting=True))
     arguments = ["serve", "--config", str(place.servers)]
-    assert servers(place) == {GATEWAY_ENTRY: {"type": "stdio", "command": PROGRAM, "args": arguments}}
-    place.servers.write_text(place.servers.read_text().replace('"x"', '"edited"'))
+    entry = {GATEWAY_ENTRY: {"type": "stdio", "command": PROGRAM, "args": arguments}}
+    assert servers(place) == entry
+    behind = place.servers.read_bytes()
     document = said(place)
     document["mcpServers"]["new"] = {"command": "n"}
-    document["mcpServers"]["a"] = {"command": "other"}
     place.file.write_text(json.dumps(document))
     plan = make(install_in(place, adopting=True))
-    assert (plan.moved, dict(plan.stay)) == (("new",), {"a": "is behind the gateway already"})
-    behind = json.loads(place.servers.read_text())["mcpServers"]
-    assert behind["a"]["command"] == "edited"
-    assert set(behind) == {"a", "b", "off", "new"}
-    plan = make(undo(place))
-    assert servers(place)["a"] == {"command": "other"}
-    assert set(servers(place)) == {"a", "b", "off", "new"}
-    (kept,) = ours(place)
-    assert f"the servers as they are behind the gateway are kept in {place.record.with_name(kept)}" in plan.notes
-    assert json.loads(place.record.with_name(kept).read_text())["mcpServers"] == behind
+    assert (plan.change, plan.moved) == (None, ())
+    assert plan.stay == {"new": f"came after the others were moved; write it into {place.servers}"}
+    assert servers(place) == {**entry, "new": {"command": "n"}}
+    assert place.servers.read_bytes() == behind
 
 
 def test_what_was_edited_behind_the_gateway_is_kept():
     place = user_place(BY_NAME["cursor"])
     given(place, JSONC)
-    for times in (1, 2):
-        make(install_in(place, adopting=True))
-        place.servers.write_text(place.servers.read_text().replace('"x"', '"edited"'))
-        make(undo(place))
-        assert place.file.read_text() == JSONC
-        assert len(ours(place)) == times
+    make(install_in(place, adopting=True))
+    edited = place.servers.read_text().replace('"x"', '"edited"')
+    place.servers.write_text(edited)
+    plan = make(undo(place))
+    assert plan.notes == (f"the servers as they are behind the gateway are kept in {place.servers}",)
+    assert place.file.read_text() == JSONC
+    with pytest.raises(ConfigError, match="exists already, with other servers; move it away"):
+        install_in(place, adopting=True)
+    assert place.servers.read_text() == edited
+    assert place.file.read_text() == JSONC
 
 
 def test_own_servers_stay_behind_it():
@@ -435,21 +427,6 @@ def test_somebody_else_writes_meanwhile():
         Replacement(place.file, None, b"x").make()
 
 
-def test_a_record_that_is_none(tmp_path):
-    place = place_of(BY_NAME["cursor"], tmp_path / "mine.json")
-    given(place, JSONC)
-    make(install_in(place))
-    record = json.loads(place.record.read_text())
-    for broken, problem in [
-        ("{", "not JSON"),
-        (json.dumps({**record, "format": 0}), "another version"),
-        (json.dumps({**record, "undo": {"written": 1}}), "field 'written': must be a list"),
-    ]:
-        place.record.write_text(broken)
-        with pytest.raises(ConfigError, match=problem):
-            undo(place)
-
-
 def test_which_file(tmp_path, monkeypatch, home):
     project = tmp_path / "repository"
     (project / ".git").mkdir(parents=True)
@@ -496,7 +473,6 @@ def test_servers_of_single_projects_are_told_of():
     assert make(install_in(place, adopting=True)).notes == (note,)
     assert said(place)["projects"] == projects
     given(place, json.dumps({"projects": projects}))
-    place.record.unlink()
     with pytest.raises(ConfigError, match=note):
         install_in(place, adopting=True)
 
@@ -519,8 +495,10 @@ def test_variables_that_a_host_keeps_back():
     given(gemini, '{"mcpServers": {"a": {"command": "x", "env": {"KEY": "$MY_KEY"}}}}')
     make(install_in(gemini, adopting=True))
     assert servers(gemini)[GATEWAY_ENTRY]["env"] == {"MY_KEY": "$MY_KEY"}
-    gemini.file.write_text(gemini.file.read_text().replace('"$MY_KEY"', '"$MY_KEY", "MINE": "1"'))
+    make(undo(gemini))
+    make(install_in(gemini))
     document = said(gemini)
+    document["mcpServers"][GATEWAY_ENTRY]["env"] = {"MINE": "1"}
     document["mcpServers"]["b"] = {"httpUrl": "https://x", "headers": {"A": "Bearer $OTHER"}}
     gemini.file.write_text(json.dumps(document))
     make(install_in(gemini, adopting=True))
