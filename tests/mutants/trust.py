@@ -30,6 +30,16 @@ TRUST = (
         },
     ),
     *mutants_of(
+        "supervisor/config/installation.py",
+        "supervisor/config/test_installation.py",
+        {
+            'keeping = Replacement(backup, backups.get(backup), backups.get(former, host.data or b""))': 'keeping = Replacement(backup, backups.get(backup), host.data or b"")',
+            "replacements = (keeping, *reversed(shown), *gone)": "replacements = (*reversed(shown), keeping, *gone)",
+            "if shown[1].before not in (None, shown[1].after):": "if False:",
+            "backup = place.backup(data) if place.backup(data) in backups else as_before": "backup = next(iter(backups), None)",
+        },
+    ),
+    *mutants_of(
         "supervisor/storage/tool_pins.py",
         "supervisor/storage/test_pins.py",
         {
