@@ -128,13 +128,13 @@ def request(request_id: int | str, method: str, params: Mapping[str, Any] | None
     return encode(body | {"params": params} if params else body)
 
 
-def notification(method: str, params: Mapping[str, Any] | None) -> bytes:
+def notification(method: str, params: Mapping[str, Any] | Encoded | None) -> bytes:
     """A notification."""
     body: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     return encode(body if params is None else body | {"params": params})
 
 
-def result(request_id: int | str, value: Mapping[str, Any]) -> bytes:
+def result(request_id: int | str, value: Mapping[str, Any] | Encoded) -> bytes:
     """A successful response."""
     return encode({"jsonrpc": "2.0", "id": request_id, "result": value})
 

@@ -3,7 +3,7 @@
 
 import os
 import shlex
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -31,12 +31,6 @@ from .statuses import documents, error_of, first_names, line_of_event, line_of_s
 _INFO_TIMEOUT: Final = 2.0
 """Seconds in which a host has to describe itself."""
 
-_ACTIONS: Final[Mapping[str, Callable[[ControlClient, str], Awaitable[None]]]] = {
-    "reconnect": ControlClient.reconnect,
-    "stop": ControlClient.stop,
-    "start": ControlClient.start,
-}
-
 # -- commands ---------------------------------------------------------------------------------------------------------
 
 
@@ -45,7 +39,7 @@ def order(options: Options, name: str, host: str | None, *, action: str) -> int:
 
     async def send() -> Sequence[ServerStatus]:
         client = await find_host(host, name)
-        await _ACTIONS[action](client, name)
+        await client.give_order(action, server=name)
         return [status for status in await client.status() if status.name == name]
 
     statuses = run_async(send)
@@ -62,7 +56,7 @@ def reload(options: Options, host: str | None, *, restart: bool) -> int:
 
     async def send() -> tuple[Reloaded, Sequence[str]]:
         client = await find_host(host)
-        event = await client.reload(restart=restart)
+        event: Reloaded = await client.give_order("reload", restart=restart)
         return event, await _files_of(client, event.untrusted) if event.untrusted else ()
 
     event, files = run_async(send)
@@ -93,7 +87,7 @@ async def start_trusted(requests: Iterable[TrustRequest]) -> list[str]:
             for status in await client.status():
                 is_meant = (status.name, _file(status.source, host.folder)) in trusted
                 if is_meant and status.state is ServerState.BLOCKED:
-                    await client.start(status.name)
+                    await client.give_order("start", server=status.name)
                     started.append(f"{status.name}: started by host {host.name} ({host.program} in {host.folder})")
     return started
 

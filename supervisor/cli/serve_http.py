@@ -226,7 +226,7 @@ class HttpFront:
         from .web.acts import PageHost
         from .web.page import open_page
 
-        host = PageHost(gateway.supervisor, self._clients, self._end_session, self._replica_reports)
+        host = PageHost(gateway.supervisor, self._end_session, self._clients, self._replica_reports)
         async with open_page(host, self._visitors) as page:
             yield page
 

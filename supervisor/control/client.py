@@ -9,6 +9,8 @@ from typing import Any, Final, Generic, TypeVar, cast, get_args
 import trio
 from attrs import define, frozen
 
+from mcp_nursery.actors.jsonrpc import codec
+
 from ..events import Event, Reloaded
 from ..status import ServerStatus
 from . import protocol
@@ -54,57 +56,38 @@ class ControlClient:
         seen = (await self.statistics(by_tool=False))["by_server"].items()
         return {name: one["latency"]["p50"] for name, one in seen if one["latency"] is not None}
 
-    async def reconnect(self, server: str) -> None:
-        """Start a server anew now, and wait for the outcome."""
-        await self._ask("reconnect", within=math.inf, server=server)
-
-    async def start(self, server: str) -> None:
-        """Start a server, unless it runs or is being started."""
-        await self._ask("start", within=math.inf, server=server)
-
-    async def stop(self, server: str) -> None:
-        """Stop a server, and wait until everything it owned is closed."""
-        await self._ask("stop", within=math.inf, server=server)
-
-    async def reload(self, *, restart: bool = False) -> Reloaded:
-        """Make the host read its files again; with `restart` it restarts every server."""
-        event = protocol.event_of(await self._ask("reload", within=math.inf, restart=restart))
-        if not isinstance(event, Reloaded):
-            raise ControlError(f"host {self.name} did not report the outcome")
-        return event
+    async def give_order(self, order: str, **given: object) -> Any:
+        """Give one of `ORDERS`, and wait until it is carried out. Returns the event of `reload`."""
+        outcome = await self._ask(order, within=math.inf, **given)
+        return None if outcome is None else protocol.value_of(Reloaded, outcome)
 
     @asynccontextmanager
     async def events(self) -> "AsyncGenerator[Notifications[Event], None]":
         """Open a channel of events for a block; it ends with the host."""
-        async with self._stream("events") as lines:
+        async with self._open_request("events", {}) as (lines, _):
             yield Notifications(lines, self._host_ended, _event)
 
     @asynccontextmanager
     async def stderr(self, server: str, *, follow: bool = False) -> "AsyncGenerator[Notifications[str], None]":
         """Open a channel of the lines that a server's process writes to standard error, for a block: its last lines,
         and with `follow` new ones."""
-        async with self._stream("stderr", server=server, follow=follow) as lines:
+        async with self._open_request("stderr", {"server": server, "follow": follow}) as (lines, _):
             yield Notifications(lines, self._host_ended, lambda said: str(said.get("line", "")))
 
     # -- connections --------------------------------------------------------------------------------------------------
 
     async def _ask(self, method: str, *, within: float = MESSAGE_TIMEOUT, **params: Any) -> Any:
-        async with self._open_request(method, params, within=within) as (_, answer):
+        async with self._open_request(method, params, within) as (_, answer):
             return answer
 
     @asynccontextmanager
-    async def _stream(self, method: str, **params: Any) -> AsyncGenerator[Lines, None]:
-        async with self._open_request(method, params, within=MESSAGE_TIMEOUT) as (lines, _):
-            yield lines
-
-    @asynccontextmanager
     async def _open_request(
-        self, method: str, params: dict[str, Any], *, within: float
+        self, method: str, params: dict[str, Any], within: float = MESSAGE_TIMEOUT
     ) -> AsyncGenerator[tuple[Lines, Any], None]:
         """Send a request and read its answer; the connection stays open for a block."""
         async with await self._connect() as stream:
             lines = Lines(stream, LONGEST_ANSWER)
-            yield lines, await self._answer(stream, lines, protocol.request(method, params), within)
+            yield lines, await self._answer(stream, lines, codec.request(1, method, params), within)
 
     async def _connect(self) -> trio.SocketStream:
         deadline = trio.current_time() + MESSAGE_TIMEOUT

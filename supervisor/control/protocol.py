@@ -1,11 +1,9 @@
 """The protocol of a control socket: JSON-RPC 2.0, one message a line.
 
-A client sends one request after the other, and closes the connection, which cancels the last request. After `events`
-and `stderr` it sends no more: notifications come until either end closes.
+A connection has one request. A client that closes it cancels the request. After the answer the host closes the
+connection, after the answer to `events` and `stderr` when no more notifications come.
 """
 
-import json
-import math
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, cast
 
@@ -17,7 +15,7 @@ from cattrs.strategies import configure_tagged_union
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, ServerDown, UnknownServer
 from mcp_nursery.actors.json_depth import with_each
-from mcp_nursery.actors.json_parsing import parse_json
+from mcp_nursery.actors.jsonrpc import codec
 
 from ..events import Event
 from ..status import ServerStatus
@@ -32,8 +30,7 @@ LONGEST_ANSWER: Final = 16 << 20
 LONGEST_DESCRIPTION: Final = 2000
 """Characters of a tool's description in a list."""
 MESSAGE_TIMEOUT: Final = 10.0
-"""Seconds for either end to write or read a message that has begun, and seconds for which a client may be silent before
-its first request, or between two."""
+"""Seconds for either end to write or read a message that has begun, and for a client to send its request."""
 
 FAILED: Final = -32000
 """The code of an error of this library, which the host's attempt has raised; `data` says which."""
@@ -136,50 +133,30 @@ class Lines:
 
 
 async def send(stream: trio.SocketStream, message: bytes) -> None:
-    """Write a line.
+    """Write a message as a line.
 
     Raises:
         trio.TooSlowError: The other end takes more than ten seconds to read it.
         trio.BrokenResourceError: The connection is lost.
     """
     with trio.fail_after(MESSAGE_TIMEOUT):
-        await stream.send_all(message)
+        await stream.send_all(message + b"\n")
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
 def encode(value: object) -> bytes:
-    """Encode a value as JSON. Numbers that JSON does not have, but servers send, become null."""
+    """Encode a value as JSON. Numbers that JSON does not have become null, and halves of surrogate pairs, as in names
+    of files that are not UTF-8, question marks."""
     try:
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()
-    except ValueError:
-        return json.dumps(with_each(value, _finite), allow_nan=False, separators=(",", ":")).encode()
+        return codec.encode(value)
+    except TypeError:
+        return codec.encode(with_each(value, _as_unicode))
 
 
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def request(method: str, params: Mapping[str, Any]) -> bytes:
-    """Encode a request as a line. All have the same id: there is one at a time."""
-    return encode({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}) + b"\n"
-
-
-def result(request_id: object, value: bytes) -> bytes:
-    """Encode an answer as a line; `value` is JSON."""
-    return b'{"jsonrpc":"2.0","id":%s,"result":%s}\n' % (encode(request_id), value)
-
-
-def failure(request_id: object, code: int, message: str, data: Mapping[str, Any] | None = None) -> bytes:
-    """Encode an error as a line."""
-    error = {"code": code, "message": message, **({} if data is None else {"data": data})}
-    return encode({"jsonrpc": "2.0", "id": request_id, "error": error}) + b"\n"
-
-
-def notification(method: str, params: Mapping[str, Any]) -> bytes:
-    """Encode a notification as a line."""
-    return encode({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
+def _as_unicode(value: Any) -> Any:
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
 def parse(line: bytes) -> dict[str, Any]:
@@ -189,12 +166,9 @@ def parse(line: bytes) -> dict[str, Any]:
         ControlError: The line is no JSON object.
     """
     try:
-        message: object = parse_json(line)
-    except (ValueError, RecursionError):
-        message = None
-    if isinstance(message, dict):
-        return cast("dict[str, Any]", message)
-    raise ControlError("a line that is not a JSON object")
+        return codec.message(line)
+    except ValueError:
+        raise ControlError("a line that is not a JSON object") from None
 
 
 # -- values -----------------------------------------------------------------------------------------------------------

@@ -19,12 +19,15 @@ import trio
 from attrs import AttrsInstance, asdict, define, evolve, field
 
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.jsonrpc.codec import Encoded
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.process.inherited_marks import VARIABLE
 from mcp_nursery.actors.protocol import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from mcp_nursery.actors.version import VERSION
 
-from ..events import DefinitionsChanged, Event, Lagged, SnapshotEvent
+from ..events import DefinitionsChanged, Event, Lagged, Reloaded, SnapshotEvent
+from ..orders import ORDERS, InvalidOrder, OrderHost, OrderParams, flag_of, text_of
 from ..supervisor import Supervisor
 from . import protocol
 from .protocol import LONGEST_ANSWER, LONGEST_REQUEST, MESSAGE_TIMEOUT, ControlError, HostInfo, Lines, ToolSummary, send
@@ -37,23 +40,15 @@ MOST_CLIENTS: Final = 32
 request, it waits."""
 MOST_STREAMS: Final = 16
 """The number of streams of events and stderr at once. More are refused."""
-MOST_WAITING: Final = 8
-"""Requests of one connection that wait for their turn. A client that sends more is disconnected."""
 LEAST_PAUSE: Final = 0.05
-"""Seconds for which each request holds its place at least, and for which a connection may be silent before it gives
-way."""
+"""Seconds for which a connection holds its place at least, after its answer, and for which it may be silent before it
+gives way."""
 _ROWS_AT_ONCE: Final = 50
 """Servers, or tools, that are encoded in one turn of the loop."""
 _LARGEST_EVENT: Final = 1 << 20
 """Characters of definitions in one event: in place of a larger one a client is sent `Lagged`."""
+_NOTHING: Final = Encoded(b"null")
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-
-
-RequestParams = Mapping[str, Any]
-
-
-class _InvalidParams(Exception):
-    """The error of a request whose params are invalid."""
 
 
 async def serve_control(supervisor: Supervisor, *, task_status: trio.TaskStatus[None]) -> None:
@@ -168,8 +163,7 @@ class ControlServer:
 
 @define(eq=False)
 class _ControlClient:
-    """One connection. A task of its own reads requests, so that a client that goes is noticed while it waits for an
-    answer."""
+    """One connection, which has one request."""
 
     server: ControlServer
     _stream: trio.SocketStream
@@ -182,111 +176,90 @@ class _ControlClient:
         self.gave_way = True
         self._life.cancel()
 
-    async def serve(self) -> None:
-        """Answer requests, one after the other, as long as it is connected."""
-        requests, waiting = trio.open_memory_channel[bytes](MOST_WAITING)
-        with self._life:
-            async with run_alongside(partial(self._read, requests)):
-                await self._work(waiting)
-
-    async def _work(self, waiting: trio.MemoryReceiveChannel[bytes]) -> None:
-        going_on = True
-        while going_on:
-            with self.server.silent(self), trio.fail_after(MESSAGE_TIMEOUT):
-                line = await waiting.receive()
-            going_on = await self._answer(line)
-            await trio.sleep(LEAST_PAUSE)
-
-    async def _read(self, requests: trio.MemorySendChannel[bytes]) -> None:
-        lines = Lines(self._stream, LONGEST_REQUEST)
-        try:
-            while (line := await lines.next(begin=math.inf)) is not None:
-                requests.send_nowait(line)  # reading goes on, so that the end is seen
-        except ControlError:
-            await requests.send(b"")  # too long: the answer is a parse error
-            return
-        except (trio.BrokenResourceError, trio.TooSlowError, trio.WouldBlock):
-            pass
-        self._life.cancel()
-
     async def send(self, message: bytes) -> None:
-        """Write a line, as `protocol.send` does."""
+        """Write a message, as `protocol.send` does."""
         await send(self._stream, message)
 
-    async def _answer(self, line: bytes) -> bool:
-        """Answer a request. True if another may follow."""
-        try:
-            message = protocol.parse(line)
-        except ControlError:
-            problem = f"not a JSON object on a line of at most {LONGEST_REQUEST} bytes"
-            await self.send(protocol.failure(None, PARSE_ERROR, problem))
-            return False
+    async def serve(self) -> None:
+        """Answer the request, unless the client goes or sends more meanwhile."""
+        lines = Lines(self._stream, LONGEST_REQUEST)
+        with self._life:
+            try:
+                with self.server.silent(self), trio.fail_after(MESSAGE_TIMEOUT):
+                    line = await lines.next()
+                message = None if line is None else protocol.parse(line)
+            except ControlError:
+                problem = f"not a JSON object on a line of at most {LONGEST_REQUEST} bytes"
+                await self.send(codec.error(None, PARSE_ERROR, problem))
+                return
+            if message is not None:
+                async with run_alongside(partial(self._watch, lines)):
+                    await self._answer(message)
+
+    async def _watch(self, lines: Lines) -> None:
+        """Disconnect the client when it goes, or sends more than its request."""
+        with suppress(ControlError, trio.BrokenResourceError, trio.TooSlowError):
+            await lines.next(begin=math.inf)
+        self._life.cancel()
+
+    async def _answer(self, message: Mapping[str, Any]) -> None:
         request, method, params = (message.get(key) for key in ("id", "method", "params"))
         if not isinstance(request, int | str) or not isinstance(method, str) or not isinstance(params or {}, dict):
-            await self.send(protocol.failure(None, INVALID_REQUEST, "not a request of JSON-RPC 2.0"))
-            return False
-        return await self._execute(request, method, params or {})
-
-    async def _execute(self, request: int | str, method: str, params: RequestParams) -> bool:
+            await self.send(codec.error(None, INVALID_REQUEST, "not a request of JSON-RPC 2.0"))
+            return
         try:
-            if method in _STREAMS:
-                with self.server.streaming():
-                    await _STREAMS[method](self, params, protocol.result(request, b"null"))
-                return False
-            if method in _COMMANDS:
-                await self.send(protocol.result(request, await _COMMANDS[method](self.server, params)))
-                return True
-            failure = protocol.failure(request, METHOD_NOT_FOUND, f"there is no {method[:80]!r} here")
-        except _InvalidParams as error:
-            failure = protocol.failure(request, INVALID_PARAMS, str(error))
+            await self._execute(request, method, params or {})
+        except InvalidOrder as error:
+            failure = codec.error(request, INVALID_PARAMS, error.fact)
         except NurseryError as error:
-            failure = protocol.failure(request, protocol.FAILED, error.fact, protocol.error_data(error))
+            failure = codec.error(request, protocol.FAILED, error.fact, protocol.error_data(error))
+        else:
+            return
         await self.send(failure)
-        return True
+
+    async def _execute(self, request: int | str, method: str, params: OrderParams) -> None:
+        if method in _STREAMS:
+            with self.server.streaming():
+                await _STREAMS[method](self, params, codec.result(request, _NOTHING))
+        elif method in _COMMANDS:
+            answer = await _COMMANDS[method](self.server, params)
+            await self.send(codec.result(request, Encoded(answer)))
+        else:
+            await self.send(codec.error(request, METHOD_NOT_FOUND, f"there is no {method[:80]!r} here"))
 
 
 # -- commands: each returns JSON -------------------------------------------------------------------------------------
 
 
-async def _host(server: ControlServer, _params: RequestParams) -> bytes:
+async def _host(server: ControlServer, _params: OrderParams) -> bytes:
     servers = tuple(status.name for status in server.supervisor.status())
     return protocol.encode(protocol.document(evolve(server.info, servers=servers)))
 
 
-async def _status(server: ControlServer, _params: RequestParams) -> bytes:
+async def _status(server: ControlServer, _params: OrderParams) -> bytes:
     return await _array(server.supervisor.status())
 
 
-async def _tools(server: ControlServer, params: RequestParams) -> bytes:
-    name = _name(params)
+async def _tools(server: ControlServer, params: OrderParams) -> bytes:
+    name = text_of(params, "server")
     return await _array(ToolSummary.of(tool) for tool in server.supervisor.tools if tool.server == name)
 
 
-async def _statistics(server: ControlServer, params: RequestParams) -> bytes:
-    return protocol.encode(asdict(server.supervisor.statistics(by_tool=_flag(params, "by_tool"))))
+async def _statistics(server: ControlServer, params: OrderParams) -> bytes:
+    return protocol.encode(asdict(server.supervisor.statistics(by_tool=flag_of(params, "by_tool"))))
 
 
-async def _order(
-    action: Callable[[Supervisor, str], Awaitable[None]], server: ControlServer, params: RequestParams
-) -> bytes:
-    await action(server.supervisor, _name(params))
-    return b"null"
+async def _order(order: str, server: ControlServer, params: OrderParams) -> bytes:
+    outcome = await ORDERS[order](OrderHost(server.supervisor), params)
+    return protocol.encode(protocol.event_document(outcome) if isinstance(outcome, Reloaded) else None)
 
 
-async def _reload(server: ControlServer, params: RequestParams) -> bytes:
-    event = await server.supervisor.reload(restart=_flag(params, "restart"))
-    return protocol.encode(protocol.event_document(event))
-
-
-_COMMANDS: Final[Mapping[str, Callable[[ControlServer, RequestParams], Awaitable[bytes]]]] = {
+_COMMANDS: Final[Mapping[str, Callable[[ControlServer, OrderParams], Awaitable[bytes]]]] = {
     "host": _host,
     "status": _status,
     "tools": _tools,
     "statistics": _statistics,
-    "reconnect": partial(_order, Supervisor.reconnect),
-    "start": partial(_order, Supervisor.start_server),
-    "stop": partial(_order, Supervisor.stop_server),
-    "reload": _reload,
+    **{name: partial(_order, name) for name in ("reconnect", "start", "stop", "reload")},
 }
 
 
@@ -304,24 +277,10 @@ async def _array(values: Iterable[AttrsInstance]) -> bytes:
     return b"[%s]" % b",".join(parts)
 
 
-def _name(params: RequestParams) -> str:
-    server = params.get("server")
-    if not isinstance(server, str):
-        raise _InvalidParams("'server' must be the name of a server")
-    return server
-
-
-def _flag(params: RequestParams, key: str) -> bool:
-    value = params.get(key, False)
-    if not isinstance(value, bool):
-        raise _InvalidParams(f"{key!r} must be true or false")
-    return value
-
-
 # -- streams: each begins with an answer, and goes on with notifications ----------------------------------------------
 
 
-async def _events(client: _ControlClient, _params: RequestParams, begin: bytes) -> None:
+async def _events(client: _ControlClient, _params: OrderParams, begin: bytes) -> None:
     supervisor = client.server.supervisor
     async with supervisor.events() as events:
         await client.send(begin)
@@ -334,26 +293,30 @@ def _encode_event(event: Event, supervisor: Supervisor) -> Generator[bytes, None
     """Encode an event as notifications. An event that is too large is missed, like events that come too fast."""
     definitions = event.changes if isinstance(event, DefinitionsChanged) else ()
     if sum(len(change.before) + len(change.after) for change in definitions) <= _LARGEST_EVENT:
-        line = protocol.notification("event", protocol.event_document(event))
+        line = _notification("event", protocol.event_document(event))
         if len(line) <= LONGEST_ANSWER:
             yield line
             return
     instead: list[Event] = [Lagged(1), *map(SnapshotEvent, supervisor.status())]
     for each in instead:
-        yield protocol.notification("event", protocol.event_document(each))
+        yield _notification("event", protocol.event_document(each))
 
 
-async def _stderr(client: _ControlClient, params: RequestParams, begin: bytes) -> None:
-    name, follow = _name(params), _flag(params, "follow")
+def _notification(method: str, params: Mapping[str, Any]) -> bytes:
+    return codec.notification(method, Encoded(protocol.encode(params)))
+
+
+async def _stderr(client: _ControlClient, params: OrderParams, begin: bytes) -> None:
+    name, follow = text_of(params, "server"), flag_of(params, "follow")
     async with client.server.supervisor.stderr(name) as lines:
         await client.send(begin)
         with suppress(trio.WouldBlock, trio.EndOfChannel):
             while True:
                 line = await lines.receive() if follow else lines.receive_nowait()
-                await client.send(protocol.notification("line", {"line": line}))
+                await client.send(_notification("line", {"line": line}))
 
 
-_STREAMS: Final[Mapping[str, Callable[[_ControlClient, RequestParams, bytes], Awaitable[None]]]] = {
+_STREAMS: Final[Mapping[str, Callable[[_ControlClient, OrderParams, bytes], Awaitable[None]]]] = {
     "events": _events,
     "stderr": _stderr,
 }

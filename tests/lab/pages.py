@@ -50,7 +50,7 @@ async def paged(
         async def end_session(key: str) -> bool:
             return await made[0].end_session(key)
 
-        host = PageHost(supervisor, clients, end_session)
+        host = PageHost(supervisor, end_session, clients)
         async with (
             open_gateway(supervisor) as gateway,
             open_page(host, visitors) as page,

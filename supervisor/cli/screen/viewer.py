@@ -17,6 +17,7 @@ from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.control.protocol import ToolSummary
 from mcp_nursery.supervisor.events import Event, SnapshotEvent
+from mcp_nursery.supervisor.orders import ORDERS, OrderHost
 from mcp_nursery.supervisor.status import ServerStatus
 
 from ..failures import message_of
@@ -63,17 +64,9 @@ class OwnHost:
         async with self._supervisor.stderr(server) as lines:
             yield lines
 
-    async def reconnect(self, server: str) -> None:
-        """Start a server anew now, and wait for the outcome."""
-        await self._supervisor.reconnect(server)
-
-    async def stop(self, server: str) -> None:
-        """Stop a server."""
-        await self._supervisor.stop_server(server)
-
-    async def start(self, server: str) -> None:
-        """Start a server, unless it runs."""
-        await self._supervisor.start_server(server)
+    async def give_order(self, order: str, **given: object) -> object:
+        """Carry out an order, and return its outcome: see `ORDERS`."""
+        return await ORDERS[order](OrderHost(self._supervisor), given)
 
 
 WatchedHost: TypeAlias = OwnHost | ControlClient
@@ -198,15 +191,10 @@ class Viewer:
             nursery.start_soon(self._carry_out, order)
 
     async def _carry_out(self, order: Order) -> None:
-        acts = {
-            Action.RECONNECT: self.host.reconnect,
-            Action.STOP: self.host.stop,
-            Action.START: self.host.start,
-        }
         what = f"{order.action} {order.server}"
         self.screen.note = f"{what}: under way"
         try:
-            await acts[order.action](order.server)
+            await self.host.give_order(order.action, server=order.server)
             self.screen.note = f"{what}: done"
         except NurseryError as error:
             self.screen.note = f"{order.action}: {message_of(error)}"

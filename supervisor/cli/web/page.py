@@ -287,14 +287,15 @@ class WebPage:
             form = pressed(form)
         except ValueError:
             raise Refused(HTTPStatus.BAD_REQUEST, "no such act") from None
-        act = ACTS.get(form.get("act", ""))
+        name = form.get("act", "")
+        act = ACTS.get(name)
         if act is None:
             raise Refused(HTTPStatus.BAD_REQUEST, "no such act")
         question = None if form.get("sure") == "yes" else act.question(self._host, form)
         if question is not None:
             await self._send(exchange, confirm_page(visitor, act, question, form))
             return
-        remember(self._flashes, visitor.browser, await perform(act, self._host, form), MOST_FLASHES)
+        remember(self._flashes, visitor.browser, await perform(name, self._host, form), MOST_FLASHES)
         await _redirect(exchange, act.back(form))
 
 

@@ -9,11 +9,11 @@ import trio
 from mcp_nursery.actors.errors import UnknownServer
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.events import DefinitionChange
+from mcp_nursery.supervisor.orders import digest_of
 from mcp_nursery.supervisor.resources import Prompt, Resource
 from mcp_nursery.supervisor.status import CallRecord, ServerStatus
 from mcp_nursery.supervisor.tools.tool import Tool
 
-from .definition_digest import digest_of
 from .history import History, IncarnationRecord, latest
 from .layout import (
     LONGEST_PHRASE,
