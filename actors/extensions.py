@@ -104,8 +104,8 @@ def declared_by(capabilities: Mapping[str, Any] | None) -> Mapping[str, Settings
 
 def settings_of(capabilities: Mapping[str, Any] | None, identifier: str) -> Settings | None:
     """The settings with which the capabilities of a client or server declare an extension; None: they do not."""
-    settings: object = declared_by(capabilities).get(identifier)
-    return cast("Settings", settings) if isinstance(settings, Mapping) else None
+    settings = declared_by(capabilities).get(identifier)
+    return settings if isinstance(settings, Mapping) else None
 
 
 def declares(capabilities: Mapping[str, Any] | None, identifier: str) -> bool:

@@ -558,6 +558,7 @@ class Supervisor:
             UnknownServer: No server of that name.
             NurseryError: As for `call_tool`.
         """
+        check_argument("for_models", for_models, true_or_false)
         name = name_in(method, params or {})
         if agreed is not None and (method, server, name) != ("tools/call", agreed.server, agreed.tool):
             raise ValueError(f"agreed= is for {agreed.server}: tools/call {agreed.tool}, not for this request")

@@ -164,7 +164,8 @@ def install(place: HostFile, argv: Sequence[str], *, adopting: bool = False) -> 
             "is there already, and is another server; rename it", file=str(place.file), server=GATEWAY_ENTRY
         )
     adoption = host.adoption() if adopting else Adoption({}, {}, ())
-    moving, notes = adoption.entries, list(adoption.notes)
+    moving: Mapping[str, Any] = adoption.entries
+    notes = list(adoption.notes)
     stay = {name: reason for name, reason in adoption.stay.items() if name != GATEWAY_ENTRY}
     if adopting and (projects := projects_with_servers(host.document)):
         notes.append(f"what it has for single projects stays as it is, in {projects} of them")

@@ -257,8 +257,7 @@ class HttpMessages:
                 cancelled = as_object(message.get("params"))
                 session.cancel_request(cancelled.get("requestId"), cancelled.get("reason"))
             else:
-                params = message.get("params")
-                given = as_object(params) if isinstance(params, dict) else None
+                given = as_object(message["params"]) if "params" in message else None
                 self._limit(exchange)
                 await self._gateway.news.forward(exchange.view, session.client, method, given)
             await exchange.end()

@@ -149,13 +149,11 @@ class View(ABC):
         """
         try:
             tool = await self._find(name)
-            may_call = self.may_call(tool.server, tool.tool)
+            if self.may_call(tool.server, tool.tool):
+                return tool
         except NotApproved as held:
             if self.may_call(held.server, held.tool or ""):
                 raise
-            may_call = False
-        if may_call:
-            return tool
         raise UnknownTool(name, server=self.server)  # without the names of others
 
     @abstractmethod
