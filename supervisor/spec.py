@@ -320,7 +320,7 @@ def _lasts(attribute: Any, value: object) -> bool:
     words still hold."""
     if attribute.name == "inherit_env":
         return value is True
-    if attribute.name == "ca_file":
+    if attribute.name in ("ca_file", "assertion_file"):
         return value is not None
     if attribute.name == "require_pkce":
         return False  # no part of how it is reached

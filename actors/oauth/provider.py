@@ -6,13 +6,14 @@ in the middle of a request. So it is used only for the way from a refusal to a t
 already, or an empty one.
 """
 
+import re
 import warnings
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, cast
-from urllib.parse import parse_qs
+from functools import partial
+from typing import Final, Protocol
+from urllib.parse import parse_qs, parse_qsl
 
 import httpx2
-from attrs import define, field
+from attrs import define, evolve, field
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError, OAuthTokenError
 from mcp.client.auth.exceptions import OAuthRegistrationError
 from mcp.client.auth.extensions.client_credentials import (
@@ -21,15 +22,31 @@ from mcp.client.auth.extensions.client_credentials import (
     SignedJWTParameters,
 )
 from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
-from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthMetadata, OAuthToken
+from mcp.shared.auth import (
+    JWT_BEARER_GRANT_TYPE,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+)
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import AnyUrl, ValidationError
 
 from ..errors import one_line
 from ..outcomes import Challenge
+from ..secrets import SECRETS
+from ..threads import SLOW_THREADS
 from .settings import OAuth, is_loopback
-from .token_endpoint import GrantRefused, Passing, check_answer, end_of, send, token_in
+from .token_endpoint import (
+    GrantRefused,
+    Passing,
+    add_client,
+    check_answer,
+    end_of,
+    send,
+    token_in,
+)
 from .tokens import Tokens
 
 _FORM_TYPE = "application/x-www-form-urlencoded"
@@ -40,6 +57,9 @@ _UNKNOWN_CLIENT: Final = (400, 401, 404, 422)
 _ERRORS = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValidationError, ValueError)
 _CLIENT_AUTHENTICATION: Final = "client_secret_basic"
 """The default way to send a secret: every issuer has to accept it (RFC 6749, 2.3.1)."""
+_JWT: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+", re.ASCII)
+_LARGEST_ASSERTION: Final = 1 << 16
+"""Bytes of a file with an assertion: no server reads a longer one."""
 _METHOD: Final = "S256"
 """The method of PKCE, which ties a login to its client (RFC 7636). `plain` is no protection from those who can read the
 page's address."""
@@ -68,10 +88,9 @@ class Consent(Protocol):
 class _ProviderTokens:
     """The `TokenStorage` of a provider: what it finds, and what it stores."""
 
+    words: OAuth
     near: bool
     """True if the server, or its issuer, is on this machine."""
-    ca_file: str | None
-    """See `OAuth`."""
     client: OAuthClientInformationFull | None = field(default=None, repr=False)
     token: OAuthToken | None = field(default=None, repr=False)
     endpoint: str = ""
@@ -118,10 +137,14 @@ async def authorise(
         Passing: It is not possible now.
         GrantRefused: The issuer or the person refuses.
     """
+    if words.assertion_file is not None:
+        text = await SLOW_THREADS.run(_read_assertion, words.assertion_file, abandon_on_cancel=True)
+        SECRETS.get().learn({text})
+        words = evolve(words, assertion=text, assertion_file=None)
     scopes = " ".join(words.scopes) or challenge.scope
     near = is_loopback(url) or is_loopback(words.issuer or "")
     client = _client_of(words, consent, known, scopes)
-    kept = _ProviderTokens(near, words.ca_file, client, is_old_client=client is not None and words.client_id is None)
+    kept = _ProviderTokens(words, near, client, is_old_client=client is not None and words.client_id is None)
     with warnings.catch_warnings():  # to name no issuer is the user's decision, of which the documentation warns
         warnings.simplefilter("ignore")
         try:
@@ -139,7 +162,7 @@ async def authorise(
         token.refresh_token,
         end_of(token),
         token.scope,
-        None if client is None else client.issuer or words.issuer,
+        words.issuer if client is None else client.issuer or words.issuer,
         kept.endpoint,
         kept.resource,
         {} if client is None else client.model_dump(mode="json", exclude_none=True),
@@ -183,7 +206,9 @@ async def _answer(outgoing: httpx2.Request, kept: _ProviderTokens) -> httpx2.Res
     if outgoing.method == "POST" and kept.unwell is not None:
         raise kept.unwell
     await outgoing.aread()  # the body is not read yet if it follows a redirect
-    response = await send(outgoing, kept.ca_file)
+    if form and kept.words.grant == "workload":
+        outgoing = _with_grant(outgoing, kept.words)
+    response = await send(outgoing, kept.words.ca_file)
     if response.next_request is not None:
         return response
     if outgoing.method != "POST":
@@ -197,6 +222,19 @@ async def _answer(outgoing: httpx2.Request, kept: _ProviderTokens) -> httpx2.Res
     kept.endpoint, kept.resource = str(outgoing.url), next(iter(asked.get("resource", ())), None)
     token = token_in(response).model_dump(mode="json", exclude_none=True)
     return httpx2.Response(200, json=token, request=outgoing)
+
+
+def _with_grant(outgoing: httpx2.Request, words: OAuth) -> httpx2.Request:
+    """The request for a token with the assertion as its grant (RFC 7523, 2.1), instead of as the authentication of the
+    client (2.2), as the provider has made it."""
+    form = dict(parse_qsl(outgoing.content.decode()))
+    if "client_assertion" not in form:  # it follows a redirect
+        return outgoing
+    del form["client_assertion_type"]
+    form |= {"grant_type": JWT_BEARER_GRANT_TYPE, "assertion": form.pop("client_assertion")}
+    client = {"client_id": words.client_id, "client_secret": words.client_secret}
+    headers = {} if words.client_id is None else add_client(form, client)
+    return httpx2.Request("POST", outgoing.url, data=form, headers=headers)
 
 
 def _registration(response: httpx2.Response) -> httpx2.Response:
@@ -244,10 +282,17 @@ def _provider(words: OAuth, url: str, kept: _ProviderTokens, consent: Consent | 
             client_id,
             words.client_secret or "",
             words.issuer or "",
-            _assertion(words),
+            partial(_assertion, words),
             scope,
             token_endpoint_auth_method=_CLIENT_AUTHENTICATION,
         )
+    if words.grant == "workload":
+
+        async def signed(issuer: str) -> str:
+            return await _assertion(words, issuer, url)
+
+        name = client_id or _CLIENT_NAME  # the provider needs one; `_with_grant` does not send it
+        return PrivateKeyJWTOAuthProvider(url, kept, name, signed, scope=scope, issuer=words.issuer)
     if words.grant == "client_credentials":
         if words.private_key is None:
             return ClientCredentialsOAuthProvider(
@@ -321,13 +366,25 @@ def _check_pkce(words: OAuth, found: OAuthMetadata | None) -> None:
     )
 
 
-def _assertion(words: OAuth) -> Callable[[str, str], Awaitable[str]]:
+async def _assertion(words: OAuth, issuer: str, resource: str) -> str:
     given = words.assertion
-    if callable(given):
-        return given
+    return await given(issuer, resource) if callable(given) else given or ""
 
-    async def say(audience: str, resource: str) -> str:
-        del audience, resource
-        return cast("str", given)
 
-    return say
+def _read_assertion(path: str) -> str:
+    """The assertion in a file, and no text that is none: settings may name any file.
+
+    Raises:
+        Passing: There is none now.
+    """
+    try:
+        with open(path, "rb") as file:
+            text = file.read(_LARGEST_ASSERTION).decode("ascii", "replace").strip()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "its path is none"
+    else:
+        if _JWT.fullmatch(text):
+            return text
+        reason = "no JWT is in it"
+    shown = one_line(path, 200)
+    raise Passing(f"assertion_file (assertionFile): {reason}: {shown}; the platform has to put a JWT there")

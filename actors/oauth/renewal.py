@@ -60,6 +60,8 @@ class _Renewal:
     """The reason why it is unknown whether there is another token."""
     retry_in: float | None = None
     """Seconds for which the issuer wants to be asked nothing; None if it did not say."""
+    refusal: str | None = None
+    """The reason why a client that authorises itself gets no token: nobody else would see it."""
 
 
 class Authorisation(httpx2.Auth):
@@ -95,6 +97,7 @@ class Authorisation(httpx2.Auth):
 
         Raises:
             AuthUnavailable: It is not known now whether a token can mend it.
+            GrantRefused: The client authorises itself, and the issuer refuses.
         """
         used = self._access
         _authorise(request, used)
@@ -130,6 +133,8 @@ class Authorisation(httpx2.Auth):
             await renewal.done.wait()
             if renewal.problem is not None:
                 raise AuthUnavailable(renewal.problem, renewal.retry_in)
+            if renewal.refusal is not None and not steps_up:
+                raise GrantRefused(renewal.refusal)
         return None if self._access == used else self._access
 
     async def _renew(self, renewal: _Renewal) -> None:
@@ -142,6 +147,7 @@ class Authorisation(httpx2.Auth):
             renewal.problem = str(error)
         except GrantRefused as refusal:
             logger.info("there is no other token: %s", refusal)
+            renewal.refusal = None if self._words.needs_person else str(refusal)
         except Exception:
             logger.exception("the renewal of a token ended with an unforeseen error; please report it")
             renewal.problem = "the renewal of a token ended with an unforeseen error, which the log has"

@@ -9,12 +9,23 @@ from attrs import field, frozen
 from ..argument_checks import check_setting, one_of, several, true_or_false
 from ..errors import ConfigError
 
-Grant = Literal["authorization_code", "client_credentials", "enterprise"]
+Grant = Literal["authorization_code", "client_credentials", "enterprise", "workload"]
 """`authorization_code`: a person agrees in a browser (with PKCE). `client_credentials`: the client authorises itself.
-`enterprise`: an identity provider has agreed, and its assertion is presented."""
+`enterprise`: an identity provider has agreed, and its assertion is presented. `workload`: the platform that the host
+runs on has given it a token (JWT), which is presented as an assertion (RFC 7523)."""
 
 Assertion = Callable[[str, str], Awaitable[str]]
-"""Called with the issuer and the server's resource; returns the identity provider's assertion (ID-JAG) for them."""
+"""Called with the issuer and the server's resource; returns the assertion for them: of the identity provider (ID-JAG),
+or of the workload's platform."""
+
+
+_NEEDED: Final[dict[Grant, tuple[str, ...]]] = {
+    "authorization_code": (),
+    "client_credentials": ("client_id",),
+    "enterprise": ("client_id", "client_secret", "issuer", "assertion"),
+    "workload": ("issuer", "assertion"),
+}
+"""The settings that a grant cannot do without."""
 
 
 def _hide(value: object) -> str:
@@ -75,9 +86,13 @@ class OAuth:
     signing_algorithm: str = "RS256"
     """The algorithm that `private_key` signs with."""
     assertion: Assertion | str | None = field(default=None, repr=_hide)
-    """For `enterprise`: a function that gets an assertion, or the assertion itself."""
+    """For `enterprise` and `workload`: a function that gets an assertion, or the assertion itself."""
+    assertion_file: str | None = None
+    """The path of a file with the assertion instead, which is read for each token, as the platform may have written
+    another."""
     issuer: str | None = None
-    """The issuer that the client is registered with: its secret is sent nowhere else. `enterprise` needs it."""
+    """The issuer that the client is registered with: secret and assertion are sent nowhere else. `enterprise` and
+    `workload` need it."""
     client_metadata_url: str | None = None
     """The URL of the client's metadata, with which it needs no registration."""
     require_pkce: bool = field(default=True, validator=_yes_or_no)
@@ -97,10 +112,9 @@ class OAuth:
             raise ConfigError(f"missing, and {self.grant} needs it", field=name)
 
     def _missing(self) -> list[str]:
-        wanted = {"authorization_code": (), "client_credentials": ("client_id",)}.get(
-            self.grant, ("client_id", "client_secret", "issuer", "assertion")
-        )
-        missing = [name for name in wanted if getattr(self, name) is None]
+        missing = [name for name in _NEEDED[self.grant] if getattr(self, name) is None]
+        if self.assertion_file is not None and "assertion" in missing:
+            missing.remove("assertion")
         if self.grant == "client_credentials" and self.client_secret is None and self.private_key is None:
             missing.append("client_secret")
         return missing

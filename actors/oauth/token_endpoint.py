@@ -167,10 +167,10 @@ async def refresh(tokens: Tokens, words: OAuth) -> Tokens:
         client |= {"client_id": words.client_id, "client_secret": words.client_secret}
     if not client.get("client_id"):
         raise GrantRefused("it is not known which client the tokens were granted to")
-    form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh or "", "client_id": client["client_id"]}
+    form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh or ""}
     if tokens.resource is not None:
         form["resource"] = tokens.resource
-    headers = _as_client(form, client)
+    headers = add_client(form, client)
     request = httpx2.Request("POST", tokens.token_endpoint, data=form, headers=headers)
     response = await send(request, words.ca_file)
     token = token_in(response)
@@ -188,9 +188,10 @@ def end_of(token: OAuthToken) -> float | None:
     return None if token.expires_in is None else time.time() + token.expires_in
 
 
-def _as_client(form: dict[str, str], client: Mapping[str, Any]) -> dict[str, str]:
-    """Authenticate the client as it was registered: by a secret in the form or in the returned headers, or without
-    one."""
+def add_client(form: dict[str, str], client: Mapping[str, Any]) -> dict[str, str]:
+    """Name the client in the form, and authenticate it as it was registered: by a secret in the form or in the returned
+    headers, or without one."""
+    form["client_id"] = client["client_id"]
     secret, method = client.get("client_secret"), client.get("token_endpoint_auth_method") or "client_secret_basic"
     if not secret or method == "none":
         return {}

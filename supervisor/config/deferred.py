@@ -163,10 +163,14 @@ def defer(
 
 def in_workspace(transport: Any, workspace: str | None) -> Any:
     """The resolved transport, with the relative paths of a project's entry in the folder of the project."""
-    paths = {name: path for name in ("cwd", "ca_file") if (path := getattr(transport, name, None)) is not None}
-    if workspace is None or not paths:
+    if workspace is None:
         return transport
-    return evolve(transport, **{name: os.path.join(workspace, path) for name, path in paths.items()})
+    paths = {name: path for name in ("cwd", "ca_file") if (path := getattr(transport, name, None)) is not None}
+    changed: dict[str, Any] = {name: os.path.join(workspace, path) for name, path in paths.items()}
+    auth = getattr(transport, "auth", None)
+    if isinstance(auth, OAuth) and auth.assertion_file is not None:
+        changed["auth"] = evolve(auth, assertion_file=os.path.join(workspace, auth.assertion_file))
+    return evolve(transport, **changed) if changed else transport
 
 
 def _texts_of(auth: object) -> dict[str, str]:

@@ -182,6 +182,7 @@ class _OAuth:
     private_key: str | None = field(default=None, alias="privateKey")
     signing_algorithm: str | None = field(default=None, alias="signingAlgorithm")
     assertion: str | None = None
+    assertion_file: str | None = field(default=None, alias="assertionFile")
     issuer: str | None = None
     client_metadata_url: str | None = field(default=None, alias="clientMetadataUrl")
     require_pkce: bool | None = field(default=None, alias="requirePkce")

@@ -55,6 +55,8 @@ def oauth(url: str) -> OAuth | None:
             return OAuth(grant="client_credentials", **client, **key)
         case ["auth", "enterprise-managed-authorization"]:
             return OAuth(grant="enterprise", **client, issuer=script.issuer(url), assertion=script.assertion)
+        case ["auth", "wif-jwt-bearer"]:
+            return OAuth(grant="workload", **client, issuer=script.issuer(url), assertion=context["valid_jwt"])
         case ["auth", _]:
             return OAuth(**client, client_metadata_url=script.CLIENT_METADATA_URL)
         case _:

@@ -48,8 +48,9 @@ OPTIONAL = (
     "auth/client-credentials-jwt",
     "auth/client-credentials-basic",
     "auth/enterprise-managed-authorization",
+    "auth/wif-jwt-bearer",
 )
-"""What it runs for both and does not require, and the SDK's client passes."""
+"""What it runs for both and does not require."""
 
 ALL = tuple((revision, name) for revision, names in REQUIRED.items() for name in (*names, *OPTIONAL))
 

@@ -16,6 +16,8 @@ from .processes import AT_ONCE, Journal
 from .remote import await_answer, free_port
 
 SERVER = PROGRAMS / "nursery_oauth.py"
+PLATFORM = "the-key-of-a-platform-that-signs-for-its-workloads"
+WORKLOAD = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class OAuthServer:
@@ -25,7 +27,7 @@ class OAuthServer:
         self.transport = transport
         self.port = free_port()
         self.journal = Journal(folder / f"journal-{self.port}")
-        flags = {"port": self.port, "transport": transport, "journal": self.journal.path}
+        flags = {"port": self.port, "transport": transport, "journal": self.journal.path, "platform": PLATFORM}
         arguments = [f"{name}={value}" for name, value in flags.items()]
         self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
         await_answer(self.process, self.port)

@@ -4,13 +4,16 @@ import json
 import logging
 import sys
 from contextlib import suppress
+from secrets import token_hex
 
 import httpx2
+import jwt
 import pytest
 import trio
 
 from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import AuthorizationFailed, CallError, ServerDown, ServerError
+from mcp_nursery.actors.oauth import renewal
 from mcp_nursery.supervisor import OAuth, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.login.login import log_in
@@ -19,7 +22,7 @@ from mcp_nursery.supervisor.storage.named import store_named
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 
 from ..lab import PROGRAMS
-from ..lab.oauth_server import OAuthServer, Person
+from ..lab.oauth_server import PLATFORM, WORKLOAD, OAuthServer, Person
 from ..lab.processes import next_state, status_of, supervised
 
 pytestmark = pytest.mark.slow
@@ -352,6 +355,72 @@ async def test_a_client_authorises_itself(far):
     async with open_supervisor([far.spec(auth=wrong)]) as supervisor:
         await supervisor.list_tools()
         assert status_of(supervisor, "far").state is S.NEEDS_AUTH
+
+
+def assertion(issuer, **other):
+    """What a platform gives a workload."""
+    return jwt.encode({"sub": "workload", "aud": issuer, "jti": token_hex(8), **other}, PLATFORM, "HS256")
+
+
+async def test_a_workload_shows_what_its_platform_has_written(far, tmp_path):
+    """Each time anew, and never what came of the time before; the issuer takes each assertion once."""
+    file = tmp_path / "token"
+    file.write_text(f"{assertion(far.origin)}\n")
+    words = OAuth(grant="workload", issuer=far.origin, assertion_file=str(file))
+    async with supervised(far.spec(auth=words)) as supervisor:
+        assert said(await supervisor.call_tool("look", server="far")) == "seen"
+        far.control(expire=True)
+        file.write_text(assertion(far.origin))
+        assert await many(supervisor) == ["seen"] * 10
+    assert (far.tokens(WORKLOAD), far.tokens("refresh_token"), far.journal.count("registration")) == (2, 0, 0)
+
+
+@pytest.mark.parametrize("given", ["text", "function"])
+async def test_an_assertion_of_a_workload_comes_as_text_or_from_a_function(http, given):
+    asked = []
+
+    async def ask(issuer, resource):
+        asked.append((issuer, resource))
+        return assertion(issuer)
+
+    words = OAuth(
+        grant="workload", issuer=http.origin, assertion=ask if given == "function" else assertion(http.origin)
+    )
+    async with supervised(http.spec(auth=words)) as supervisor:
+        assert said(await supervisor.call_tool("look", server="far")) == "seen"
+    assert asked == [(http.origin, http.url)] * len(asked)
+
+
+@pytest.mark.parametrize("fault", ["aud", "exp", "none"])
+async def test_a_workload_that_is_refused_says_so_and_asks_once(http, fault):
+    """By no other grant, and not again."""
+    wrong = {"aud": assertion("https://other.example"), "exp": assertion(http.origin, exp=1), "none": "a.b.c"}[fault]
+    words = OAuth(grant="workload", issuer=http.origin, assertion=wrong)
+    async with open_supervisor([http.spec(auth=words)]) as supervisor:
+        await supervisor.list_tools()
+        status = status_of(supervisor, "far")
+        assert (status.state, http.journal.count("look")) == (S.NEEDS_AUTH, 0)
+        assert "refuses: HTTP 400 invalid_grant" in status.error
+    assert [http.tokens(grant) for grant in (WORKLOAD, "client_credentials", "refresh_token")] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("written", "told"), [(None, "No such file or directory"), ("root:x:0:0:root", "no JWT is in it")]
+)
+async def test_a_file_without_an_assertion_is_named_and_sent_nowhere(http, tmp_path, written, told, monkeypatch):
+    monkeypatch.setattr(renewal, "_RENEWAL_PAUSES", ())
+    file = tmp_path / "token"
+    if written is not None:
+        file.write_text(written)
+    words = OAuth(grant="workload", issuer=http.origin, assertion_file=str(file))
+    with pytest.raises(AuthorizationFailed) as caught:
+        await log_in(http.spec(auth=words), vault_of(SqliteStore()), Person())
+    problem = f"assertion_file (assertionFile): {told}: {file}; the platform has to put a JWT there"
+    assert problem in str(caught.value)
+    async with open_supervisor([http.spec(auth=words)]) as supervisor:
+        await supervisor.list_tools()
+        assert problem in status_of(supervisor, "far").error
+    assert http.tokens(WORKLOAD) == 0
 
 
 async def test_a_scope_that_is_missing_is_seen_before_a_renewal(http):

@@ -37,7 +37,7 @@ LEVELS = "'debug', 'info', 'notice', 'warning', 'error', 'critical', 'alert' or 
 PROTOCOL = (
     "'auto', 'handshake', 'handshake-first', '2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25' or '2026-07-28'"
 )
-GRANTS = "'authorization_code', 'client_credentials' or 'enterprise'"
+GRANTS = "'authorization_code', 'client_credentials', 'enterprise' or 'workload'"
 ROOTS = 'an async function, a list of paths and file:// URIs, or "cwd"'
 
 ARGUMENTS = {

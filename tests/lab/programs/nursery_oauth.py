@@ -1,13 +1,14 @@
 """A server of the SDK on loopback that wants OAuth, and who issues its tokens, in one process.
 
-    python nursery_oauth.py port=8123 transport=http journal=/path
+    python nursery_oauth.py port=8123 transport=http journal=/path platform=key
 
 The journal gets a line `what time` for each execution of a tool, each request for a token (`token refresh_token`), each
 registration, each page that a person was shown, and each request that was refused. `GET /agree` is what its link does.
 `POST /control` with a JSON object: `{"down": seconds}`, for which no token is issued; `{"expire": true}` ends all
 access tokens; `{"revoke": true}` all others too; `{"slow": seconds}` for each token; `{"garbage": text}` in its place;
 `{"quotes": true}` has every refusal quote what it refuses; `{"forget": true}` forgets all clients; `{"page": status}`
-is that of the page for a client that is not known. `GET /said` lists all codes and tokens.
+is that of the page for a client that is not known. The key signs assertions for workloads (HS256). `GET /said` lists
+all codes, tokens and assertions.
 """
 
 import base64
@@ -17,6 +18,7 @@ import time
 from urllib.parse import parse_qs
 
 import anyio
+import jwt
 import uvicorn
 from asgi_body import read
 from mcp.server.auth.provider import (
@@ -29,7 +31,7 @@ from mcp.server.auth.provider import (
 )
 from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import MCPServer
-from mcp.shared.auth import OAuthToken
+from mcp.shared.auth import JWT_BEARER_GRANT_TYPE, OAuthToken
 from mcp_types import ToolAnnotations
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
@@ -59,6 +61,7 @@ class Issuer:
         self.garbage = None
         self.quotes = False
         self.page = 400
+        self.assertions = set()
         self.said = []
         """All that nobody else may know."""
 
@@ -245,12 +248,30 @@ async def token(scope, form):
         return JSONResponse({"error": secret, "error_description": f"not {secret}"}, status_code=400)
     if issuer.garbage is not None:
         return Response(issuer.garbage, media_type="application/json")
-    if grant != "client_credentials":
-        return None
+    if grant == JWT_BEARER_GRANT_TYPE:
+        return workload(form)
+    return machine(scope, form) if grant == "client_credentials" else None
+
+
+def machine(scope, form):
     if header(scope, b"authorization") != "Basic " + base64.b64encode(":".join(MACHINE).encode()).decode():
         return JSONResponse({"error": "invalid_client"}, status_code=401)
     scopes = form.get("scope", ["read"])[0].split()
     return JSONResponse(issuer.issue(MACHINE[0], scopes, renewable=False).model_dump(exclude_none=True))
+
+
+def workload(form):
+    """A token for an assertion that its platform has signed for this issuer, and that was not used before."""
+    try:
+        claims = jwt.decode(form["assertion"][0], FLAGS["platform"], algorithms=["HS256"], audience=ORIGIN)
+        fresh = claims["jti"] not in issuer.assertions and form["resource"] == [f"{ORIGIN}{PATH}"]
+    except jwt.InvalidTokenError:
+        fresh = False
+    issuer.said.append(form["assertion"][0])
+    if not fresh:
+        return JSONResponse({"error": "invalid_grant"}, status_code=400)
+    issuer.assertions.add(claims["jti"])
+    return JSONResponse(issuer.issue(claims["sub"], ["read"]).model_dump(exclude_none=True))
 
 
 def header(scope, name):

@@ -72,6 +72,8 @@ def test_all_that_code_can_say():
         ({"type": "oauth", "client": 1}, "field 'auth.client': unknown key"),
         ({"type": "oauth", "grant": "password"}, "field 'auth.grant': must be 'authorization_code'"),
         ({"type": "oauth", "grant": "client_credentials"}, "field 'auth.clientId': missing"),
+        ({"type": "oauth", "grant": "workload", "assertion": "a"}, "field 'auth.issuer': missing, and workload needs"),
+        ({"type": "oauth", "grant": "workload", "issuer": "https://i"}, "field 'auth.assertion': missing"),
         ({"type": "oauth", "grant": "client_credentials", "clientId": "me"}, "field 'auth.clientSecret': missing"),
         ({"type": "oauth", "redirectUri": "https://elsewhere/"}, "field 'auth.redirectUri': an http URL"),
         ({"type": "oauth", "redirectPort": 70000}, "field 'auth.redirectPort': must be a port"),
@@ -101,6 +103,17 @@ async def test_words_are_resolved_at_each_connect(monkeypatch):
     assert words == OAuth(client_id="me", client_secret="first-5ecret", issuer="https://i")
     assert "first-5ecret" in resolver.secrets
     assert "5ecret" not in repr(transport)
+
+
+async def test_the_file_of_an_assertion_may_come_from_a_variable_and_belongs_to_the_project(monkeypatch):
+    monkeypatch.setenv("NAME_OF_FILE", "token")
+    project = EntryOrigin("/p/.mcp.json", workspace="/p")
+    said = {"type": "oauth", "grant": "workload", "issuer": "https://i", "assertionFile": "${NAME_OF_FILE}"}
+    for written, file in (("${NAME_OF_FILE}", "/p/token"), ("t/1", "/p/t/1"), ("/var/run/token", "/var/run/token")):
+        transport = spec_of(project, auth={**said, "assertionFile": written}).transport
+        resolved = await Resolver(transport).transport() if isinstance(transport, DeferredTransport) else transport
+        assert resolved.auth == OAuth(grant="workload", issuer="https://i", assertion_file=file)
+    assert spec_digest(spec_of(auth=said)) != spec_digest(spec_of(auth={**said, "assertionFile": "other"}))
 
 
 def test_an_entry_of_a_project_has_to_be_agreed_to():
