@@ -322,7 +322,7 @@ def _lasts(attribute: Any, value: object) -> bool:
         return value is True
     if attribute.name in ("ca_file", "assertion_file"):
         return value is not None
-    if attribute.name == "require_pkce":
+    if attribute.name in ("require_pkce", "dpop"):
         return False  # no part of how it is reached
     return attribute.name not in ("auth", "headers_helper") or has(type(value)) or isinstance(value, str)
 

@@ -26,10 +26,10 @@ class _Unshown(httpx2.URL):
     """A URL whose text, in logs and errors, lacks user, password and query. It is requested whole."""
 
     def __str__(self) -> str:
-        return _bare(self)
+        return bare_url(self)
 
     def __repr__(self) -> str:
-        return f"URL({_bare(self)!r})"
+        return f"URL({bare_url(self)!r})"
 
 
 @frozen
@@ -56,7 +56,7 @@ class Address:
             raise StartFailed("the url is not valid", retriable=False) from None  # the text would show it
         if auth is None and (whole.username or whole.password):
             auth = httpx2.BasicAuth(whole.username, whole.password)
-        return cls(_bare(whole), whole.copy_with(username="", password="", fragment=None), auth)
+        return cls(bare_url(whole), whole.copy_with(username="", password="", fragment=None), auth)
 
     @property
     def url(self) -> httpx2.URL:
@@ -165,8 +165,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         waiting += (*leaves(cause), cause.__cause__, cause.__context__)
 
 
-def _bare(url: httpx2.URL) -> str:
-    """The URL without secrets. Built by hand: the text of a copied `_Unshown` would come from here again."""
+def bare_url(url: httpx2.URL) -> str:
+    """The URL without user, password, query and fragment. Built by hand: the text of a copied `_Unshown` would come
+    from here again."""
     host = f"[{url.host}]" if ":" in url.host else url.host
     port = "" if url.port is None else f":{url.port}"
     return f"{url.scheme}://{host}{port}{url.raw_path.partition(b'?')[0].decode('ascii')}"

@@ -25,6 +25,10 @@ _REFUSED = (401, 403)
 
 INSUFFICIENT_SCOPE = "insufficient_scope"
 """The error for a valid token that lacks a scope."""
+USE_NONCE: Final = "use_dpop_nonce"
+"""The error for a proof (DPoP) without the nonce that the answer brings."""
+PROBLEMS: Final = {"invalid_dpop_proof": " (is the clock of this machine right?)"}
+"""Hints for a person, by error."""
 
 
 def is_refused(response: httpx2.Response) -> bool:

@@ -13,9 +13,10 @@ from attrs import evolve
 
 from ..errors import one_line
 from ..fairness import Pace
+from ..outcomes import Challenge
 from ..secrets import words_of
 from . import limits
-from .auth import challenge_of
+from .auth import PROBLEMS, challenge_of
 from .environment import Proxy
 from .failures import Evidence, Fault
 from .retry_after import in_words, rest_of
@@ -147,8 +148,19 @@ def refusal_evidence(
     )
     scope = None if challenge is None else challenge.scope
     lacking = f"insufficient_scope{f', it wants {scope}' if scope else ''}" if evidence.wants_scope else ""
+    lacking = lacking or _problem_with_proof(response, challenge)
     problem = f"{evidence.problem}{in_words(evidence.retry_in)}"
     return evolve(evidence, problem=": ".join(filter(None, (problem, lacking, words_in(body)))))
+
+
+def _problem_with_proof(response: httpx2.Response, challenge: Challenge | None) -> str:
+    """The reason why a token is refused without a proof of its key (DPoP), or with it; empty if there is another."""
+    if challenge is not None and challenge.error in PROBLEMS:
+        return f"{challenge.error}{PROBLEMS[challenge.error]}"
+    schemes = response.headers.get("www-authenticate", "").lower()
+    has_token = response.request.headers.get("authorization", "").startswith("Bearer")
+    wants = has_token and schemes.startswith("dpop") and "bearer" not in schemes
+    return 'it wants proofs (DPoP): dpop=True, or "dpop": true in auth' if wants else ""
 
 
 def rest_after(response: httpx2.Response) -> float | None:

@@ -37,12 +37,15 @@ from ..errors import one_line
 from ..outcomes import Challenge
 from ..secrets import SECRETS
 from ..threads import SLOW_THREADS
+from .dpop import ALGORITHM, Prover, new_key
 from .settings import OAuth, is_loopback
 from .token_endpoint import (
     GrantRefused,
     Passing,
     add_client,
+    ask,
     check_answer,
+    document,
     end_of,
     send,
     token_in,
@@ -93,6 +96,10 @@ class _ProviderTokens:
     """True if the server, or its issuer, is on this machine."""
     client: OAuthClientInformationFull | None = field(default=None, repr=False)
     token: OAuthToken | None = field(default=None, repr=False)
+    prover: Prover | None = None
+    """The maker of proofs, if tokens have to be bound to its key."""
+    takes_proofs: bool = False
+    """True if the issuer's metadata says that it takes such proofs."""
     endpoint: str = ""
     resource: str | None = None
     is_old_client: bool = False
@@ -108,6 +115,18 @@ class _ProviderTokens:
         """
         if url.scheme != "https" and not self.near:
             raise GrantRefused(f"{url.host} is not asked: a server elsewhere may lead to https alone")
+
+    def check_proofs(self, issuer: str) -> None:
+        """Check that the issuer binds tokens to a key, if that is wanted.
+
+        Raises:
+            GrantRefused: It does not say so.
+        """
+        if self.prover is not None and not self.takes_proofs:
+            raise GrantRefused(
+                f"{issuer} does not say that it binds tokens to a key (dpop_signing_alg_values_supported with"
+                f" {ALGORITHM}); without dpop, everybody who has its tokens can use them"
+            )
 
     async def get_tokens(self) -> OAuthToken | None:
         """Return None: the stored tokens were refused."""
@@ -145,6 +164,8 @@ async def authorise(
     near = is_loopback(url) or is_loopback(words.issuer or "")
     client = _client_of(words, consent, known, scopes)
     kept = _ProviderTokens(words, near, client, is_old_client=client is not None and words.client_id is None)
+    if words.dpop:
+        kept.prover = Prover((known and known.proof_key) or new_key())
     with warnings.catch_warnings():  # to name no issuer is the user's decision, of which the documentation warns
         warnings.simplefilter("ignore")
         try:
@@ -166,6 +187,7 @@ async def authorise(
         kept.endpoint,
         kept.resource,
         {} if client is None else client.model_dump(mode="json", exclude_none=True),
+        proof_key=None if kept.prover is None else kept.prover.key,
     )
 
 
@@ -206,21 +228,26 @@ async def _answer(outgoing: httpx2.Request, kept: _ProviderTokens) -> httpx2.Res
     if outgoing.method == "POST" and kept.unwell is not None:
         raise kept.unwell
     await outgoing.aread()  # the body is not read yet if it follows a redirect
-    if form and kept.words.grant == "workload":
-        outgoing = _with_grant(outgoing, kept.words)
-    response = await send(outgoing, kept.words.ca_file)
+    if form:
+        kept.check_proofs(outgoing.url.host)
+        outgoing = _with_grant(outgoing, kept.words) if kept.words.grant == "workload" else outgoing
+        response = await ask(outgoing, kept.words.ca_file, kept.prover)
+    else:
+        response = await send(outgoing, kept.words.ca_file)
     if response.next_request is not None:
         return response
     if outgoing.method != "POST":
         kept.unwell = Passing.of(response) if response.status_code in _UNWELL else None
         if kept.unwell is not None and (response.status_code == _TOO_MANY or kept.unwell.retry_in is not None):
             raise kept.unwell
+        algorithms = document(response).get("dpop_signing_alg_values_supported")
+        kept.takes_proofs = isinstance(algorithms, list) and ALGORITHM in algorithms  # the last is the issuer's
         return response
     if not form:
         return _registration(response)
     asked = parse_qs(outgoing.content.decode())
     kept.endpoint, kept.resource = str(outgoing.url), next(iter(asked.get("resource", ())), None)
-    token = token_in(response).model_dump(mode="json", exclude_none=True)
+    token = token_in(response, bound=kept.prover is not None).model_dump(mode="json", exclude_none=True)
     return httpx2.Response(200, json=token, request=outgoing)
 
 
@@ -304,8 +331,8 @@ def _provider(words: OAuth, url: str, kept: _ProviderTokens, consent: Consent | 
             signing_key=words.private_key,
             signing_algorithm=words.signing_algorithm,
         )
-        signed = key.create_assertion_provider()
-        return PrivateKeyJWTOAuthProvider(url, kept, client_id, signed, scope=scope, issuer=words.issuer)
+        signing = key.create_assertion_provider()
+        return PrivateKeyJWTOAuthProvider(url, kept, client_id, signing, scope=scope, issuer=words.issuer)
     if consent is None:
         raise GrantRefused("there is nobody to ask")
     return _for_a_person(words, url, kept, consent)
@@ -320,6 +347,7 @@ def _for_a_person(words: OAuth, url: str, kept: _ProviderTokens, consent: Consen
         kept.check_place(httpx2.URL(page))
         _check_issuer(words, provider.context.oauth_metadata)
         _check_pkce(words, provider.context.oauth_metadata)
+        kept.check_proofs(httpx2.URL(page).host)
         if kept.is_old_client:
             await _check_client(page, words.ca_file)
         pages.append(page)

@@ -19,7 +19,7 @@ import trio
 from attrs import define, evolve, field
 
 from ..errors import NurseryError, StartFailed, one_line
-from ..http.auth import INSUFFICIENT_SCOPE, AuthUnavailable, challenge_of
+from ..http.auth import INSUFFICIENT_SCOPE, USE_NONCE, AuthUnavailable, challenge_of
 from ..nurseries import open_bare_nursery
 from ..outcomes import Challenge
 from ..secrets import SECRETS
@@ -29,6 +29,7 @@ from .token_endpoint import CLIENT_REFUSED, GrantRefused, Passing, refresh
 from .tokens import LOG_IN, VAULT, TokenKey, Tokens, TokenStore, TokensUnreadable, join_scopes
 
 if TYPE_CHECKING:
+    from .dpop import Prover
     from .provider import Consent
 
 logger: Final = logging.getLogger(__name__)
@@ -82,7 +83,9 @@ class Authorisation(httpx2.Auth):
         self._words = words
         self._url = url
         self._store = store
-        self._tokens = tokens
+        self._tokens: Tokens | None = None
+        self._prover: Prover | None = None
+        """The maker of proofs for the tokens, if they are bound to a key."""
         self._nursery = nursery
         self._log_in = log_in
         self._renewal: _Renewal | None = None
@@ -90,6 +93,8 @@ class Authorisation(httpx2.Auth):
         """Scopes that a person was asked to add, once each: a server may refuse whatever is granted."""
         self._asks = False
         """True while a person is being asked."""
+        if tokens is not None:
+            self._take(tokens)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send the request with a token, renewed where the server requires it. A refusal that no token can mend is
@@ -99,17 +104,38 @@ class Authorisation(httpx2.Auth):
             AuthUnavailable: It is not known now whether a token can mend it.
             GrantRefused: The client authorises itself, and the issuer refuses.
         """
-        used = self._access
-        _authorise(request, used)
-        response = yield request
-        challenge = challenge_of(response) or Challenge()
-        steps_up = challenge.error == INSUFFICIENT_SCOPE
-        if response.status_code != _UNAUTHORISED and not steps_up:
-            return
-        fresh = await self._another(used, challenge, steps_up=steps_up)
-        if fresh is not None:
-            _authorise(request, fresh)
-            yield request
+        is_renewed = has_nonce = False
+        while True:
+            used = self._authorise(request)
+            response = yield request
+            challenge = challenge_of(response) or Challenge()
+            if self._wants_nonce(response, challenge):
+                if has_nonce:
+                    raise AuthUnavailable(
+                        f"{request.url.host} takes no proof with the nonce that it gives ({USE_NONCE})"
+                    )
+                has_nonce = True
+                continue
+            steps_up = challenge.error == INSUFFICIENT_SCOPE
+            if is_renewed or (response.status_code != _UNAUTHORISED and not steps_up):
+                return
+            if await self._another(used, challenge, steps_up=steps_up) is None:
+                return
+            is_renewed, has_nonce = True, False
+
+    def _authorise(self, request: httpx2.Request) -> str | None:
+        """Put the token into a request, and a proof of the key that it is bound to; returns the token."""
+        access = self._access
+        if access is not None:
+            request.headers["authorization"] = f"{'Bearer' if self._prover is None else 'DPoP'} {access}"
+            if self._prover is not None:
+                self._prover.prove(request, access)
+        return access
+
+    def _wants_nonce(self, response: httpx2.Response, challenge: Challenge) -> bool:
+        """True if the server has refused a request because its proof lacks the nonce that the answer brings. The nonce
+        of any answer is used from now on."""
+        return self._prover is not None and self._prover.learn(response) and challenge.error == USE_NONCE
 
     async def settle(self, grace: float) -> None:
         """Wait until no token is being renewed, for at most `grace` seconds: then the renewal is given up."""
@@ -157,7 +183,7 @@ class Authorisation(httpx2.Auth):
 
     async def _renew_alone(self, renewal: _Renewal) -> None:
         async with self._store.locked():
-            stored = await self._store.read()
+            stored = _fitting(self._words, await self._store.read())
             if stored is None or stored.access == renewal.used:
                 stored = await self._obtain(stored, renewal)
             if stored is not None:
@@ -166,6 +192,10 @@ class Authorisation(httpx2.Auth):
     def _take(self, tokens: Tokens) -> None:
         SECRETS.get().learn(tokens.secrets)
         self._tokens = tokens
+        if tokens.proof_key is not None and (self._prover is None or self._prover.key != tokens.proof_key):
+            from .dpop import Prover  # loaded already: see `open_authorisation`
+
+            self._prover = Prover(tokens.proof_key)
 
     async def _obtain(self, stored: Tokens | None, renewal: _Renewal) -> Tokens | None:
         """New tokens, which are stored already; None if there are none."""
@@ -182,7 +212,7 @@ class Authorisation(httpx2.Auth):
         if stored.refresh is None:
             return None
         try:
-            return await self._kept(await _patiently(partial(refresh, stored, self._words)))
+            return await self._kept(await _patiently(partial(refresh, stored, self._words, self._prover)))
         except GrantRefused as refusal:
             if refusal.code == "invalid_grant":
                 await self._store.write(evolve(stored, refresh=None))
@@ -212,7 +242,7 @@ class Authorisation(httpx2.Auth):
         granted = stored.scope if stored is not None and renewal.steps_up else None
         challenge = evolve(renewal.challenge, scope=join_scopes(granted, renewal.challenge.scope))
         with trio.move_on_after(_EXCHANGE):
-            return await authorise(self._words, self._url, challenge)
+            return await authorise(self._words, self._url, challenge, known=stored)
         raise Passing(f"there was no token within {_EXCHANGE:g} s")
 
     async def _kept(self, tokens: Tokens) -> Tokens:
@@ -264,14 +294,14 @@ async def open_authorisation(
     if not isinstance(auth, OAuth):
         yield auth
         return
-    secrets = SECRETS.get()
-    secrets.learn(auth.secrets)
+    SECRETS.get().learn(auth.secrets)
+    if auth.dpop:
+        await BRIEF_THREADS.run(import_module, f"{__package__}.dpop")
     store = VAULT.get().store(TokenKey.of(url, auth))
     try:
-        tokens = await store.read()
+        tokens = _fitting(auth, await store.read())
     except TokensUnreadable as error:
         raise StartFailed(f"the tokens cannot be read: {error}", retriable=True, needs_auth=True) from error
-    secrets.learn(set() if tokens is None else tokens.secrets)
     async with open_bare_nursery() as nursery:
         authorisation = Authorisation(auth, url, store, tokens, nursery, log_in=LOG_IN.get())
         try:
@@ -282,6 +312,6 @@ async def open_authorisation(
             nursery.cancel_scope.cancel()
 
 
-def _authorise(request: httpx2.Request, access: str | None) -> None:
-    if access is not None:
-        request.headers["authorization"] = f"Bearer {access}"
+def _fitting(words: OAuth, tokens: Tokens | None) -> Tokens | None:
+    """The tokens that are kept; None if they are not bound to a key, as the settings say, or no longer say."""
+    return tokens if tokens is not None and (tokens.proof_key is not None) is words.dpop else None

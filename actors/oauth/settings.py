@@ -95,6 +95,9 @@ class OAuth:
     `workload` need it."""
     client_metadata_url: str | None = None
     """The URL of the client's metadata, with which it needs no registration."""
+    dpop: bool = field(default=False, validator=_yes_or_no)
+    """True if tokens have to be bound to a key that never leaves this machine, of which each request brings a proof
+    (RFC 9449): others can do nothing with such a token. An issuer that does not support it is refused."""
     require_pkce: bool = field(default=True, validator=_yes_or_no)
     """True if an issuer has to declare support of PKCE with S256 before a person is asked there. Some with OpenID
     Connect support it undeclared. PKCE is used in any case."""

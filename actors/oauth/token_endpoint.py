@@ -5,7 +5,7 @@ import base64
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import quote
 
 import httpx2
@@ -17,11 +17,15 @@ from pydantic import ValidationError
 
 from ..errors import StartFailed
 from ..http.address import Address, evidence_of
+from ..http.auth import PROBLEMS, USE_NONCE
 from ..http.responses import TooLarge, check_head, read_body, rest_after
 from ..http.retry_after import in_words
 from ..http.routes import Routes
 from .settings import OAuth, is_loopback
 from .tokens import Tokens
+
+if TYPE_CHECKING:
+    from .dpop import Prover
 
 ANSWER_TIMEOUT = 10.0
 """Seconds that one answer may take."""
@@ -100,6 +104,24 @@ async def _send(request: httpx2.Request, ca_file: str | None) -> httpx2.Response
     return whole
 
 
+async def ask(request: httpx2.Request, ca_file: str | None, prover: "Prover | None") -> httpx2.Response:
+    """Send a request for a token, with a proof of its key if there is one; once more if the issuer wants a nonce in it,
+    since it has not acted then.
+
+    Raises:
+        Passing, GrantRefused: See `send`.
+    """
+    if prover is None:
+        return await send(request, ca_file)
+    prover.prove(request)
+    response = await send(request, ca_file)
+    if prover.learn(response) and document(response).get("error") == USE_NONCE:
+        prover.prove(request)
+        response = await send(request, ca_file)
+        prover.learn(response)
+    return response
+
+
 def check_answer(response: httpx2.Response) -> None:
     """Check that an answer to a POST grants something.
 
@@ -110,22 +132,27 @@ def check_answer(response: httpx2.Response) -> None:
     where, status = f"{response.request.url.host}", response.status_code
     if status >= _FAILED or status in _BUSY:
         raise Passing.of(response)
-    said = _document(response)
-    code = said.get("error")
+    code = document(response).get("error")
     if status not in _SUCCESS or isinstance(code, str):
         known = code if isinstance(code, str) and _CODE.fullmatch(code) else None
-        raise GrantRefused(f"{where} refuses: HTTP {status}{f' {known}' if known else ''}", known)
+        raise GrantRefused(
+            f"{where} refuses: HTTP {status}{f' {known}' if known else ''}{PROBLEMS.get(known or '', '')}", known
+        )
 
 
-def token_in(response: httpx2.Response) -> OAuthToken:
-    """The token in an answer.
+def token_in(response: httpx2.Response, *, bound: bool) -> OAuthToken:
+    """The token in an answer. `bound`: it has to be bound to the key of which the request had a proof.
 
     Raises:
         Passing: It decides nothing.
         GrantRefused: The issuer refuses.
     """
     check_answer(response)
-    said = dict(_document(response))
+    said = dict(document(response))
+    if bound:
+        if str(said.get("token_type")).lower() != "dpop":
+            raise GrantRefused(f"{response.request.url.host} gave a token that is bound to no key, which dpop forbids")
+        del said["token_type"]  # the SDK knows no type but Bearer
     said["expires_in"] = _seconds(said.get("expires_in"))
     try:
         token = OAuthToken.model_validate(said)
@@ -147,7 +174,8 @@ def _seconds(said: object) -> int | None:
     return int(seconds) if 0 <= seconds <= _LONGEST_LIFETIME else None
 
 
-def _document(response: httpx2.Response) -> Mapping[str, Any]:
+def document(response: httpx2.Response) -> Mapping[str, Any]:
+    """The JSON object in an answer; empty if there is none."""
     try:
         said = orjson.loads(response.content)
     except ValueError:
@@ -155,8 +183,8 @@ def _document(response: httpx2.Response) -> Mapping[str, Any]:
     return cast("dict[str, Any]", said) if isinstance(said, dict) else {}
 
 
-async def refresh(tokens: Tokens, words: OAuth) -> Tokens:
-    """Renew the tokens.
+async def refresh(tokens: Tokens, words: OAuth, prover: "Prover | None" = None) -> Tokens:
+    """Renew the tokens, with a proof of the key that they are bound to, if they are.
 
     Raises:
         Passing: It is not possible now.
@@ -172,8 +200,7 @@ async def refresh(tokens: Tokens, words: OAuth) -> Tokens:
         form["resource"] = tokens.resource
     headers = add_client(form, client)
     request = httpx2.Request("POST", tokens.token_endpoint, data=form, headers=headers)
-    response = await send(request, words.ca_file)
-    token = token_in(response)
+    token = token_in(await ask(request, words.ca_file, prover), bound=prover is not None)
     return evolve(
         tokens,
         access=token.access_token,

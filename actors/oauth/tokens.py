@@ -14,6 +14,7 @@ from ..overrides import override
 from .settings import OAuth
 
 _IS_TEXT = instance_of(str)
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _DOUBTED = "mcp_nursery_doubted"
 
 
@@ -23,12 +24,17 @@ def _of_client(_tokens: object, _attribute: object, client: Mapping[str, Any]) -
         raise TypeError("a client is described in text")
 
 
+def _of_curve(_tokens: object, _attribute: object, key: str | None) -> None:
+    if key is not None and not 0 < int(key, 16) < _ORDER:
+        raise ValueError("a key of P-256 is a number below the order of the curve")
+
+
 @frozen
 class Tokens:
     """The tokens of a grant, and all that is needed to renew them. Secrets in it are shown nowhere.
 
     Raises:
-        TypeError: They come from a damaged file.
+        TypeError, ValueError: They come from a damaged file.
     """
 
     access: str = field(repr=False, validator=_IS_TEXT)
@@ -49,6 +55,9 @@ class Tokens:
     """Scopes that a server found missing: the next consent asks for them."""
     login: str = field(default="", validator=_IS_TEXT)
     """The login that they come from; renewed ones have the same."""
+    proof_key: str | None = field(default=None, repr=False, validator=_of_curve)
+    """The private key that they are bound to, as a hexadecimal number; None if they are not bound. The next login uses
+    it, too."""
 
     @property
     def is_client_doubted(self) -> bool:
@@ -65,7 +74,8 @@ class Tokens:
     @property
     def secrets(self) -> set[str]:
         """The values that may not be shown."""
-        return {text for text in (self.access, self.refresh, self.client.get("client_secret")) if text}
+        secrets = (self.access, self.refresh, self.client.get("client_secret"), self.proof_key)
+        return {text for text in secrets if text}
 
 
 def join_scopes(some: str | None, others: str | None) -> str | None:

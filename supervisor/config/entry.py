@@ -185,6 +185,7 @@ class _OAuth:
     assertion_file: str | None = field(default=None, alias="assertionFile")
     issuer: str | None = None
     client_metadata_url: str | None = field(default=None, alias="clientMetadataUrl")
+    dpop: bool | None = None
     require_pkce: bool | None = field(default=None, alias="requirePkce")
     redirect_port: int | None = field(default=None, alias="redirectPort")
     redirect_uri: str | None = field(default=None, alias="redirectUri")

@@ -64,7 +64,7 @@ async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens
         if words.needs_person:
             tokens = await _ask_person(_Login(spec.name, words, address.bare, challenge, authorize), store, known)
         else:
-            tokens = await authorise(words, address.bare, challenge)
+            tokens = await authorise(words, address.bare, challenge, known=known)
         tokens = evolve(tokens, login=token_hex(8))
         SECRETS.get().learn(tokens.secrets)
         async with store.locked():

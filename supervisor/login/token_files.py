@@ -40,7 +40,7 @@ _INTERVAL: Final = 2.0
 _LARGEST_FILE: Final = 1 << 20
 """Bytes of a file: threads, too, hold up the loop while they read one."""
 _TOKEN_FORMAT: Final = 1
-_SECRET: Final = ("access", "refresh", "client")
+_SECRET: Final = ("access", "refresh", "client", "proof_key")
 
 Stamp = tuple[int, int, int]
 """The identity of a file's state: another one whenever the file was replaced."""

@@ -77,7 +77,8 @@ class TokenRow(TokenStore):
 
     @override
     async def write(self, tokens: Tokens) -> None:
-        row = (self._key.digest, tokens.login, json.dumps(asdict(tokens)), time.time())
+        said = asdict(tokens, filter=lambda _, value: value is not None)  # others may not know all fields
+        row = (self._key.digest, tokens.login, json.dumps(said), time.time())
         if self._lock is None:
             await self._run(lambda db: db.execute(_WRITE, row))
         else:  # what another process has renewed, once the lock was lost, stays

@@ -57,8 +57,9 @@ def oauth(url: str) -> OAuth | None:
             return OAuth(grant="enterprise", **client, issuer=script.issuer(url), assertion=script.assertion)
         case ["auth", "wif-jwt-bearer"]:
             return OAuth(grant="workload", **client, issuer=script.issuer(url), assertion=context["valid_jwt"])
-        case ["auth", _]:
-            return OAuth(**client, client_metadata_url=script.CLIENT_METADATA_URL)
+        case ["auth", name]:
+            dpop = name in ("dpop", "dpop-nonce")
+            return OAuth(**client, client_metadata_url=script.CLIENT_METADATA_URL, dpop=dpop)
         case _:
             return None
 

@@ -48,6 +48,8 @@ OPTIONAL = (
     "auth/client-credentials-jwt",
     "auth/client-credentials-basic",
     "auth/enterprise-managed-authorization",
+    "auth/dpop",
+    "auth/dpop-nonce",
     "auth/wif-jwt-bearer",
 )
 """What it runs for both and does not require."""

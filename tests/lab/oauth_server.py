@@ -23,11 +23,13 @@ WORKLOAD = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 class OAuthServer:
     """See tests/lab/programs/nursery_oauth.py."""
 
-    def __init__(self, folder: Path, transport: str = "http") -> None:
+    def __init__(self, folder: Path, transport: str = "http", *, dpop: bool = False) -> None:
         self.transport = transport
+        self.dpop = dpop
         self.port = free_port()
         self.journal = Journal(folder / f"journal-{self.port}")
         flags = {"port": self.port, "transport": transport, "journal": self.journal.path, "platform": PLATFORM}
+        flags |= {"dpop": "yes"} if dpop else {}
         arguments = [f"{name}={value}" for name, value in flags.items()]
         self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
         await_answer(self.process, self.port)
@@ -42,7 +44,7 @@ class OAuthServer:
 
     def spec(self, name: str = "far", /, *, auth: OAuth | None = None, **settings: Any) -> ServerSpec:
         make = SseTransport if self.transport == "sse" else HttpTransport
-        transport = make(self.url, auth=auth or OAuth(), **settings)
+        transport = make(self.url, auth=auth or OAuth(dpop=self.dpop), **settings)
         return ServerSpec(name, transport, policy=AT_ONCE)
 
     def control(self, **wanted: Any) -> None:

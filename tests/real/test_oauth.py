@@ -42,7 +42,8 @@ def servers(tmp_path_factory):
 
     def of_kind(kind):
         if kind not in started:
-            started[kind] = OAuthServer(tmp_path_factory.mktemp(kind), kind)
+            folder, dpop = tmp_path_factory.mktemp(kind), kind == "dpop"
+            started[kind] = OAuthServer(folder, "http" if dpop else kind, dpop=dpop)
         server = started[kind]
         server.control(revoke=True)
         server.journal.clear()
@@ -462,12 +463,15 @@ async def test_a_client_of_its_own_takes_the_scope_that_is_missing(http):
     assert http.tokens("client_credentials") == 2
 
 
-async def test_no_token_is_said_anywhere(far, user_folders, caplog):
+@pytest.mark.parametrize("kind", ["http", "sse", "dpop"])
+async def test_no_token_is_said_anywhere(servers, kind, user_folders, caplog):
     """In no log of ours or of the SDK, event, status, error, repr or state file; also not by who quotes them."""
     for name in ("mcp_nursery", "mcp"):
         caplog.set_level(logging.DEBUG, name)
     shown = []
-    await log_in_to(far)
+    far = servers(kind)
+    await log_in_to(far, dpop=far.dpop)
+    keys = [document["tokens"]["proof_key"] for document in kept(user_folders).values() if far.dpop]
     async with supervised(far.spec()) as supervisor, supervisor.events() as events:
         far.control(expire=True)
         shown += await many(supervisor, 3)
@@ -476,11 +480,12 @@ async def test_no_token_is_said_anywhere(far, user_folders, caplog):
         shown.append(await next_state(events, S.NEEDS_AUTH, "far"))
         shown.append(supervisor.status())
         with pytest.raises(AuthorizationFailed) as failed:
-            await log_in_to(far)
+            await log_in_to(far, dpop=far.dpop)
         shown += [failed.value, supervisor.tools, far.spec()]
     state = (user_folders / "state" / "mcp-nursery" / "state-6.sqlite3").read_bytes().decode("latin1")
     said = httpx2.get(f"{far.origin}/said", timeout=60).json()
-    assert len(said) >= 6
+    assert (len(said) >= 6, len(keys)) == (True, far.dpop)
+    said += keys
     everything = "".join([caplog.text, state, *(f"{each!r}{each}" for each in shown)])
     assert [secret for secret in said if secret in everything] == []
     assert "REDACTED" in repr(shown)

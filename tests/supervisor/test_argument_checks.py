@@ -94,6 +94,7 @@ SETTINGS = {
     ("ServerSpec", "liveness"): [(True, "a Liveness or None")],
     ("OAuth", "grant"): [("password", GRANTS), (None, GRANTS), (["enterprise"], "")],
     ("OAuth", "require_pkce"): [("no", TRUTH), (None, TRUTH)],
+    ("OAuth", "dpop"): [("required", TRUTH), (None, TRUTH)],
     ("open_supervisor", "lazy"): [("no", "True, False, 'cached' or None"), (1, "True, False, 'cached' or None")],
     ("open_supervisor", "pins"): [("Block", "'report' or 'block'"), (None, "'report' or 'block'")],
     ("open_supervisor", "wait_for"): [("none", "'all' or 'uncached'"), (None, "'all' or 'uncached'")],

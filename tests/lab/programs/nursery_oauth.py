@@ -1,6 +1,6 @@
 """A server of the SDK on loopback that wants OAuth, and who issues its tokens, in one process.
 
-    python nursery_oauth.py port=8123 transport=http journal=/path platform=key
+    python nursery_oauth.py port=8123 transport=http journal=/path platform=key [dpop=yes]
 
 The journal gets a line `what time` for each execution of a tool, each request for a token (`token refresh_token`), each
 registration, each page that a person was shown, and each request that was refused. `GET /agree` is what its link does.
@@ -8,7 +8,8 @@ registration, each page that a person was shown, and each request that was refus
 access tokens; `{"revoke": true}` all others too; `{"slow": seconds}` for each token; `{"garbage": text}` in its place;
 `{"quotes": true}` has every refusal quote what it refuses; `{"forget": true}` forgets all clients; `{"page": status}`
 is that of the page for a client that is not known. The key signs assertions for workloads (HS256). `GET /said` lists
-all codes, tokens and assertions.
+all codes, tokens and assertions. With `dpop` all tokens are bound to keys, and `{"nonces": …}` says which nonces proofs
+have to have: see proofs.py.
 """
 
 import base64
@@ -33,11 +34,13 @@ from mcp.server.auth.settings import AuthSettings, ClientRegistrationOptions
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.auth import JWT_BEARER_GRANT_TYPE, OAuthToken
 from mcp_types import ToolAnnotations
+from proofs import Proofs
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 FLAGS = dict(argument.split("=", 1) for argument in sys.argv[1:])
 ORIGIN = f"http://127.0.0.1:{FLAGS['port']}"
 PATH = "/sse" if FLAGS.get("transport") == "sse" else "/mcp"
+ISSUERS = ("/token", "/.well-known/oauth-authorization-server")
 MACHINE = ("machine", "machines-secret")
 """A client that authorises itself."""
 
@@ -131,6 +134,7 @@ class Issuer:
 
 
 issuer = Issuer()
+proofs = Proofs(ORIGIN) if FLAGS.get("dpop") else None
 settings = AuthSettings(
     issuer_url=ORIGIN,
     resource_server_url=f"{ORIGIN}{PATH}",
@@ -192,6 +196,8 @@ async def control(request):
     issuer.garbage = wanted.get("garbage")
     issuer.quotes = wanted.get("quotes", False)
     issuer.page = wanted.get("page", 400)
+    if "nonces" in wanted:
+        proofs.rotate(wanted["nonces"])
     if wanted.get("forget"):
         issuer.clients.clear()
     if wanted.get("expire") or wanted.get("revoke"):
@@ -217,8 +223,20 @@ class Gate:
             await self.app(scope, receive, send)
             return
         body, receive = await read(receive)
-        found = await self.answer(scope, body)
-        await (found or self.app)(scope, receive, watched(send, scope))
+        send = watched(send, scope)
+        found = self.prove(scope, body) if proofs is not None else None
+        if found is not None:
+            note("unproved")
+        if proofs is not None and scope["path"] in ISSUERS:
+            send = proofs.issuing(send, scope)
+        found = found or await self.answer(scope, body)
+        await (found or self.app)(scope, receive, send)
+
+    def prove(self, scope, body):
+        """What is answered without a proof that is right."""
+        if scope["path"] == "/token":
+            return proofs.check_token_request(scope, parse_qs(body.decode()))
+        return proofs.check_request(scope) if scope["path"] in (PATH, "/messages/") else None
 
     async def answer(self, scope, body):
         if scope["path"] == "/authorize":

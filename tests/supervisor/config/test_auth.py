@@ -44,6 +44,7 @@ def test_all_that_code_can_say():
         "assertion": "a",
         "issuer": "https://issuer.example",
         "clientMetadataUrl": "https://me.example/client",
+        "dpop": True,
         "requirePkce": False,
         "redirectPort": 8000,
         "redirectUri": "http://127.0.0.1:8000/back",
@@ -56,6 +57,7 @@ def test_all_that_code_can_say():
         assertion="a",
         issuer="https://issuer.example",
         client_metadata_url="https://me.example/client",
+        dpop=True,
         require_pkce=False,
         redirect_port=8000,
         redirect_uri="http://127.0.0.1:8000/back",
@@ -133,6 +135,7 @@ def test_what_says_nothing_of_it_is_known_as_before():
     assert spec_digest(deferred) == "f77a6fbedfc9570e96a7335894820f740a11231b38646b0dc1cc80b761e221ca"
     assert spec_digest(spec_of(auth="oauth")) not in (None, spec_digest(spec_of()))
     assert spec_digest(spec_of(auth="oauth")) == spec_digest(spec_of(auth={"type": "oauth"}))
+    assert spec_digest(spec_of(auth="oauth")) == spec_digest(spec_of(auth={"type": "oauth", "dpop": True}))
 
 
 # the command that prints headers

@@ -25,6 +25,7 @@ TOKENS = Tokens(
     issuer="https://issuer.example",
     token_endpoint="https://issuer.example/token",
     client={"client_id": "me", "client_secret": "client-5ecret"},
+    proof_key="5ec2e7" * 8,
 )
 
 
@@ -83,6 +84,7 @@ async def test_with_a_keyring_no_file_holds_a_secret(ring, store, tmp_path):
     assert await store.read() == TOKENS
     everything = "".join(path.read_text() for path in (tmp_path / "tokens").iterdir())
     assert "5ecret" not in everything
+    assert TOKENS.proof_key not in everything
     assert len(ring.kept) == 1
     kept = await store.kept()
     assert (kept.where, kept.issuer, kept.scope, kept.renewable) == ("keyring", TOKENS.issuer, "read", True)
@@ -96,6 +98,7 @@ async def test_without_one_a_file_of_this_user_alone_does(no_ring, store, tmp_pa
     (path,) = (tmp_path / "tokens").glob("*.json")
     assert path.stat().st_mode & 0o777 == 0o600
     assert "5ecret" not in repr(TOKENS)
+    assert TOKENS.proof_key not in repr(TOKENS)
     path.chmod(0o644)
     with pytest.raises(TokensUnreadable, match="not a file of this user's alone"):
         await store.read()
@@ -150,6 +153,7 @@ def with_tokens(**other):
         with_tokens(refresh=["r"]),
         with_tokens(client="me"),
         with_tokens(client={"client_id": {}}),
+        *(with_tokens(proof_key=key) for key in (5, "", "0", "f" * 64, "5ec-" * 9)),
         with_tokens(token_endpoint=None),
         with_tokens(expires_at="soon"),
         with_tokens(wanted={}),

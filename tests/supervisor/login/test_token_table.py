@@ -1,5 +1,7 @@
 """Tokens in a database that machines share. Against a real server."""
 
+from contextlib import closing
+
 import pytest
 import trio
 from attrs import evolve
@@ -27,6 +29,12 @@ async def test_what_one_writes_the_other_reads(replicas, database):
     assert (await one.read(), await one.kept(), await one.remove()) == (None, None, False)
     await one.write(TOKENS)
     assert await other.read() == TOKENS
+    with closing(StateDatabase(database)) as db:
+        (document,) = db.run(lambda it: it.execute("SELECT document FROM mcp_nursery.tokens").fetchone())
+    assert "proof_key" not in document, "an older version reads no row with a key that it does not know"
+    bound = evolve(TOKENS, proof_key="5ec2e7" * 8)
+    await one.write(bound)
+    assert await other.read() == bound
     await other.write(evolve(TOKENS, access="renewed-5ecret", refresh=None))
     assert (await one.read()).access == "renewed-5ecret"
     kept = await one.kept()
