@@ -17,7 +17,7 @@ TASKS = (
     Contender(ASYNCIO, "here", "portal.py", ("asyncio", "tasks")),
     Contender("portal of anyio, asyncio", "here", "portal.py", ("anyio", "tasks")),
 )
-MORE, FAN_OUT, THROUGHPUT = 80, 1.3, 1.5
+MORE, FAN_OUT, THROUGHPUT = 150, 1.3, 2.5
 """The most that a call may take more, in us, and the ratios of a fan-out to 30 and of 128 in flight."""
 
 

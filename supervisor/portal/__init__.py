@@ -1,9 +1,9 @@
 """Supervisors for programs without Trio: asyncio, any backend of anyio, plain code and notebooks.
 
-Trio runs in a thread of its own, and the supervisor with it. Each request crosses to that thread by a pair of sockets
-that a task waits for (`trio.lowlevel.wait_readable`), runs there in that task, in the context of its caller, and its
-outcome crosses back by what the caller's loop has for that (`call_soon_threadsafe`, or a lock that a thread waits for).
-Nothing is polled.
+Trio runs in a thread of its own, and the supervisor with it. Each request crosses to that thread by Trio's token
+(`trio.lowlevel.TrioToken.run_sync_soon`), runs there in a task and a cancel scope of its own, in the context of its
+caller, and its outcome crosses back by `call_soon_threadsafe`, by the token of the caller's loop, or by a lock that a
+thread waits for. Nothing is polled.
 
 Two promises. *Each request has one outcome on each side*: a caller that is cancelled has the request cancelled there,
 at once, and goes on when it has ended. *Nothing outlives the block*: leaving it ends every request, every server and

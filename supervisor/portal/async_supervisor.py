@@ -9,7 +9,6 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, final
 from attrs import evolve
 
 from mcp_nursery.actors.errors import NurseryError
-from mcp_nursery.actors.reply import ProgressCallback
 
 from ..calls.call import Call
 from ..calls.fan_out import CallOutcome, Until
@@ -19,10 +18,10 @@ from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from ..toolset import ToolForms, Toolset
 from .proxy import KnownOffers, ThreadProxy, moment
-from .signals import Signal
+from .signals import LoopSignal, begin_and_wait
 from .stream import CrossingStream
+from .thread_request import ThreadRequest
 from .trio_thread import TrioThread
-from .workers import ThreadRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -32,29 +31,10 @@ T = TypeVar("T")
 async def _ask(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
     """Run a function in the thread. If this task is cancelled, so is the function, and the task goes on when that has
     ended."""
-    signal = thread.signals.here()
+    signal = LoopSignal()
     request = ThreadRequest(function, signal)
-    await _wait(thread, request, signal, lambda: request.outcome is not None, begins=True)
-    assert request.outcome is not None  # that was waited for
-    return request.outcome.unwrap()
-
-
-async def _wait(
-    thread: TrioThread, request: ThreadRequest[Any], signal: Signal, holds: Callable[[], bool], *, begins: bool = False
-) -> None:
-    try:
-        if begins:  # Ctrl-C may come while it is on its way
-            thread.post(request)
-        while not holds():
-            await signal.wait()
-    except GeneratorExit:  # the loop has gone: nothing can be waited for
-        thread.cancel(request)
-        raise
-    except BaseException:
-        thread.cancel(request)
-        while request.outcome is None and await signal.wait_cancelled():
-            pass
-        raise
+    await begin_and_wait(partial(thread.post, request), signal, signal, partial(thread.cancel, request))
+    return request.unwrap()
 
 
 def _asked(
@@ -69,16 +49,14 @@ def _asked(
     return crossing
 
 
-class ThreadStream(CrossingStream[T]):
+class ThreadStream(CrossingStream[T, LoopSignal]):
     """A stream of the thread, for a block: `async with … as items: async for item in items`. A reader that falls behind
     holds back further items, as in the thread itself."""
 
     async def __aenter__(self) -> Self:
-        feed, signal = self._make_feed(), self._thread.signals.here()
-        with feed.waking(signal):
-            await _wait(self._thread, feed.request, signal, lambda: feed.is_open or feed.has_ended, begins=True)
-        if not feed.is_open:
-            feed.check()
+        feed = self._make_feed(LoopSignal)
+        await begin_and_wait(feed.begin, feed.opened, feed.ended, feed.cancel)
+        feed.check_opened()
         self._feed = feed
         return self
 
@@ -88,11 +66,8 @@ class ThreadStream(CrossingStream[T]):
         feed = self._feed_in_block()
         if isinstance(error, GeneratorExit):  # the coroutine is closed: nothing may be awaited
             feed.leave()
-            return
-        signal = self._thread.signals.here()
-        with feed.waking(signal):
-            feed.leave()
-            await _wait(self._thread, feed.request, signal, lambda: feed.request.outcome is not None)
+        else:
+            await begin_and_wait(feed.leave, feed.ended, feed.ended, feed.cancel)
 
     def __aiter__(self) -> Self:
         return self
@@ -108,9 +83,9 @@ class ThreadStream(CrossingStream[T]):
             if feed.has_ended:
                 feed.check()
                 raise StopAsyncIteration
-            signal = self._thread.signals.here()
-            with feed.waking(signal):
-                if not (feed.has_items or feed.has_ended):
+            signal = LoopSignal()
+            with feed.reading(signal) as has_to_wait:
+                if has_to_wait:
                     await signal.wait()
         return item
 
@@ -133,36 +108,20 @@ class ThreadTools(ThreadProxy):
     def _here(self, tool: Tool) -> Tool:
         return evolve(tool, invoke=self._invoke)
 
-    async def _invoke(
-        self,
-        tool: Tool,
-        arguments: Mapping[str, Any] | None,
-        *,
-        timeout: float | None,
-        on_progress: ProgressCallback | None,
-        meta: Mapping[str, Any] | None,
-        when_down: WhenDown | None,
-    ) -> ToolResult:
-        there = await _ask(self._thread, partial(self._find, tool))
-        options: dict[str, Any] = {
-            "timeout": timeout,
-            "on_progress": on_progress,
-            "meta": meta,
-            "when_down": when_down,
-        }
-        return await _ask(self._thread, self._bound(partial(_call, there), (arguments,), options))
+    async def _invoke(self, tool: Tool, arguments: Mapping[str, Any] | None, **options: Any) -> ToolResult:
+        crossed = {name: self._given(value) for name, value in options.items()}
+
+        async def call() -> ToolResult:
+            there = await self._find(tool)
+            return await there(arguments, **crossed)
+
+        return await _ask(self._thread, call)
 
     async def _find(self, tool: Tool) -> Tool:
         """The tool of the thread that this one stands for."""
         supervisor = self._thread.supervisor
         assert supervisor is not None  # it is open
         return await supervisor.find_tool(tool.tool, server=tool.server)
-
-
-def _call(
-    tool: Tool, _there: object, arguments: Mapping[str, Any] | None, **options: Any
-) -> Coroutine[Any, Any, ToolResult]:
-    return tool(arguments, **options)
 
 
 @final

@@ -21,8 +21,8 @@ from .callbacks import loop_callback
 from .proxy import KnownOffers, ThreadProxy, moment
 from .signals import GRACE, ThreadSignal
 from .stream import CrossingStream
+from .thread_request import ThreadRequest
 from .trio_thread import TrioThread, check_may_wait, is_in_thread
-from .workers import ThreadRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,29 +33,22 @@ def _block(thread: TrioThread, function: Callable[[], Awaitable[R]]) -> R:
     """Run a function in the thread, and wait. Ctrl-C cancels it there."""
     signal = ThreadSignal()
     request = ThreadRequest(function, signal)
-    _block_until(thread, request, signal, lambda: request.outcome is not None, begins=True)
-    assert request.outcome is not None  # that was waited for
-    return request.outcome.unwrap()
+    _begin_and_block(partial(thread.post, request), signal, signal, partial(thread.cancel, request))
+    return request.unwrap()
 
 
-def _block_until(
-    thread: TrioThread,
-    request: ThreadRequest[Any],
-    signal: ThreadSignal,
-    holds: Callable[[], bool],
-    *,
-    begins: bool = False,
+def _begin_and_block(
+    begin: Callable[[], object], signal: ThreadSignal, ended: ThreadSignal, cancel: Callable[[], object]
 ) -> None:
+    """Begin something in the thread, and wait for a signal of it. If Ctrl-C comes meanwhile, `cancel` ends the other
+    side, and the caller goes on when that has `ended`."""
     check_may_wait()
     try:
-        if begins:  # Ctrl-C may come while it is on its way
-            thread.post(request)
-        while not holds():
-            signal.wait()
+        begin()
+        signal.wait()
     except BaseException:
-        thread.cancel(request)
-        while request.outcome is None and signal.wait(GRACE):
-            pass
+        cancel()
+        ended.wait(GRACE)
         raise
 
 
@@ -70,24 +63,22 @@ def _blocking(method: Callable[Concatenate[Any, P], Awaitable[R]]) -> Callable[C
     return crossing
 
 
-class BlockingStream(CrossingStream[T]):
+class BlockingStream(CrossingStream[T, ThreadSignal]):
     """A stream of the thread, for a block of plain code: `with … as items: for item in items`."""
 
     def __enter__(self) -> Self:
-        feed, signal = self._make_feed(), ThreadSignal()
-        with feed.waking(signal):
-            _block_until(self._thread, feed.request, signal, lambda: feed.is_open or feed.has_ended, begins=True)
-        if not feed.is_open:
-            feed.check()
+        feed = self._make_feed(ThreadSignal)
+        _begin_and_block(feed.begin, feed.opened, feed.ended, feed.cancel)
+        feed.check_opened()
         self._feed = feed
         return self
 
     def __exit__(self, *_: object) -> None:
-        feed, signal = self._feed_in_block(), ThreadSignal()
-        with feed.waking(signal):
+        feed = self._feed_in_block()
+        if is_in_thread():  # as where garbage collection ends a generator: the thread would wait for itself
             feed.leave()
-            if not is_in_thread():  # as where garbage collection ends a generator: the thread would wait for itself
-                _block_until(self._thread, feed.request, signal, lambda: feed.request.outcome is not None)
+        else:
+            _begin_and_block(feed.leave, feed.ended, feed.ended, feed.cancel)
 
     def __iter__(self) -> Self:
         return self
@@ -105,8 +96,8 @@ class BlockingStream(CrossingStream[T]):
                 raise StopIteration
             check_may_wait()
             signal = ThreadSignal()
-            with feed.waking(signal):
-                if not (feed.has_items or feed.has_ended):
+            with feed.reading(signal) as has_to_wait:
+                if has_to_wait:
                     signal.wait()
         return item
 

@@ -6,8 +6,7 @@ cancelled here; the thread goes on when it has ended, or after `GRACE` seconds. 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial, wraps
 from inspect import isawaitable, iscoroutinefunction
 from typing import Any, TypeAlias
@@ -16,8 +15,8 @@ import trio
 
 from mcp_nursery.actors.threads import UNCOUNTED_THREADS
 
-from .outcome import ThreadOutcome, run_to_outcome
-from .signals import GRACE, running_loop
+from .signals import LoopSignal, begin_and_wait, soon_here
+from .thread_request import Answer
 
 Callback: TypeAlias = Callable[..., Any]
 AwaitedCallback: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
@@ -25,102 +24,67 @@ CallbackWrap: TypeAlias = Callable[[Callback], AwaitedCallback]
 """The function that turns a callback of the caller into one that the thread awaits."""
 
 
-class _Crossing:
-    """One call of a callback, on its way to the loop of the caller and back."""
-
-    def __init__(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        self._ended = trio.Event()
-        self._outcome: ThreadOutcome[Any] | None = None
-
-    def finish(self, outcome: ThreadOutcome[Any]) -> None:
-        """Give the thread its outcome; only the first counts. May be called in any thread."""
-        if self._outcome is None:
-            self._outcome = outcome
-            with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(self._ended.set)
-
-    async def wait(self, cancel: Callable[[], object]) -> Any:
-        """Wait for the outcome. `cancel`: cancels the callback in its loop."""
-        try:
-            await self._ended.wait()
-        except trio.Cancelled:
-            cancel()
-            with trio.CancelScope(shield=True), trio.move_on_after(GRACE):
-                await self._ended.wait()
-            raise
-        assert self._outcome is not None  # it has ended
-        return self._outcome.unwrap()
-
-
 def loop_callback(function: Callback) -> AwaitedCallback:
-    """Turn a callback of a program in a loop of its own into one that the thread awaits."""
-    return trio_callback(function) if running_loop() is None else asyncio_callback(function)
-
-
-def asyncio_callback(function: Callback) -> AwaitedCallback:
-    """Turn a callback of a program on asyncio into one that the thread awaits."""
-    loop = asyncio.get_running_loop()
+    """Turn a callback of a program in a loop of its own, of asyncio or Trio, into one that the thread awaits."""
+    soon, spawn = soon_here(), _spawn_trio if trio.lowlevel.in_trio_task() else _spawn_asyncio
 
     @wraps(function)
     async def called(*args: Any) -> Any:
-        crossing, tasks = _Crossing(), list[asyncio.Task[Any]]()
+        signal, context, running = LoopSignal(), copy_context(), list[Callable[[], object]]()
+        answer = Answer[Any](signal)
 
-        def ended(task: asyncio.Task[Any]) -> None:
-            if task.cancelled():
-                crossing.finish(ThreadOutcome(error=_cancelled()))
-            else:
-                error = task.exception()
-                crossing.finish(ThreadOutcome(task.result()) if error is None else ThreadOutcome(error=error))
+        def spawn_there() -> None:
+            running.append(spawn(partial(_result_of, function, args), answer, context))
 
         def begin() -> None:
-            task = loop.create_task(_result_of(function, args))
-            tasks.append(task)
-            task.add_done_callback(ended)
+            try:
+                soon(spawn_there)
+            except RuntimeError:
+                raise RuntimeError("the loop of the callback has ended") from None
 
         def cancel() -> None:
             try:
-                loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
-            except RuntimeError:  # the loop is closed: nothing runs there any more
-                crossing.finish(ThreadOutcome(error=_cancelled()))
+                soon(lambda: [cancel_there() for cancel_there in running])
+            except RuntimeError:  # nothing runs there any more
+                answer.finish(error=_cancelled())
 
-        try:
-            loop.call_soon_threadsafe(begin, context=copy_context())
-        except RuntimeError:
-            raise RuntimeError("the loop of the callback is closed") from None
-        return await crossing.wait(cancel)
+        await begin_and_wait(begin, signal, signal, cancel)
+        return answer.unwrap()
 
     return called
 
 
-def trio_callback(function: Callback) -> AwaitedCallback:
-    """Turn a callback of a program on another Trio loop into one that the thread awaits."""
-    home = trio.lowlevel.current_trio_token()
+def _spawn_asyncio(
+    run: Callable[[], Coroutine[Any, Any, Any]], answer: Answer[Any], context: Context
+) -> Callable[[], object]:
+    """Run a callback in a task of asyncio. The function that is returned cancels it."""
 
-    @wraps(function)
-    async def called(*args: Any) -> Any:
-        crossing, scope = _Crossing(), trio.CancelScope()
+    def ended(task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            answer.finish(error=_cancelled())
+        else:
+            error = task.exception()
+            answer.finish(task.result() if error is None else None, error)
 
-        async def run() -> None:
-            with scope:
-                await run_to_outcome(partial(_result_of, function, args), crossing.finish, _cancelled)
+    task = asyncio.get_running_loop().create_task(run(), context=context)
+    task.add_done_callback(ended)
+    return task.cancel
 
-        def cancel() -> None:
-            try:
-                home.run_sync_soon(scope.cancel)
-            except trio.RunFinishedError:  # nothing runs there any more
-                crossing.finish(ThreadOutcome(error=_cancelled()))
 
-        context = copy_context()
-        try:
-            # Its owner is the request here, which cancels it and waits for it. A nursery there would have to be opened
-            # by the program.
-            home.run_sync_soon(lambda: trio.lowlevel.spawn_system_task(run, context=context))
-        except trio.RunFinishedError:
-            raise RuntimeError("the loop of the callback has ended") from None
-        return await crossing.wait(cancel)
+def _spawn_trio(
+    run: Callable[[], Coroutine[Any, Any, Any]], answer: Answer[Any], context: Context
+) -> Callable[[], object]:
+    """Run a callback in a task of Trio. The function that is returned cancels it."""
+    scope = trio.CancelScope()
 
-    return called
+    async def run_in_scope() -> None:
+        with scope:
+            await answer.finish_with(run, _cancelled())
+
+    # Its owner is the request in the thread, which cancels it and waits for it. A nursery there would have to be opened
+    # by the program.
+    trio.lowlevel.spawn_system_task(run_in_scope, context=context)
+    return scope.cancel
 
 
 def thread_callback(function: Callback) -> AwaitedCallback:

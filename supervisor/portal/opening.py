@@ -19,7 +19,7 @@ from .async_supervisor import ThreadSupervisor
 from .blocking_supervisor import BlockingSupervisor
 from .callbacks import CallbackWrap, loop_callback, thread_callback
 from .interrupts import interrupts_held
-from .signals import ThreadSignal, running_loop
+from .signals import LoopSignal, ThreadSignal, running_loop
 from .trio_thread import AT_EXIT, TrioThread
 
 P = ParamSpec("P")
@@ -48,12 +48,11 @@ class SupervisorThread:
         return self._thread
 
     async def __aenter__(self) -> ThreadSupervisor:
+        opened = LoopSignal()
         thread = self._make(loop_callback)
-        signal = thread.signals.here()
         try:
-            thread.start(signal)
-            while thread.supervisor is None and not thread.has_ended:
-                await signal.wait()
+            thread.start(opened)
+            await opened.wait()
             return ThreadSupervisor(thread, thread.opened, loop_callback)
         except BaseException as error:
             await self._end(error)
@@ -72,18 +71,18 @@ class SupervisorThread:
             thread.end()
             self._join_outside_loops()
             return
-        signal = thread.signals.here()
-        thread.end(signal)
+        ended = LoopSignal()
+        thread.end(ended)
         cancelled: BaseException | None = None
         while not thread.has_ended and thread.is_own:
             try:
-                await signal.wait()
+                await ended.wait()
             except GeneratorExit:
                 self._join_outside_loops()
                 raise
             except BaseException as more:
                 cancelled = more
-                await signal.wait_cancelled()
+                await ended.wait_cancelled()
         thread.join(AT_EXIT)  # it has only to return
         if cancelled is not None:
             raise cancelled
@@ -95,12 +94,11 @@ class SupervisorThread:
             self._thread.join(AT_EXIT)
 
     def __enter__(self) -> BlockingSupervisor:
-        signal = ThreadSignal()
+        opened = ThreadSignal()
         thread = self._make(thread_callback)
         try:
-            thread.start(signal)
-            while thread.supervisor is None and not thread.has_ended:
-                signal.wait()
+            thread.start(opened)
+            opened.wait()
             return BlockingSupervisor(thread, thread.opened, thread_callback)
         except BaseException:
             self._end_here()

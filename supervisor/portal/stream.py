@@ -3,102 +3,122 @@
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from itertools import count
 from typing import Final, Generic, TypeVar
 
 import trio
 
-from .signals import Signal, ThreadSignal
+from mcp_nursery.actors.errors import SupervisorClosed
+
+from .signals import Signal
+from .thread_request import ThreadRequest
 from .trio_thread import TrioThread
-from .workers import ThreadRequest
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Signal)
 
 MOST_UNREAD: Final = 100
 """Items of a stream that may have crossed without being read: more stay in the thread."""
 
 
-class ItemFeed(Generic[T]):
+class ItemFeed(Generic[T, S]):
     """The items of a stream of the thread, on their way to callers, tasks of a loop or threads. Each waits for a signal
     of its own, and all are woken by an item and by the end. `opening` opens the stream in the thread."""
 
     def __init__(
-        self, thread: TrioThread, opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]]
+        self,
+        thread: TrioThread,
+        opening: Callable[[], AbstractAsyncContextManager[AsyncIterable[T]]],
+        make_signal: Callable[[], S],
     ) -> None:
         self._thread = thread
         self._opening = opening
-        self._room: trio.Semaphore
+        self._room = trio.lowlevel.ParkingLot()
         self._items: deque[T] = deque()
-        self._numbers = count(1)  # of the items that are taken: two threads never get the same one
-        self._waiting: list[Signal | ThreadSignal] = []
-        self.is_open: bool = False
-        """True once the stream is open."""
+        self._readers: list[Signal] = []
+        self._is_open = False
+        self.opened: Final[S] = make_signal()
+        """The signal that the stream is open, or has ended."""
+        self.ended: Final[S] = make_signal()
+        """The signal that the stream has ended."""
         self.is_left: bool = False
         """True once its block was left."""
         self.request: Final[ThreadRequest[None]] = ThreadRequest(self._pump, self)
         """The request that brings the items; it ends with the stream."""
 
     def set(self) -> None:
-        """Wake all that wait."""
-        for signal in tuple(self._waiting):
+        """Wake all that wait: the stream has ended."""
+        self.opened.set()
+        self.ended.set()
+        self._wake_readers()
+
+    def _wake_readers(self) -> None:
+        for signal in tuple(self._readers):
             signal.set()
 
-    @contextmanager
-    def waking(self, signal: Signal | ThreadSignal) -> Generator[None, None, None]:
-        """Have this signal set, too, while the block lasts. Look at what is waited for inside of the block."""
-        self._waiting.append(signal)
-        try:
-            yield
-        finally:
-            self._waiting.remove(signal)
-
     async def _pump(self) -> None:
-        self._room = trio.Semaphore(MOST_UNREAD)
         async with self._opening() as stream:
-            self.is_open = True
-            self.set()
+            self._is_open = True
+            self.opened.set()
             async for item in stream:
-                await self._room.acquire()
+                while len(self._items) >= MOST_UNREAD:
+                    await self._room.park()
                 self._items.append(item)
-                self.set()
+                self._wake_readers()
 
-    def _make_room(self) -> None:
-        for _ in range(MOST_UNREAD // 2):
-            self._room.release()
+    def begin(self) -> None:
+        """Have the thread open the stream."""
+        self._thread.post(self.request)
 
     def take(self) -> T | None:
         """The next item; None if there is none yet."""
         try:
-            item = self._items.popleft()
+            return self._items.popleft()
         except IndexError:
             return None
-        if next(self._numbers) % (MOST_UNREAD // 2) == 0:
-            self._thread.begin(self._make_room)
-        return item
 
-    @property
-    def has_items(self) -> bool:
-        """True if there is a next item now."""
-        return bool(self._items)
+    @contextmanager
+    def reading(self, signal: Signal) -> Generator[bool, None, None]:
+        """Have this signal set by the next item and the end while the block lasts. Gives true if that has to be waited
+        for.
+
+        Raises:
+            SupervisorClosed: This process is a child of the one that has opened the stream.
+        """
+        if not self._thread.is_own:
+            raise SupervisorClosed
+        self._readers.append(signal)
+        try:
+            yield not (self._items or self.has_ended) and self._thread.begin(self._room.unpark_all)
+        finally:
+            self._readers.remove(signal)
 
     @property
     def has_ended(self) -> bool:
         """True if no item comes any more."""
-        return self.is_left or (self.request.outcome is not None and not self._items)
+        return self.is_left or (self.request.is_there and not self._items)
 
     def leave(self) -> None:
         """End the stream for all who read it: its block is left."""
         self.is_left = True
-        self.set()
+        self._wake_readers()
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Have the thread end the stream."""
         self._thread.cancel(self.request)
+
+    def check_opened(self) -> None:
+        """Raise the error of a stream that has ended before it was open."""
+        if not self._is_open:
+            self.check()
 
     def check(self) -> None:
         """Raise the error that has ended the stream, if there was one."""
-        if self.request.outcome is not None and not self.is_left:
-            self.request.outcome.unwrap()
+        if self.request.is_there and not self.is_left:
+            self.request.unwrap()
 
 
-class CrossingStream(Generic[T]):
+class CrossingStream(Generic[T, S]):
     """A stream of the thread, as its callers have it: it is read in its block. `opening` opens it in the thread."""
 
     def __init__(
@@ -106,15 +126,15 @@ class CrossingStream(Generic[T]):
     ) -> None:
         self._thread = thread
         self._opening = opening
-        self._feed: ItemFeed[T] | None = None
+        self._feed: ItemFeed[T, S] | None = None
 
-    def _make_feed(self) -> ItemFeed[T]:
+    def _make_feed(self, make_signal: Callable[[], S]) -> ItemFeed[T, S]:
         """A feed for the block that is entered."""
         if self._feed is not None and not self._feed.is_left:
             raise RuntimeError("the stream is open: leave its block first, or make another one")
-        return ItemFeed(self._thread, self._opening)
+        return ItemFeed(self._thread, self._opening, make_signal)
 
-    def _feed_in_block(self) -> ItemFeed[T]:
+    def _feed_in_block(self) -> ItemFeed[T, S]:
         """The feed of the block that was entered last."""
         if self._feed is None:
             raise RuntimeError("the stream is not open: `with` opens it, and what that gives is read")

@@ -7,20 +7,19 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import trio
 
 from mcp_nursery.actors.errors import NurseryError, SupervisorClosed
+from mcp_nursery.actors.nurseries import open_bare_nursery
 
 from ..supervisor import Supervisor
-from .deliveries import Deliveries
 from .interrupts import interrupts_held
-from .outcome import ThreadOutcome
-from .signals import Signal, Signals, ThreadSignal
-from .workers import ThreadRequest, Workers, open_workers
+from .signals import Signal, ThreadSignal
+from .thread_request import ThreadRequest
 
 T = TypeVar("T")
 
@@ -56,17 +55,17 @@ class TrioThread:
         self._opening = opening
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="mcp-nursery", daemon=True)
-        self._watchers: list[Signal | ThreadSignal] = []
-        self._failure: BaseException | None = None
-        self._has_begun = threading.Event()
-        self._has_returned = threading.Event()
-        self._stop = trio.Event()
-        self._deliveries: Deliveries | None = None
-        """The functions to run in the thread, once it has begun."""
-        self.signals: Final = Signals()
-        """The maker of signals for its callers."""
+        self._token: trio.lowlevel.TrioToken | None = None
+        """The token of its loop, once that has begun."""
+        self._nursery: trio.Nursery
+        self._unfinished = set[ThreadRequest[Any]]()
+        """The requests without an outcome."""
         self._opening_scope: Final = trio.CancelScope()
-        self._workers: Workers
+        self._stop = trio.Event()
+        self._opened: Signal
+        self._ended: list[Signal] = []
+        self._has_returned = ThreadSignal()
+        self._failure: BaseException | None = None
         self._end_wanted = False
         self._is_ending = False
         self.has_ended: bool = False
@@ -93,30 +92,36 @@ class TrioThread:
 
     # -- in any thread --------------------------------------------------------------------------------------------
 
-    def start(self, watcher: Signal | ThreadSignal) -> None:
-        """Start it. `watcher` is woken when the supervisor is open, and when everything has ended."""
-        self._watchers.append(watcher)
+    def start(self, opened: Signal) -> None:
+        """Start it. The signal is set when the supervisor is open, or everything has ended."""
+        self._opened = opened
         _RUNNING.add(self)
-        self._thread.start()
-        self._has_begun.wait()
+        try:
+            with interrupts_held():  # nobody could tell whether it has begun
+                self._thread.start()
+        except Exception:
+            self._finish()
+            raise
 
-    def end(self, watcher: Signal | ThreadSignal | None = None) -> None:
-        """Have the thread end. `watcher` is woken when it has."""
+    def end(self, ended: Signal | None = None) -> None:
+        """Have the thread end. The signal is set when it has."""
         if not self.is_own:
             return  # a child: the servers are its parent's
+        if ended is not None:
+            self._ended.append(ended)
         self._end_wanted = True  # for a loop that has not begun yet
-        if self._thread.ident is None:
-            self.has_ended = True  # it could not be started
-        if watcher is not None:
-            self._watchers.append(watcher)
-        if not self.begin(self._end) and watcher is not None:
-            watcher.set()
+        self.begin(self._end)
+        if self.has_ended and ended is not None:
+            ended.set()
 
-    def join(self, seconds: float | None = None) -> bool:
+    def join(self, seconds: float = -1) -> bool:
         """Wait for the thread, but not in the thread of a supervisor; false if it has not ended within `seconds`."""
-        if not self.is_own or self._thread.ident is None or is_in_thread():
+        if not self.is_own or is_in_thread():
             return True
-        return self._has_returned.wait(seconds)  # its own `join` takes it for ended once it was interrupted
+        has_returned = self._has_returned.wait(seconds)  # its own `join` takes it for ended once it was interrupted
+        if has_returned and self._thread.ident is not None:
+            self._thread.join()
+        return has_returned
 
     def check(self, error: BaseException | None = None) -> None:
         """Raise the error that has ended the thread, if there was one, in place of the errors that callers were given
@@ -131,20 +136,16 @@ class TrioThread:
         logger.error("a supervisor in a thread has failed", exc_info=self._failure)
 
     def post(self, request: ThreadRequest[Any]) -> None:
-        """Run a request. Its outcome is `SupervisorClosed` if the block is being left, or it was left, or this process
-        is a child of the one that entered it."""
-        if not self.begin(partial(self._start, request)):
+        """Run a request in a task of its own. Its outcome is `SupervisorClosed` if the block is being left, or it was
+        left, or this process is a child of the one that entered it."""
+        self._unfinished.add(request)
+        if not self.begin(partial(self._start, request)) or self.has_ended:
             self._refuse(request)
 
     def cancel(self, request: ThreadRequest[Any]) -> None:
         """Cancel a request."""
-        if not self.begin(request.cancel):
+        if not self.begin(partial(self._cancel, request)):
             self._refuse(request)
-
-    def _refuse(self, request: ThreadRequest[Any]) -> None:
-        error = SupervisorClosed()
-        error.__cause__ = self._failure
-        request.finish(ThreadOutcome(error=error))
 
     def do(self, function: Callable[[], T]) -> T:
         """Run a plain function in the thread, between two steps of its tasks, and wait for it.
@@ -154,31 +155,31 @@ class TrioThread:
         """
         if threading.current_thread() is self._thread:
             return function()
-        ended, found = ThreadSignal(), list[ThreadOutcome[T]]()
 
-        def run() -> None:
-            try:
-                if self.has_ended:  # whatever asks Trio would fail
-                    raise SupervisorClosed from self._failure
-                found.append(ThreadOutcome(function()))
-            except BaseException as error:
-                found.append(ThreadOutcome(error=error))
-            ended.set()
+        async def run() -> T:
+            return function()
 
-        if not self.begin(run):
-            raise SupervisorClosed from self._failure
-        ended.wait()
-        return found[0].unwrap()
+        signal = ThreadSignal()
+        request = ThreadRequest(run, signal)
+        self.post(request)
+        signal.wait()
+        return request.unwrap()
 
     def begin(self, function: Callable[[], object]) -> bool:
-        """Run a plain function in the thread, soon; false if that is no longer possible."""
-        if not self.is_own or self._deliveries is None or self.has_ended:
+        """Call a plain function in the thread, soon; false if that is no longer possible."""
+        if not self.is_own or self._token is None:
             return False
-        with suppress(trio.RunFinishedError):  # then it is about to end
-            self._deliveries.add(function)
-        if self.has_ended:  # now, perhaps after all that waited was run
-            self._deliveries.run()
+        try:
+            self._token.run_sync_soon(function)
+        except (trio.RunFinishedError, OSError):  # the latter where Trio itself has failed
+            return False
         return True
+
+    def _refuse(self, request: ThreadRequest[Any]) -> None:
+        self._unfinished.discard(request)
+        error = SupervisorClosed()
+        error.__cause__ = self._failure
+        request.finish(error=error)
 
     # -- in its own thread ----------------------------------------------------------------------------------------
 
@@ -188,43 +189,53 @@ class TrioThread:
             trio.run(self._main)
         except BaseException as error:
             self._failure = error
-        self.has_ended = True
-        if self._deliveries is not None:
-            self._deliveries.run()  # requests that come from here on are refused, those that wait are ended
-        self._has_begun.set()
-        _RUNNING.discard(self)
-        self._wake()
-        self._has_returned.set()
+        self._finish()
 
-    def _wake(self) -> None:
-        for watcher in list(self._watchers):
-            watcher.set()
+    def _finish(self) -> None:
+        self.has_ended = True
+        for request in list(self._unfinished):  # where Trio itself has failed
+            self._refuse(request)
+        _RUNNING.discard(self)
+        for signal in (self._opened, *self._ended, self._has_returned):
+            signal.set()
 
     async def _main(self) -> None:
-        async with open_workers() as self._workers:
-            self._deliveries = self._workers.deliveries
-            self._has_begun.set()
+        async with open_bare_nursery() as self._nursery:
+            self._token = trio.lowlevel.current_trio_token()
             if self._end_wanted:
                 self._end()
             try:
                 with self._opening_scope:
                     async with self._opening() as self.supervisor:
-                        self._wake()
+                        self._opened.set()
                         await self._stop.wait()
-                        self._is_ending = True
             finally:
                 self._is_ending = True
+                self._nursery.cancel_scope.cancel()
 
     def _end(self) -> None:
+        self._is_ending = True
         self._stop.set()
         if self.supervisor is None:
             self._opening_scope.cancel()
 
     def _start(self, request: ThreadRequest[Any]) -> None:
-        if self._is_ending or self.has_ended:
+        if self._is_ending:
             self._refuse(request)
-        else:
-            self._workers.begin(request)
+        elif not request.is_there:  # Ctrl-C may have come while it was on its way
+            request.has_begun = True
+            request.context.run(self._nursery.start_soon, self._do, request)
+
+    async def _do(self, request: ThreadRequest[Any]) -> None:
+        try:
+            await request.run()
+        finally:
+            self._unfinished.discard(request)
+
+    def _cancel(self, request: ThreadRequest[Any]) -> None:
+        request.scope.cancel()
+        if not request.has_begun:
+            self._refuse(request)
 
 
 _RUNNING: "Final[weakref.WeakSet[TrioThread]]" = weakref.WeakSet()

@@ -16,7 +16,7 @@ from mcp_nursery.supervisor import Approval, Call, CallTimeout, ConfigError, Sup
 from mcp_nursery.supervisor.callbacks import Callbacks
 from mcp_nursery.supervisor.errors import NurseryError, SupervisorClosed, UnknownResource
 from mcp_nursery.supervisor.portal import BlockingSupervisor, ThreadSupervisor, open_supervisor_thread
-from mcp_nursery.supervisor.portal.callbacks import asyncio_callback, trio_callback
+from mcp_nursery.supervisor.portal.callbacks import loop_callback
 from mcp_nursery.supervisor.portal.signals import GRACE
 from mcp_nursery.supervisor.portal.stream import MOST_UNREAD
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
@@ -420,8 +420,7 @@ def test_a_callback_whose_loop_has_ended_holds_up_nobody(backend, monkeypatch):
         await anyio.sleep(1_000)
 
     async def make():
-        wrap = trio_callback if backend == "trio" else asyncio_callback
-        made.append(wrap(never))
+        made.append(loop_callback(never))
         if backend == "asyncio":
             made.append(asyncio.get_running_loop())
 

@@ -1,6 +1,7 @@
 """A thread that cannot begin, that ends before it has begun, or whose end crosses what is asked of it."""
 
 import asyncio
+import signal
 import threading
 import time
 
@@ -11,9 +12,9 @@ import trio
 from mcp_nursery.supervisor import portal
 from mcp_nursery.supervisor.errors import SupervisorClosed
 from mcp_nursery.supervisor.portal import open_supervisor_thread
-from mcp_nursery.supervisor.portal.signals import GRACE, AsyncioSignal, ThreadSignal
+from mcp_nursery.supervisor.portal.signals import GRACE, ThreadSignal
+from mcp_nursery.supervisor.portal.thread_request import ThreadRequest
 from mcp_nursery.supervisor.portal.trio_thread import TrioThread
-from mcp_nursery.supervisor.portal.workers import ThreadRequest
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ...lab.specs import hang, spec
@@ -45,47 +46,37 @@ def test_a_thread_that_cannot_be_started_says_why_in_a_loop(backend, monkeypatch
         anyio.run(main, backend=backend)
 
 
-class Interrupted(threading.Event().__class__):
-    """Ctrl-C comes while the main thread waits; then the thread may go on."""
-
-    def __init__(self, go):
-        super().__init__()
-        self.go = go
-
-    def wait(self, timeout=None):
-        threading.Timer(0, self.go.set).start()
-        raise KeyboardInterrupt
-
-
 def test_ctrl_c_before_the_loop_has_begun_leaves_nothing(monkeypatch):
-    go, begins, opened = threading.Event(), TrioThread.start, []
-    run = TrioThread._run
+    """Ctrl-C comes while the main thread waits; then the thread may go on."""
+    go, run, wait = threading.Event(), TrioThread._run, ThreadSignal.wait
 
     def late(thread):
         go.wait(60)
         run(thread)
 
-    def start(thread, watcher):
-        thread._has_begun = Interrupted(go)
-        begins(thread, watcher)
+    def interrupted(signal, seconds=-1):
+        monkeypatch.setattr(ThreadSignal, "wait", wait)
+        threading.Timer(0, go.set).start()
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(TrioThread, "_run", late)
-    monkeypatch.setattr(TrioThread, "start", start)
-    ended = threading.Event()
-
-    def watch():
-        if not ended.wait(60):  # the test would wait forever
-            for each in threads():
-                opened.append(each)
-            raise SystemExit
-
-    watchdog = threading.Thread(target=watch, daemon=True)
-    watchdog.start()
+    monkeypatch.setattr(ThreadSignal, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt), open_supervisor_thread([spec(ScriptedServer())]):
         raise AssertionError("it was entered")
-    ended.set()
-    watchdog.join()
-    assert opened == threads() == []
+    assert threads() == []
+
+
+def test_ctrl_c_while_the_thread_is_started_comes_once_it_can_be_ended(monkeypatch):
+    start = threading.Thread.start
+
+    def interrupted(thread):
+        signal.raise_signal(signal.SIGINT)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), open_supervisor_thread([spec(ScriptedServer())]):
+        raise AssertionError("it was entered")
+    assert threads() == []
 
 
 def test_a_loop_that_fails_at_once_says_why(monkeypatch):
@@ -102,12 +93,7 @@ def fails():
     raise ZeroDivisionError
 
 
-def breaks_the_loop():
-    trio.lowlevel.current_trio_token().run_sync_soon(fails)
-
-
-@pytest.mark.parametrize("breaks", [fails, breaks_the_loop])
-def test_calls_under_way_in_a_loop_that_breaks_have_their_outcome(breaks):
+def test_calls_under_way_in_a_loop_that_breaks_have_their_outcome():
     begun = threading.Event()
 
     async def tool(arguments):
@@ -119,11 +105,11 @@ def test_calls_under_way_in_a_loop_that_breaks_have_their_outcome(breaks):
             async with open_supervisor_thread([spec(ScriptedServer(tools={"hang": tool}))]) as supervisor:
                 call = asyncio.create_task(supervisor.call_tool("mcp_lab_hang", timeout=None))
                 await anyio.to_thread.run_sync(begun.wait)
-                supervisor._thread.begin(breaks)
+                supervisor._thread.begin(fails)
                 with pytest.raises(SupervisorClosed):
                     await call
 
-    with pytest.RaisesGroup(ZeroDivisionError) if breaks is fails else pytest.raises(trio.TrioInternalError):
+    with pytest.raises(trio.TrioInternalError):
         anyio.run(main)
     assert threads() == []
 
@@ -169,36 +155,24 @@ def test_ctrl_c_while_a_call_is_on_its_way_leaves_no_call_in_a_loop(begun, backe
     anyio.run(main, backend=backend)
 
 
-class Late:
-    """A thread whose loop has ended, at the moment before it is marked as ended."""
-
-    def __init__(self, supervisor):
-        self.thread = supervisor._thread
-        self.woken = threading.Event()
-        self.thread.has_ended = False
-        self.thread._deliveries._is_woken = False
-        self.thread._deliveries._wake = lambda _run: self.woken.set()
-
-    def mark(self):
-        """As the thread does it, once somebody has asked for something."""
-        assert self.woken.wait(60)
-        self.thread.has_ended = True
-        self.thread._deliveries.run()
-
-
-@pytest.mark.parametrize("is_ending", [True, False])
-def test_what_crosses_the_end_is_refused(is_ending):
-    """Also where the loop has broken, and could not say that it would end."""
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_crosses_the_end_of_a_loop_that_breaks_is_refused(seen, monkeypatch):
+    """It could not say that it would end: `seen` by a caller that asks, or else by the thread as it ends."""
     with open_supervisor_thread([spec(ScriptedServer())]) as supervisor:
         supervisor.list_tools()
+    thread = supervisor._thread
+
+    def accepts(_function):
+        thread.has_ended = seen
+        if not seen:
+            threading.Timer(0, thread._finish).start()
+        return True
+
+    monkeypatch.setattr(thread, "begin", accepts)
     for ask in (supervisor.status, supervisor.list_tools):
-        late = Late(supervisor)
-        late.thread._is_ending = is_ending
-        marking = threading.Thread(target=late.mark)
-        marking.start()
+        thread.has_ended = False
         with pytest.raises(SupervisorClosed):
             ask()
-        marking.join()
 
 
 def test_all_that_were_never_left_end_at_the_same_time(monkeypatch):
@@ -225,13 +199,13 @@ def test_all_that_were_never_left_end_at_the_same_time(monkeypatch):
 def test_the_scope_of_anyio_does_not_spin_while_a_cancelled_task_waits_for_its_request(monkeypatch):
     """On asyncio a scope of anyio cancels again in each turn of the loop; the request takes its time to end."""
     waits, begun, ends = [], threading.Event(), threading.Event()
-    wait = AsyncioSignal.wait
+    wait = asyncio.Event.wait
 
-    async def counted(signal):
-        waits.append(signal)
-        await wait(signal)
+    async def counted(event):
+        waits.append(event)
+        await wait(event)
 
-    monkeypatch.setattr(AsyncioSignal, "wait", counted)
+    monkeypatch.setattr(asyncio.Event, "wait", counted)
 
     async def slow_to_end():
         begun.set()
@@ -265,4 +239,4 @@ def test_a_request_of_a_thread_that_never_began_is_refused():
     request = ThreadRequest(trio.sleep_forever, ThreadSignal())
     thread.post(request)
     with pytest.raises(SupervisorClosed):
-        request.outcome.unwrap()
+        request.unwrap()

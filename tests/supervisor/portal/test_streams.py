@@ -114,7 +114,7 @@ def test_all_threads_that_read_a_stream_end_when_its_block_is_left():
     with opened() as supervisor, ThreadPoolExecutor(3) as pool:
         with supervisor.events() as events:
             readers = [pool.submit(list, events) for _ in range(3)]
-            while len(events._feed._waiting) < 3:
+            while len(events._feed._readers) < 3:
                 time.sleep(0)
         read = [event for reader in readers for event in reader.result(20)]
         assert len(read) == len({id(event) for event in read})
@@ -127,8 +127,8 @@ def test_threads_that_read_one_stream_get_each_item_once():
             readers = [pool.submit(list, lines) for _ in range(4)]
             for number in range(1000):
                 supervisor._thread.do(lambda number=number: feed._items.append(number))
-                feed.set()
-            while feed.has_items:
+                feed._wake_readers()
+            while feed._items:
                 time.sleep(0)
         assert sorted(number for reader in readers for number in reader.result(20)) == list(range(1000))
 
@@ -190,7 +190,7 @@ def test_all_tasks_that_read_a_stream_end_when_its_block_is_left(backend):
 
             for _ in range(3):
                 tasks.start_soon(read)
-            while len(events._feed._waiting) < 3:
+            while len(events._feed._readers) < 3:
                 await anyio.lowlevel.checkpoint()
 
     play(main, backend)
@@ -292,9 +292,14 @@ def test_a_changed_toolset_of_plain_code_has_descriptions():
 
 
 def test_in_a_guest_of_asyncio_a_task_of_trio_is_one_of_trio():
+    async def approve(_request):
+        await trio.lowlevel.checkpoint()
+        return Approval.ALLOW
+
     async def guest():
-        async with opened() as supervisor:
-            return (await supervisor.call_tool("mcp_lab_echo")).server
+        async with opened(approve=approve) as supervisor:
+            await supervisor.list_tools()
+            return (await supervisor.tool("mcp_lab_echo")({})).server
 
     async def main():
         loop = asyncio.get_running_loop()
