@@ -408,8 +408,37 @@ class ServerError(CallError):
 class InvalidResult(CallError):
     """The server answered with something that cannot be read, or that the tool's own output schema does not allow."""
 
-    def __init__(self, problem: str, *, server: str, tool: str, incarnation: int | None) -> None:
-        super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=Delivery.ANSWERED)
+    def __init__(
+        self, problem: str, *, server: str, tool: str, incarnation: int | None, delivery: Delivery = Delivery.ANSWERED
+    ) -> None:
+        super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)
+
+
+class SkillMismatch(InvalidResult):
+    """A file is not as its server's entry for the skill says, or is not in it. Its content must not be used. The skill
+    may have changed: `get_skill` brings the entry of now."""
+
+    def __init__(
+        self, what: str, *, expected: str, found: str, server: str, uri: str, incarnation: int | None = None
+    ) -> None:
+        self.uri = uri
+        """The URI of the file."""
+        self.what = what
+        """`size`, `digest` or `frontmatter`; or `unlisted`: the skill has no such file, and the server was not
+        asked."""
+        self.expected = expected
+        """The size, the digest or the field as the entry has it; if `unlisted`, the URI of the skill."""
+        self.found = found
+        """The same as the file has it; if `unlisted`, the URI of the file."""
+        unlisted = what == "unlisted"
+        problem = f"its {what} is {found:.200}, but by the entry of its skill {expected:.200}"
+        super().__init__(
+            f"the skill {expected:.200} does not list this file" if unlisted else problem,
+            server=server,
+            tool=uri,
+            incarnation=incarnation,
+            delivery=Delivery.NOT_SENT if unlisted else Delivery.ANSWERED,
+        )
 
 
 def delivery_of(error: NurseryError) -> Delivery:

@@ -17,6 +17,7 @@ from mcp_nursery.actors.queues import BoundedQueue, QueueReader, WhenFull
 from .catalogue.server_tools import ServerOffers, ServerTools
 from .decisions.circuit_breaker import BreakerState
 from .decisions.state_machine import Snapshot
+from .skills import Skill
 from .spec import ServerSpec
 from .status import ServerStatus
 from .tools.pins import DefinitionChange
@@ -36,6 +37,7 @@ __all__ = [
     "ResourceUpdates",
     "ResourcesChanged",
     "ServerRemoved",
+    "SkillsChanged",
     "SnapshotEvent",
     "StateChanged",
     "ToolsChanged",
@@ -109,6 +111,11 @@ class ResourcesChanged(CatalogueChanged):
 @frozen
 class PromptsChanged(CatalogueChanged):
     """A server's prompts in the catalogue changed. Entries are public names."""
+
+
+@frozen
+class SkillsChanged(CatalogueChanged):
+    """What is known of a server's skills changed, because it was asked for them again. Entries are URIs."""
 
 
 @frozen
@@ -233,6 +240,7 @@ Event = (
     | ToolsChanged
     | ResourcesChanged
     | PromptsChanged
+    | SkillsChanged
     | ResourceUpdated
     | ServerRemoved
     | Reloaded
@@ -295,6 +303,15 @@ def offers_events(old: ServerTools, new: ServerTools, now: float) -> list[Resour
     return events
 
 
+def skills_event(
+    server: str, before: Mapping[str, Skill], after: Mapping[str, Skill], now: float
+) -> SkillsChanged | None:
+    """The event for the change of what is known of a server's skills, if they differ."""
+    old, new = ({uri: skill.declared for uri, skill in known.items()} for known in (before, after))
+    difference = _difference(old, new)
+    return None if difference is None else SkillsChanged(server, *difference, now)
+
+
 def _is_cached(old: ServerTools, new: ServerTools) -> bool:
     """True if a server shows something before it was connected for the first time."""
     return old.is_blank and new.owner is None
@@ -318,7 +335,7 @@ def _declared_prompts(offers: ServerOffers) -> dict[str, object]:
 _Names = tuple[str, ...]
 
 
-def _difference(before: dict[str, object], after: dict[str, object]) -> tuple[_Names, _Names, _Names] | None:
+def _difference(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[_Names, _Names, _Names] | None:
     """The names that were added, removed and changed; None if there are none."""
     both = before.keys() & after.keys()
     changed = [name for name in both if before[name] is not after[name] and before[name] != after[name]]

@@ -2,12 +2,14 @@
 requests for them. Pure."""
 
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from attrs import field, frozen
 
+from mcp_nursery.actors.errors import InvalidResult
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.session.lazy_definitions import as_sdk_type
 
@@ -267,6 +269,22 @@ def _show(contents: "Contents") -> str:
     blob: object = getattr(contents, "blob", "")
     kind = contents.mime_type or "binary"
     return f"<{contents.uri}: {kind}, {len(blob) if isinstance(blob, str) else 0} characters of base64>"
+
+
+def only_content(result: ResourceResult) -> bytes:
+    """The one content of a resource that was read, unchanged.
+
+    Raises:
+        InvalidResult: It has no content or several, its base64 is broken, or its text is not Unicode.
+    """
+    problem = f"it has {len(result.contents)} contents, and not one"
+    if len(result.contents) == 1:
+        text: str | None = getattr(result.contents[0], "text", None)
+        try:
+            return b64decode(getattr(result.contents[0], "blob", ""), validate=True) if text is None else text.encode()
+        except ValueError:
+            problem = "not base64" if text is None else "not Unicode text"
+    raise InvalidResult(problem, server=result.server, tool=result.uri, incarnation=result.incarnation)
 
 
 @frozen

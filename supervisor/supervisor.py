@@ -24,6 +24,7 @@ from .calls.relayed import RelayedCall, RelayedResult, name_in
 from .calls.resource_tools import ResourceTools
 from .calls.resources_and_prompts import Completing, PromptGet, ResourceRead, read_resource
 from .calls.search_tools import SearchTools
+from .calls.skills import get_skill, known_skills, list_all, list_directory, list_of, read_skill_file
 from .calls.tool_call import ToolCall
 from .config.config import Config
 from .config.specs import ConfigSource, Given, specs_of
@@ -38,6 +39,7 @@ from .servers.commands import Reconnect, Start, Stop
 from .servers.servers import Servers
 from .servers.view import ServerView
 from .session_notes import SessionNotes
+from .skills import Skill
 from .spec import ServerSpec
 from .status import ServerStatus, server_down
 from .stderr import LONGEST_LINE, StderrLines
@@ -497,6 +499,95 @@ class Supervisor:
         name = ref.name if isinstance(ref, Prompt) else ref.uri_template
         call = Call(name, server=ref.server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
         return await deliver(Completing(call, self._servers, ref, argument, value, context))
+
+    # -- skills ---------------------------------------------------------------------------------------------------
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        """The skills that are known by now, sorted by URI and server: those that `list_skills` and `get_skill` have
+        brought. Names may occur several times, also at one server: the URI and the server identify a skill."""
+        return known_skills(self._servers)
+
+    async def list_skills(
+        self, server: str | None = None, *, refresh: bool = False, timeout: float | None = None
+    ) -> tuple[Skill, ...]:
+        """The skills that servers list, after starting lazy servers and waiting until first attempts are settled. Only
+        servers that declare the extension `io.modelcontextprotocol/skills` are asked, and no file is read.
+
+        A list is asked for again when its `ttlMs` is over, 5 minutes if it has none, after a reconnect, and after a
+        notification that a list of the server has changed. A server that does not answer keeps its old one. A list may
+        be a part: a server may have further skills, for `get_skill`.
+
+        Args:
+            server: Only this server's.
+            refresh: Ask in any case.
+            timeout: Seconds for each page. Default: as for `call_tool`.
+
+        Raises:
+            UnknownServer: No server of that name.
+            NurseryError: As for `call_tool`, from the server that was named.
+        """
+        await self._list(server, (), refresh=False)
+        check_argument("refresh", refresh, true_or_false)
+        if server is None:
+            await list_all(self._servers, refresh=refresh, timeout=timeout)
+        else:
+            await list_of(self._servers, server, refresh=refresh, timeout=timeout)
+        return tuple(skill for skill in self.skills if server in (None, skill.server))
+
+    async def get_skill(self, uri: str, *, server: str | None = None, timeout: float | None = None) -> Skill:
+        """A skill as its server has it now, whether it lists it or not.
+
+        Args:
+            uri: The URI of its `SKILL.md`.
+            server: The server that has it. Default: the only one that lists it, else the only one with skills.
+            timeout: As for `call_tool`.
+
+        Raises:
+            ContestedResource: Several servers list it, or may have it: name one.
+            UnknownResource: No server has skills, or the one that was named has none.
+            InvalidResult: The server's entry for it cannot be used.
+            NurseryError: As for `call_tool`; a `ServerError` if the server has no such skill.
+        """
+        return await get_skill(self._servers, uri, server, timeout=timeout)
+
+    async def read_skill_file(
+        self, uri: str, *, server: str | None = None, timeout: float | None = None
+    ) -> ResourceResult:
+        """Read a file of a skill, and verify it: its size and digest, and of `SKILL.md` also the frontmatter, are those
+        of each known skill in whose folder it is. A skill that is not known is asked for first. Of a skill without
+        `files` only the frontmatter can be verified.
+
+        Args:
+            uri: The URI of the file. A reference in a `SKILL.md` begins at `Skill.root`.
+            server: The server that has it. Default: the only one that lists a skill with it.
+            timeout: As for `call_tool`.
+
+        Raises:
+            SkillMismatch: It is not what the skill's entry says, or the skill has no such file.
+            ContestedResource: Several servers have it: name one.
+            UnknownResource: It belongs to no skill that is known.
+            NurseryError: As for `call_tool`.
+        """
+        return await read_skill_file(self._servers, Call(uri, server=server, timeout=timeout))
+
+    async def list_skill_directory(
+        self, uri: str, *, server: str | None = None, timeout: float | None = None
+    ) -> tuple[Resource, ...]:
+        """The files and folders that a folder of a skill has, without what those have; a folder has the MIME type
+        `inode/directory`.
+
+        Args:
+            uri: The URI of the folder, without a slash at the end: `Skill.root`, or one below it.
+            server: The server that has it. Default: the only one that lists a skill with it.
+            timeout: Seconds for each page. Default: as for `call_tool`.
+
+        Raises:
+            InvalidArguments: The server lists no folders.
+            ContestedResource, UnknownResource: As for `read_skill_file`.
+            NurseryError: As for `call_tool`.
+        """
+        return await list_directory(self._servers, uri, server, timeout=timeout)
 
     # -- on behalf of clients -------------------------------------------------------------------------------------
 

@@ -47,11 +47,11 @@ MOST_EXPRESSIONS: Final = 64
 _ENTRIES_AT_ONCE = 50
 """Entries that are checked in a row."""
 
-FRESH_FOR = 300.0
+FRESH_FOR: Final = 300.0
 """Seconds for which a list is fresh to its readers, if its server does not say for how long. SDKs send 0 for every list
 by default, so that 0 counts as nothing said here. A request for a list that may be old waits."""
 
-_FRESH_AT_MOST = 86_400.0
+FRESH_AT_MOST: Final = 86_400.0
 """Seconds for which a list is fresh at most: the MCP SDK's limit too."""
 
 
@@ -213,7 +213,7 @@ class Lists:
         for _ in range(_PAGE_LIMIT):
             page, cursor, ttl = await self._page(_LISTINGS[kind].method, cursor)
             if ttl is not None:
-                fresh_for = min(ttl, _FRESH_AT_MOST if fresh_for is None else fresh_for)
+                fresh_for = min(ttl, FRESH_AT_MOST if fresh_for is None else fresh_for)
             if not SDK_MODULES.is_loaded and await by_turns(sieve.needs_models(page.entries)):
                 await SDK_MODULES.ensure_loaded()
             is_new = await by_turns(sieve.take(page.entries))

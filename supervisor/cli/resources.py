@@ -1,20 +1,25 @@
 """`mcp-nursery resources` and `read`, `prompts` and `prompt`: what servers offer besides tools."""
 
-import base64
-import binascii
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from attrs import evolve
 
-from mcp_nursery.actors.errors import ConfigError, InvalidArguments, InvalidResult
+from mcp_nursery.actors.errors import ConfigError, InvalidArguments
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.preload import AHEAD
-from mcp_nursery.supervisor.resources import Prompt, PromptResult, Resource, ResourceResult, ResourceTemplate
+from mcp_nursery.supervisor.resources import (
+    Prompt,
+    PromptResult,
+    Resource,
+    ResourceResult,
+    ResourceTemplate,
+    only_content,
+)
 from mcp_nursery.supervisor.tools.tool_result import render
 
 from .consent import ask_for_trust, can_ask
@@ -23,9 +28,6 @@ from .output import natural, pick, write_answer, write_json
 from .runtime import Options, check_server, load, look, run_async
 from .statuses import errors_of, worked
 from .tools import parse_arguments, start_all
-
-if TYPE_CHECKING:
-    from mcp_types import BlobResourceContents, TextResourceContents
 
 T = TypeVar("T")
 
@@ -88,8 +90,11 @@ def read(options: Options, uri: str, *, server: str | None, timeout: float | Non
         return supervisor.read_resource(uri, server=server, timeout=timeout)
 
     result = _request(options, uri, server, request)
+    if output is not None and len(result.contents) != 1:
+        problem = f"it has {len(result.contents)} contents, and --output takes one; --json prints them all"
+        raise InvalidArguments(problem, server=result.server, tool=result.uri)
     if output is not None:
-        _write(output, _only_content(result))
+        _write(output, only_content(result))
     if options.as_json:
         write_json(_resource_document(result, output))
     elif output is None:
@@ -130,27 +135,6 @@ def _request(options: Options, name: str, server: str | None, request: Callable[
             return await request(supervisor)
 
     return run_async(ask)
-
-
-def _only_content(result: ResourceResult) -> bytes:
-    """The one content of a resource, unchanged.
-
-    Raises:
-        InvalidArguments: The resource has no content, or several.
-        InvalidResult: The base64 in it is broken.
-    """
-    contents: Sequence[TextResourceContents | BlobResourceContents] = result.contents
-    if len(contents) != 1:
-        problem = f"it has {len(contents)} contents, and --output takes one; --json prints them all"
-        raise InvalidArguments(problem, server=result.server, tool=result.uri)
-    text: str | None = getattr(contents[0], "text", None)
-    if text is not None:
-        return text.encode()
-    try:
-        return base64.b64decode(getattr(contents[0], "blob", ""), validate=True)
-    except binascii.Error:
-        pass
-    raise InvalidResult("not base64", server=result.server, tool=result.uri, incarnation=result.incarnation)
 
 
 def _write(file: Path, content: bytes) -> None:

@@ -19,6 +19,7 @@ from mcp_nursery.supervisor.events import (
     ResourcesChanged,
     ResourceUpdated,
     ServerRemoved,
+    SkillsChanged,
     SnapshotEvent,
     StateChanged,
     ToolsChanged,
@@ -183,15 +184,20 @@ def first_names(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MOST_NAMES])}{more}"
 
 
-_ListChanged = ToolsChanged | ResourcesChanged | PromptsChanged
-_KINDS = {ToolsChanged: "tools", ResourcesChanged: "resources and templates", PromptsChanged: "prompts"}
+_ListChanged = ToolsChanged | ResourcesChanged | PromptsChanged | SkillsChanged
+_KINDS = {
+    ToolsChanged: "tools",
+    ResourcesChanged: "resources and templates",
+    PromptsChanged: "prompts",
+    SkillsChanged: "skills",
+}
 
 
 def _describe(
     event: _ListChanged | ResourceUpdated | ServerRemoved | InjectionSuspected | DefinitionsChanged | BreakerChanged,
 ) -> str:
     match event:
-        case ToolsChanged() | ResourcesChanged() | PromptsChanged():
+        case ToolsChanged() | ResourcesChanged() | PromptsChanged() | SkillsChanged():
             kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
             differing = ", ".join(f"{kind} {len(names)}" for kind, names in kinds if names)
             return f"{_KINDS[type(event)]} {f'from the cache: {len(event.added)}' if event.cached else differing}"

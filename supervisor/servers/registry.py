@@ -33,6 +33,7 @@ a reader that waits for a tool by name waits in `AwaitedTools`, which wakes only
 """
 
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
@@ -47,10 +48,19 @@ from mcp_nursery.actors.secrets import SECRETS
 from ..catalogue.catalogue import Catalogue, replace_parts
 from ..catalogue.server_tools import dismiss
 from ..decisions.state_machine import Snapshot
-from ..events import BreakerChanged, DefinitionsChanged, ResourceUpdated, StateChanged, tools_event
+from ..events import (
+    BreakerChanged,
+    DefinitionsChanged,
+    ResourceUpdated,
+    SkillsChanged,
+    StateChanged,
+    skills_event,
+    tools_event,
+)
 from ..logs import TransitionLog, offer_of
 from ..notices import NoticeHub
 from ..security.untrusted_marks import clean_name
+from ..skills import Skill
 from ..tools.tool import Invoke
 from .breakers import CircuitBreakers
 from .call_counter import CallCounter
@@ -59,6 +69,7 @@ from .observable import Observable
 from .projection import Projection, StatusFigures
 from .resources import KeptReads, Subscriptions
 from .settings import SupervisorSettings
+from .skills import KnownSkills
 
 logger: Final = logging.getLogger(__name__)
 
@@ -67,6 +78,12 @@ _MOST_LOGGED_TOOLS = 20
 
 _TOOLS_AT_ONCE = 100
 """Tools that are taken out of the catalogue in no time."""
+
+
+def _listed_resources_again(old: Snapshot, new: Snapshot) -> bool:
+    """True if the resources were listed again, perhaps because their server has announced a change."""
+    before, after = old.definitions, new.definitions
+    return after.resources is not before.resources or (not after.resources and after is not before)
 
 
 class ServerRegistry(Projection):
@@ -92,6 +109,8 @@ class ServerRegistry(Projection):
         self._log = TransitionLog()
         self._reads: dict[str, KeptReads] = {}
         """The kept reads of each server whose resources somebody has read."""
+        self._skills: dict[str, KnownSkills] = {}
+        """The skills of each server that was asked for them."""
 
     def account(self, server: str) -> Account:
         """The account of the messages that wait for it, or that it has sent."""
@@ -102,6 +121,21 @@ class ServerRegistry(Projection):
         if server not in self._reads:
             self._reads[server] = KeptReads(self.snapshots[server].value.spec.max_kept_bytes)
         return self._reads[server]
+
+    def skills_of(self, server: str) -> KnownSkills:
+        """The skills that are known of a server. They are its own as long as it is reached in the same way."""
+        return self._skills.setdefault(server, KnownSkills())
+
+    def note_skills(self, server: str, by_uri: Mapping[str, Skill], fresh_until: float | None = None) -> None:
+        """Know these skills of a server from now on; if a time is given, they are its list, which is fresh until
+        then."""
+        known = self.skills_of(server)
+        event = skills_event(server, known.by_uri, by_uri, trio.current_time())
+        known.by_uri = by_uri
+        if fresh_until is not None:
+            known.fresh_until = fresh_until
+        if event is not None:
+            self._tell(event)
 
     def trace(self, server: str) -> AbstractContextManager[Any]:
         """The trace in which this server is being connected, to be entered by the task that connects it."""
@@ -115,8 +149,11 @@ class ServerRegistry(Projection):
         change, differing = self.change(new)
         for borrowed in self._showing(name):
             borrowed.change(new)
-        if new.owner is not old.owner or new.definitions.resources is not old.definitions.resources:
+        if new.owner is not old.owner or _listed_resources_again(old, new):
             self._reads.pop(name, None)
+            self.skills_of(name).fresh_until = -math.inf
+        if new.spec.transport != old.spec.transport:
+            self._skills.pop(name, None)
         if new.owner is not old.owner:
             self.breakers.close(name)
         if self.telemetry is not None:
@@ -158,7 +195,7 @@ class ServerRegistry(Projection):
         self._tell(update)
         self.subscriptions.deliver(update)
 
-    def _tell(self, event: BreakerChanged | ResourceUpdated) -> None:
+    def _tell(self, event: BreakerChanged | ResourceUpdated | SkillsChanged) -> None:
         for projection in (self, *self._showing(event.server)):
             projection.events.publish(event)
 
@@ -207,6 +244,7 @@ class ServerRegistry(Projection):
         self.remove(server)
         self.subscriptions.end(server)
         self._reads.pop(server, None)
+        self._skills.pop(server, None)
         self._log.forget(server)
         if self.telemetry is not None:
             self.telemetry.forget(server)

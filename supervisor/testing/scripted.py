@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 from attrs import define, field, frozen
@@ -79,6 +79,9 @@ class ScriptedServer:
     lists, stays true. A test may add to it. Default: 0."""
     capabilities: dict[str, Any] = field(factory=dict[str, Any])
     """The capabilities that it declares, with the protocol's keys. A test may add to them."""
+    answers: dict[str, ToolFunction] = field(factory=dict[str, ToolFunction])
+    """Functions for requests of other methods, by method. Each takes the parameters, and returns the result. A test may
+    add to it."""
     info: dict[str, Any] = field(factory=lambda: {"name": "scripted", "version": "1"})
     """The name and version that it declares, with the protocol's keys. A test may change them."""
     instructions: str | None = None
@@ -393,6 +396,9 @@ class Incarnation:
             case "ping":
                 self._probed()
                 self._result(request_id, {})
+            case _ if method in self._server.answers:
+                self._server.requests.append((self._number, method, params))
+                self._nursery.start_soon(self._call, request_id, method, params)
             case _:
                 self.send(
                     {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32601, "message": "Method not found"}}
@@ -430,6 +436,8 @@ class Incarnation:
             self.send({"jsonrpc": "2.0", "method": "notifications/progress", "params": report})
 
     async def _outcome(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        if method in self._server.answers:
+            return cast("dict[str, Any]", await self._server.answers[method](params))
         if method not in _ANSWERS:
             await trio.lowlevel.checkpoint()
             return {"completion": self._completion(params)} if method == "completion/complete" else {}

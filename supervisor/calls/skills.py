@@ -1,0 +1,358 @@
+"""Skills of servers: their entries are asked for when somebody wants them, and what is read of their files is held
+against these. Nothing is fetched ahead."""
+
+import logging
+import marshal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+import trio
+from attrs import define
+
+from mcp_nursery.actors.errors import (
+    ContestedResource,
+    InvalidArguments,
+    InvalidResult,
+    NurseryError,
+    SkillMismatch,
+    UnknownResource,
+)
+from mcp_nursery.actors.extensions import SKILLS, Settings, declares, settings_of
+from mcp_nursery.actors.fairness import by_turns
+from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
+from mcp_nursery.actors.session.lists import FRESH_AT_MOST, FRESH_FOR
+from mcp_nursery.actors.session.plain import is_plain_entry
+
+from ..resources import Resource, ResourceResult, only_content
+from ..security.untrusted_marks import clean_name
+from ..servers.view import ServerView
+from ..skills import MAIN, MOST_SKILLS, BadEntry, Skill, is_below, skill_in, verify
+from ..tools.approval_rules import Agreement
+from .attempts import deliver
+from .call import Call
+from .resources_and_prompts import Destination, DestinationCall, read_resource
+
+logger: Final = logging.getLogger(__name__)
+
+MOST_PAGES: Final = 100
+"""Pages of a list of skills, or of a folder, after which it ends."""
+LIST: Final = "skills/list"
+GET: Final = "skills/get"
+DIRECTORY: Final = "resources/directory/read"
+_LISTED: Final = {LIST: "skills", DIRECTORY: "resources"}
+"""The lists in answers."""
+
+
+@define(eq=False, repr=False)
+class _Request(DestinationCall[dict[str, Any]]):
+    """One request of the extension to the server that is named."""
+
+    method: str
+    given_params: Mapping[str, Any]
+
+    def find(self) -> Destination | None:
+        """The server."""
+        assert self.asked.server is not None  # these requests name it
+        return self.place(self.asked.server, self.asked.name)
+
+    @override
+    def former_owner(self) -> str | None:
+        return self.asked.server
+
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """An error that is never raised: the server is named."""
+        return UnknownResource(self.asked.name, server=self.asked.server, down=down)
+
+    @override
+    def encode(self) -> bytes:
+        return self.as_json(dict(self.given_params))
+
+    def params(self) -> bytes:
+        """The parameters as they were given."""
+        return self.encoded
+
+    def given(self, result: dict[str, Any], incarnation: int, *, small: bool) -> Steps[dict[str, Any]]:
+        """The result as it came."""
+        del incarnation, small
+        yield
+        return result
+
+
+# -- lists ------------------------------------------------------------------------------------------------------------
+
+
+def _settings(servers: ServerView, server: str) -> Settings | None:
+    """The settings with which a server declares the extension; None: it does not, as far as is known."""
+    said = servers.snapshot(server).value.introduction
+    return None if said is None else settings_of(said.capabilities, SKILLS)
+
+
+def serves_skills(servers: ServerView, server: str) -> bool:
+    """True if a server declares that it has skills."""
+    said = servers.snapshot(server).value.introduction
+    return said is not None and declares(said.capabilities, SKILLS)
+
+
+def known_skills(servers: ServerView) -> tuple[Skill, ...]:
+    """The skills that are known by now of servers that are shown, sorted by URI and server."""
+    shown = [name for name, one in servers.snapshots.items() if one.value.keeps_tools]
+    known = [skill for name in shown for skill in servers.registry.skills_of(name).by_uri.values()]
+    return tuple(sorted(known, key=lambda skill: (skill.uri, skill.server)))
+
+
+async def list_all(servers: ServerView, *, refresh: bool = False, timeout: float | None = None) -> None:
+    """Ask all servers with skills, at once, for those lists that are not fresh. What a server fails to list is as it
+    was."""
+    async with trio.open_nursery() as nursery:
+        for name in [name for name in servers.snapshots if serves_skills(servers, name)]:
+            nursery.start_soon(_try_list, servers, name, refresh, timeout)
+
+
+async def _try_list(servers: ServerView, server: str, refresh: bool, timeout: float | None) -> None:  # noqa: FBT001
+    try:
+        await list_of(servers, server, refresh=refresh, timeout=timeout)
+    except NurseryError as error:
+        logger.warning("%s: its skills could not be listed: %s", clean_name(server), error.fact)
+
+
+async def list_of(servers: ServerView, server: str, *, refresh: bool = False, timeout: float | None = None) -> None:
+    """Ask a server for its skills, if it has any and its list is not fresh.
+
+    Raises:
+        NurseryError: It cannot be listed.
+    """
+    if not serves_skills(servers, server) or (servers.registry.skills_of(server).is_fresh and not refresh):
+        await trio.lowlevel.checkpoint()
+        return
+    listing = _Listing(servers, server)
+    fresh_for = FRESH_FOR
+    for page in range(MOST_PAGES):
+        said = await _page(servers, server, LIST, {"cursor": listing.cursor}, timeout)
+        ttl: object = said.get("ttlMs")
+        if isinstance(ttl, int | float) and ttl > 0:
+            fresh_for = min(ttl / 1000, FRESH_AT_MOST, fresh_for if page else FRESH_AT_MOST)
+        if not await by_turns(listing.take(said)):
+            break
+    listing.log()
+    servers.registry.note_skills(server, listing.kept, trio.current_time() + fresh_for)
+
+
+async def _page(
+    servers: ServerView, server: str, method: str, params: dict[str, Any], timeout: float | None
+) -> dict[str, Any]:
+    """One page of a list; `params` without what is None."""
+    given = {key: value for key, value in params.items() if value is not None}
+    request = _Request(Call(given.get("uri", ""), server=server, timeout=timeout), servers, method, given)
+    said = await deliver(request)
+    if not isinstance(said.get(_LISTED[method]), list):
+        problem = f"its answer to {method} has no list of {_LISTED[method]}"
+        raise InvalidResult(problem, server=server, tool=request.name, incarnation=request.slot.incarnation)
+    return said
+
+
+class _Listing:
+    """The skills of one server's list, as far as they can be used and kept."""
+
+    def __init__(self, servers: ServerView, server: str) -> None:
+        self.kept: dict[str, Skill] = {}
+        self.cursor: str | None = None
+        """The cursor of the next page."""
+        self._server = server
+        self._redactor = servers.redactor(server)
+        self._room = servers.snapshot(server).value.spec.max_kept_bytes
+        self._cursors: set[str] = set()
+        self._left_out: dict[str, tuple[str, int]] = {}
+
+    def take(self, page: Mapping[str, Any]) -> Steps[bool]:
+        """Add the skills of a page. True if another page is to be asked for."""
+        entries: list[object] = page["skills"]
+        before = len(self.kept)
+        for entry in entries:
+            yield
+            if not self._take(entry):
+                return False
+        following: object = page.get("nextCursor")
+        if not isinstance(following, str) or not following or following in self._cursors:
+            return False
+        self._cursors.add(following)
+        self.cursor = following
+        return len(self.kept) > before or not entries
+
+    def _take(self, entry: object) -> bool:
+        """Add one skill. False if there is no room for more."""
+        try:
+            skill = skill_in(self._server, entry)
+        except BadEntry as error:
+            uri: object = cast("dict[str, object]", entry).get("uri") if isinstance(entry, dict) else None
+            self._leave_out(uri, str(error))
+            return True
+        self._room -= len(marshal.dumps(cast("dict[str, Any]", entry), 0))
+        if len(self.kept) >= MOST_SKILLS or self._room < 0:
+            self._leave_out(skill.uri, "there are too many to be kept; each can be had by its URI")
+            return False
+        if skill.uri in self.kept:
+            self._leave_out(skill.uri, "the server has another skill of that URI")
+        else:
+            self.kept[skill.uri] = skill
+        return True
+
+    def _leave_out(self, uri: object, why: str) -> None:
+        first, count = self._left_out.get(why, (str(uri), 0))
+        self._left_out[why] = first, count + 1
+
+    def log(self) -> None:
+        """Log what was left out."""
+        for why, (uri, count) in self._left_out.items():
+            more = f" and {count - 1} more" if count > 1 else ""
+            said = self._redactor.said(uri)
+            logger.warning("%s: dropped the skill %.100r%s: %s", clean_name(self._server), said, more, why)
+
+
+# -- one skill --------------------------------------------------------------------------------------------------------
+
+
+async def _owner_of(servers: ServerView, uri: str, server: str | None) -> str:
+    """The server that was named, or the only one that has a skill with this file or folder; else the only one with
+    skills at all, which may have some that it does not list.
+
+    Raises:
+        ContestedResource: There are several.
+        UnknownResource: There is none.
+        UnknownServer: No server of that name.
+    """
+    names = list(servers.snapshots) if server is None else [server]
+    if server is not None:
+        servers.snapshot(server)
+    await servers.update_lists(names, (), servers.wake if server is None else servers.want)
+    if server is not None:
+        return server
+    await list_all(servers)
+    having = [name for name in servers.snapshots if _covering(servers, name, uri)]
+    owners = having or [name for name in servers.snapshots if serves_skills(servers, name)]
+    if len(owners) > 1:
+        raise ContestedResource(uri, owners)
+    if not owners:
+        raise UnknownResource(uri)
+    return owners[0]
+
+
+def _covering(servers: ServerView, server: str, uri: str) -> list[Skill]:
+    """The known skills of a server in whose folders this file or folder would be; several if they are nested."""
+    known = servers.registry.skills_of(server).by_uri.values()
+    return [skill for skill in known if skill.covers(uri) or skill.root == uri]
+
+
+async def get_skill(servers: ServerView, uri: str, server: str | None = None, *, timeout: float | None = None) -> Skill:
+    """Ask a server for the entry of a skill. See `Supervisor.get_skill`."""
+    owner = await _owner_of(servers, uri, server)
+    _check_serves(servers, owner, uri)
+    request = _Request(Call(uri, server=owner, timeout=timeout), servers, GET, {"uri": uri})
+    said = await deliver(request)
+    try:
+        skill = skill_in(owner, said.get("skill"))
+        if skill.uri != uri:
+            raise BadEntry("its answer is about another skill")
+    except BadEntry as error:
+        raise InvalidResult(str(error), server=owner, tool=uri, incarnation=request.slot.incarnation) from None
+    known = servers.registry.skills_of(owner)
+    after = {key: each for key, each in known.by_uri.items() if key != uri} | {uri: skill}
+    if len(after) > MOST_SKILLS:
+        del after[next(iter(after))]
+    servers.registry.note_skills(owner, after)
+    return skill
+
+
+def _check_serves(servers: ServerView, server: str, uri: str) -> None:
+    """Refuse to ask a server that is known to have no skills.
+
+    Raises:
+        UnknownResource: It declares none.
+    """
+    if servers.snapshot(server).value.introduction is not None and not serves_skills(servers, server):
+        raise UnknownResource(uri, server=server)
+
+
+async def skills_with(servers: ServerView, uri: str, server: str) -> Sequence[Skill]:
+    """The skills of a server that a file belongs to, each of which has it.
+
+    Raises:
+        SkillMismatch: One of them has no such file.
+        UnknownResource: None is known.
+    """
+    _check_serves(servers, server, uri)
+    if not _covering(servers, server, uri):
+        if uri.endswith(MAIN):
+            await get_skill(servers, uri, server)
+        else:
+            await list_of(servers, server)
+    skills = [skill for skill in _covering(servers, server, uri) if skill.covers(uri)]
+    if not skills:
+        raise UnknownResource(uri, server=server)
+    for skill in skills:
+        skill.file(uri)
+    return skills
+
+
+async def read_skill_file(servers: ServerView, call: Call, agreed: Agreement | None = None) -> ResourceResult:
+    """Read a file of a skill, and verify it. See `Supervisor.read_skill_file`."""
+    uri = call.name
+    owner = await _owner_of(servers, uri, call.server)
+    skills = await skills_with(servers, uri, owner)
+    named = Call(uri, server=owner, timeout=call.timeout, when_down=call.when_down, meta=call.meta)
+    result = await read_resource(named, servers, agreed, refresh=True)
+    try:
+        await by_turns(verify(skills, uri, only_content(result), result.incarnation))
+    except SkillMismatch as error:
+        said = servers.redactor(owner).said
+        raise SkillMismatch(
+            error.what,
+            expected=said(error.expected),
+            found=said(error.found),
+            server=owner,
+            uri=uri,
+            incarnation=result.incarnation,
+        ) from None
+    return result
+
+
+async def list_directory(
+    servers: ServerView, uri: str, server: str | None = None, *, timeout: float | None = None
+) -> tuple[Resource, ...]:
+    """Ask a server what a folder has. See `Supervisor.list_skill_directory`."""
+    owner = await _owner_of(servers, uri, server)
+    _check_serves(servers, owner, uri)
+    if (_settings(servers, owner) or {}).get("directoryRead") is not True:
+        raise InvalidArguments("the server does not list folders: it declares no directoryRead", server=owner, tool=uri)
+    found: dict[str, Resource] = {}
+    cursors: set[str | None] = {None}
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await _page(servers, owner, DIRECTORY, {"uri": uri, "cursor": cursor}, timeout)
+        before = len(found)
+        await by_turns(_children(owner, uri, page["resources"], found))
+        cursor = page.get("nextCursor")
+        if cursor in cursors or not isinstance(cursor, str) or len(found) == before:
+            break
+        cursors.add(cursor)
+    return tuple(found.values())
+
+
+def _children(server: str, folder: str, entries: Iterable[object], found: dict[str, Resource]) -> Steps[None]:
+    """Add the resources of a page.
+
+    Raises:
+        InvalidResult: One is not valid or not in the folder, or there are too many.
+    """
+    for entry in entries:
+        yield
+        uri: object = cast("dict[str, object]", entry).get("uri") if isinstance(entry, dict) else None
+        valid = isinstance(uri, str) and is_below(folder, uri) and is_plain_entry("resources", entry)
+        if not valid or len(found) >= MOST_SKILLS:
+            problem = (
+                "an entry of the folder is not valid, or not in it" if not valid else f"more than {MOST_SKILLS} entries"
+            )
+            raise InvalidResult(problem, server=server, tool=folder, incarnation=None)
+        definition: Any = LazyDefinition("resources", cast("dict[str, Any]", entry))
+        found[cast("str", uri)] = Resource(server, cast("str", uri), definition, available=True)

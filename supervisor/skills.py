@@ -1,0 +1,205 @@
+"""Skills as the host sees them, and what is true of their files by the word of their server. Pure.
+
+A skill is a folder of files that a server offers as resources, with a `SKILL.md` that tells a model what it is for
+(`io.modelcontextprotocol/skills`). Its entry in the server's list says how long each file is, and its digest: what is
+read is held against that, so that a person, a model and a pin mean the same files.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final, cast
+from urllib.parse import unquote
+
+from attrs import field, frozen
+
+from mcp_nursery.actors.errors import SkillMismatch
+from mcp_nursery.actors.json_depth import more_values_than
+from mcp_nursery.actors.pieces import Steps
+
+from .frontmatter import Differs, compare_frontmatter
+
+__all__ = ["Skill", "SkillFile"]
+
+MOST_SKILLS: Final = 1_000
+"""Skills of one server that are known at once."""
+MOST_FILES: Final = 512
+"""Files of one skill, as the standard has it."""
+MOST_BYTES: Final = 16 << 20
+"""Bytes of all files of one skill, as the standard has it."""
+_LONGEST_URI: Final = 8192
+"""Characters of a URI, as of that of a resource."""
+_LONGEST_NAME: Final = 64
+"""Characters of a name, by the specification of Agent Skills."""
+_MOST_FIELDS: Final = 2_000
+"""Values of the frontmatter of one skill."""
+
+MAIN: Final = "/SKILL.md"
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s?#\\\x00-\x1f\x7f]+)")
+
+
+@frozen
+class SkillFile:
+    """One file of a skill, as the skill's entry has it."""
+
+    uri: str
+    """Its URI, to be read from the server of the skill."""
+    digest: str
+    """`sha256:` and 64 lowercase hexadecimal digits, of its bytes."""
+    size: int | None
+    """Its bytes; None if the server does not say, as servers of the draft do."""
+
+
+@frozen
+class Skill:
+    """One skill that a server offers. A value, true when its server was asked. All but `server` is in the server's
+    words, and nothing of it has been read yet."""
+
+    server: str
+    """The server's name."""
+    uri: str
+    """The URI of its `SKILL.md`, which identifies it at this server."""
+    name: str
+    """Its name: other skills may have the same."""
+    description: str
+    """Its purpose."""
+    frontmatter: Mapping[str, Any] = field(repr=False, eq=False)
+    """All that the frontmatter of its `SKILL.md` says, as JSON."""
+    files: tuple[SkillFile, ...] | None = field(repr=False)
+    """Its files, `SKILL.md` among them; None if its server makes them when they are read, so that they cannot be
+    verified."""
+    declared: Mapping[str, Any] = field(repr=False, eq=False)
+    """Its entry as it came."""
+
+    @property
+    def root(self) -> str:
+        """The URI of its folder, without a slash at the end."""
+        return self.uri[: -len(MAIN)]
+
+    def covers(self, uri: str) -> bool:
+        """True if the URI is one of a file in its folder, whether it has such a file or not."""
+        return uri.startswith(f"{self.root}/")
+
+    def file(self, uri: str) -> SkillFile | None:
+        """The file of this URI. None: it cannot be verified.
+
+        Raises:
+            SkillMismatch: The skill has no such file.
+        """
+        if self.files is None and is_below(self.root, uri):
+            return None
+        for each in self.files or ():
+            if each.uri == uri:
+                return each
+        raise SkillMismatch("unlisted", expected=self.uri, found=uri, server=self.server, uri=uri)
+
+
+class BadEntry(ValueError):
+    """The entry of a skill cannot be used. The message says why, in one line without its name."""
+
+
+def is_below(root: str, uri: str) -> bool:
+    """True if the URI is one of a file in this folder, however it is read: without `.`, `..`, empty parts, and what
+    means a slash."""
+    return uri.startswith(f"{root}/") and _is_plain(uri) and not _has_steps(uri[len(root) + 1 :])
+
+
+def _is_plain(uri: str) -> bool:
+    return len(uri) <= _LONGEST_URI and _URI.fullmatch(uri) is not None
+
+
+def _has_steps(path: str) -> bool:
+    parts = [unquote(part) for part in path.split("/")]
+    return any(part in ("", ".", "..") or "/" in part or "\\" in part for part in parts)
+
+
+def skill_in(server: str, entry: object) -> Skill:
+    """The skill of an entry of `skills/list`, or of the answer to `skills/get`.
+
+    Raises:
+        BadEntry: It cannot be used.
+    """
+    if not isinstance(entry, dict):
+        raise BadEntry("its entry is no object")
+    said = cast("dict[str, Any]", entry)
+    uri, front = said.get("uri"), said.get("frontmatter")
+    found = _URI.fullmatch(uri) if isinstance(uri, str) and len(uri) <= _LONGEST_URI else None
+    if found is None or not found[2].endswith(MAIN) or _has_steps(found[2]):
+        raise BadEntry("its URI is none of a SKILL.md in a folder")
+    if not isinstance(front, dict) or more_values_than(front, _MOST_FIELDS):
+        raise BadEntry(f"its frontmatter is no object of at most {_MOST_FIELDS} values")
+    fields = cast("dict[str, Any]", front)
+    name, description = fields.get("name"), fields.get("description")
+    if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or name != found[2].split("/")[-2]:
+        raise BadEntry("its name is not that of its folder")
+    if not isinstance(description, str) or not description:
+        raise BadEntry("it has no description")
+    files = _files(said["uri"], said.get("resources", "dynamic"))
+    return Skill(server, said["uri"], name, description, fields, files, said)
+
+
+def _files(uri: str, listed: object) -> tuple[SkillFile, ...] | None:
+    if listed == "dynamic":
+        return None
+    if not isinstance(listed, list):
+        raise BadEntry("its resources are neither a list nor 'dynamic'")
+    entries = cast("list[object]", listed)
+    if len(entries) > MOST_FILES:
+        raise BadEntry(f"it has more than {MOST_FILES} files")
+    files = tuple(_file(uri[: -len(MAIN)], each) for each in entries)
+    uris = {each.uri for each in files}
+    if len(uris) != len(files) or uri not in uris:
+        raise BadEntry("its resources do not have each file once, its SKILL.md among them")
+    if sum(each.size or 0 for each in files) > MOST_BYTES:
+        raise BadEntry(f"its files have more than {MOST_BYTES >> 20} MiB")
+    return files
+
+
+def _file(root: str, entry: object) -> SkillFile:
+    said = cast("dict[str, Any]", entry) if isinstance(entry, dict) else {}
+    uri, digest, size = said.get("uri"), said.get("digest"), said.get("size")
+    if not isinstance(uri, str) or not is_below(root, uri):
+        raise BadEntry("a resource of it is not in its folder")
+    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+        raise BadEntry("a digest of it is not sha256: and 64 lowercase hexadecimal digits")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 0):
+        raise BadEntry("a size of it is no number of bytes")
+    return SkillFile(uri, digest, size)
+
+
+def verify(skills: Sequence[Skill], uri: str, content: bytes, incarnation: int) -> Steps[None]:
+    """Hold what was read against the entries of the skills that have the file, in steps.
+
+    Raises:
+        SkillMismatch: It is not what one of them says.
+    """
+
+    def differs(skill: Skill, what: str, expected: object, found: object) -> SkillMismatch:
+        said, read = str(expected), str(found)
+        return SkillMismatch(what, expected=said, found=read, server=skill.server, uri=uri, incarnation=incarnation)
+
+    size, digest = len(content), ""
+    for skill in skills:
+        told = skill.file(uri)
+        if told is not None and told.size not in (None, size):
+            raise differs(skill, "size", told.size, size)
+        if size > MOST_BYTES:
+            raise differs(skill, "size", f"at most {MOST_BYTES}", size)
+        digest = digest or f"sha256:{sha256(content).hexdigest()}"
+        if told is not None and told.digest != digest:
+            raise differs(skill, "digest", told.digest, digest)
+        if uri == skill.uri:
+            try:
+                yield from compare_frontmatter(_text(content), skill.frontmatter)
+            except Differs as error:
+                where = f"{error.where}: " if error.where else ""
+                raise differs(skill, "frontmatter", f"{where}{error.expected!r:.200}", error.found) from None
+        yield
+
+
+def _text(content: bytes) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return ""  # no frontmatter
