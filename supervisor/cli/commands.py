@@ -273,6 +273,17 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
         _TIMEOUT,
         *_SERVERS,
     ),
+    "skills": CommandSignature("skills:skills", "Start the servers, list their skills, stop them.", *_SERVERS),
+    "skill": CommandSignature(
+        "skills:skill",
+        "Start the servers, read and verify the SKILL.md of one skill or another file of it, print it, stop the servers.",
+        argument("NAME", "A name that `skills` lists, SERVER/NAME, or the URI of a SKILL.md."),
+        argument("FILE", "The path of another file in the folder of the skill.", required=False),
+        option("--server NAME", "The server that has the skill."),
+        option("--output FILE", "Write the content to this file, unchanged, in place of printing it.", type=FILE),
+        _TIMEOUT,
+        *_SERVERS,
+    ),
     "prompts": CommandSignature("resources:prompts", "Start the servers, list their prompts, stop them.", *_SERVERS),
     "prompt": CommandSignature(
         "resources:prompt",

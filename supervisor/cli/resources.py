@@ -89,7 +89,16 @@ def read(options: Options, uri: str, *, server: str | None, timeout: float | Non
     def request(supervisor: Supervisor) -> Awaitable[ResourceResult]:
         return supervisor.read_resource(uri, server=server, timeout=timeout)
 
-    result = _request(options, uri, server, request)
+    show_content(options, _request(options, uri, server, request), output)
+    return OK
+
+
+def show_content(options: Options, result: ResourceResult, output: Path | None) -> None:
+    """Print what was read, or write it to a file.
+
+    Raises:
+        InvalidArguments: There are several contents for one file.
+    """
     if output is not None and len(result.contents) != 1:
         problem = f"it has {len(result.contents)} contents, and --output takes one; --json prints them all"
         raise InvalidArguments(problem, server=result.server, tool=result.uri)
@@ -99,7 +108,6 @@ def read(options: Options, uri: str, *, server: str | None, timeout: float | Non
         write_json(_resource_document(result, output))
     elif output is None:
         write_answer(result.text)
-    return OK
 
 
 def prompt(options: Options, name: str, *, args: str, server: str | None, timeout: float | None) -> int:

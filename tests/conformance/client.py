@@ -18,7 +18,9 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.callbacks import AuthorizationRequest, Callbacks
+from mcp_nursery.supervisor.errors import SkillMismatch
 from mcp_nursery.supervisor.events import StateChanged
+from mcp_nursery.supervisor.skills import Skill
 from mcp_nursery.supervisor.status import ServerState
 
 from . import script
@@ -110,6 +112,18 @@ async def play(url: str) -> None:
         tools = {tool.tool: tool.input_schema for tool in await supervisor.list_tools(SUITE)}
         for name, arguments in script.calls(tools):
             print(name, await answer_of(supervisor, name, arguments))
+        for skill in await supervisor.list_skills(SUITE):
+            if "verify" in script.SCENARIO:
+                await use(supervisor, skill)
+
+
+async def use(supervisor: Supervisor, skill: Skill) -> None:
+    """Read a skill as a host does for its model: whatever is not as it was listed ends that."""
+    try:
+        for file in skill.files or ():
+            print((await supervisor.read_skill_file(file.uri, server=SUITE)).text)
+    except SkillMismatch as wrong:
+        print(wrong)
 
 
 if __name__ == "__main__":

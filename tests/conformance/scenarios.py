@@ -51,6 +51,10 @@ OPTIONAL = (
     "auth/dpop",
     "auth/dpop-nonce",
     "auth/wif-jwt-bearer",
+    "sep-2640-client-no-prefetch",
+    "sep-2640-client-verify-digest",
+    "sep-2640-client-verify-frontmatter",
+    "sep-2640-client-verify-size",
 )
 """What it runs for both and does not require."""
 

@@ -1,0 +1,112 @@
+"""`mcp-nursery skills` and `skill`: the skills that servers offer, and their files, verified."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import trio
+
+from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownResource
+from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.preload import RESULT_TYPES
+from mcp_nursery.supervisor import Supervisor
+from mcp_nursery.supervisor.resources import ResourceResult
+from mcp_nursery.supervisor.skills import MAIN, Skill
+
+from .failures import message_of
+from .output import natural, pick, write_json
+from .resources import show_content
+from .runtime import Options, check_server, load, run_async, servers_of
+from .statuses import errors_of, worked
+from .tools import start_all
+
+
+def skills(options: Options) -> int:
+    """Print the skills of every server, and the errors of servers that are down or do not list them."""
+    from .tables import write_rows  # with rich, which calls do not need
+
+    config = load(options)
+    errors: dict[str, str] = {}
+
+    async def look() -> int:
+        async def list_of(server: str) -> None:
+            try:
+                found.extend(await supervisor.list_skills(server))
+            except NurseryError as error:
+                errors.setdefault(server, message_of(error))
+
+        async with servers_of(options, config) as supervisor:
+            statuses = supervisor.status()
+            errors.update(errors_of(statuses))
+            async with trio.open_nursery() as nursery:
+                for status in statuses:
+                    if status.name not in errors:
+                        nursery.start_soon(list_of, status.name)
+            return worked(statuses)
+
+    found: list[Skill] = []
+    code = run_async(look)
+    found.sort(key=lambda skill: (natural(skill.name), skill.server, skill.uri))
+    if options.as_json:
+        write_json({"skills": [_document(skill) for skill in found], "errors": errors})
+    else:
+        rows = [(skill.name, skill.server, skill.uri, skill.description) for skill in found]
+        write_rows(("NAME", "SERVER", "URI", "DESCRIPTION"), rows, errors)
+    return code
+
+
+def _document(skill: Skill) -> dict[str, Any]:
+    files = None if skill.files is None else [pick(file, "uri", "digest", "size") for file in skill.files]
+    return {**pick(skill, "name", "server", "uri", "description", "frontmatter"), "files": files}
+
+
+def skill(
+    options: Options, name: str, *, file: str | None, server: str | None, timeout: float | None, output: Path | None
+) -> int:
+    """Read the `SKILL.md` of one skill, or another file of it, and print it or write it to a file."""
+    config = load(options)
+    check_server(config, server)
+
+    async def read() -> ResourceResult:
+        async with run_alongside(RESULT_TYPES.ensure_loaded), servers_of(options, config) as supervisor:
+            await start_all(supervisor, name)
+            await RESULT_TYPES.ensure_loaded()  # not in the time of the request
+            found = await _find(supervisor, name, server)
+            return await supervisor.read_skill_file(_uri_of(found, file), server=found.server, timeout=timeout)
+
+    show_content(options, run_async(read), output)
+    return 0
+
+
+async def _find(supervisor: Supervisor, name: str, server: str | None) -> Skill:
+    """The only skill of this name or URI.
+
+    Raises:
+        InvalidArguments: There are several.
+        UnknownResource: There is none.
+    """
+    listed = await supervisor.list_skills(server)
+    found = [each for each in listed if name in (each.name, f"{each.server}/{each.name}", each.uri)]
+    if not found and name.endswith(MAIN):
+        return await supervisor.get_skill(name, server=server)
+    if not found:
+        names = [each.name for each in listed]
+        raise UnknownResource(name, server=server, near=get_close_matches(name, names))
+    if len(found) > 1:
+        raise InvalidArguments(f"several skills are meant: {_candidates(found)}; give the URI and --server", tool=name)
+    return found[0]
+
+
+def _candidates(found: Sequence[Skill]) -> str:
+    return ", ".join(f"{each.uri} of {each.server}" for each in found)
+
+
+def _uri_of(skill: Skill, file: str | None) -> str:
+    """The URI of a file by its path in the skill's folder, of which a URI has some characters in code."""
+    if file is None:
+        return skill.uri
+    uri = f"{skill.root}/{file}"
+    listed = any(each.uri == uri for each in skill.files or ())
+    return uri if listed or skill.files is None else f"{skill.root}/{quote(file)}"
