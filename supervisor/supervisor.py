@@ -569,7 +569,7 @@ class Supervisor:
             UnknownResource: It belongs to no skill that is known.
             NurseryError: As for `call_tool`.
         """
-        return await read_skill_file(self._servers, Call(uri, server=server, timeout=timeout))
+        return await read_skill_file(Call(uri, server=server, timeout=timeout), self._servers)
 
     async def list_skill_directory(
         self, uri: str, *, server: str | None = None, timeout: float | None = None

@@ -3,6 +3,7 @@ any."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import trio
@@ -18,6 +19,7 @@ from mcp_nursery.actors.reply import ProgressCallback
 from ..catalogue.catalogue import Catalogue
 from ..decisions.restart_policy import WhenDown
 from ..security.untrusted_marks import clean_name
+from ..skills import Skill
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from .approvals import Approvals
@@ -26,6 +28,7 @@ from .host_tools import LIST_RESOURCES as LIST
 from .host_tools import READ_RESOURCE as READ
 from .host_tools import HostTools, host_result, host_tool
 from .resources_and_prompts import owner_of, read_resource
+from .skills import is_of_skill, known_skills, read_skill_file
 
 _MOST_DESCRIPTION = 200
 """Characters of a description that are listed."""
@@ -103,7 +106,8 @@ class ResourceTools(HostTools):
         del timeout, on_progress, meta, when_down
         await trio.lowlevel.checkpoint()
         server = self._server(_texts(tool, arguments).get("server"))
-        return host_result(tool, await by_turns(_lines(self._servers.catalogue.value, server)))
+        listed = chain(_listed(self._servers.catalogue.value), map(_skill_line, known_skills(self._servers)))
+        return host_result(tool, await by_turns(_lines(listed, server)))
 
     async def _read(
         self,
@@ -125,7 +129,8 @@ class ResourceTools(HostTools):
         owner = await owner_of(call, self._servers)  # no read without an agreement: that is to one server
         self._servers.snapshot(owner)
         agreed = await self._approvals.agree(evolve(tool, server=owner), {"uri": uri}, self._servers)
-        read = await read_resource(evolve(call, server=owner), self._servers, agreed)
+        read_it = read_skill_file if is_of_skill(self._servers, uri, owner) else read_resource
+        read = await read_it(evolve(call, server=owner), self._servers, agreed)
         return host_result(tool, read.full_text, read)
 
     def _server(self, named: str | None) -> str | None:
@@ -143,10 +148,15 @@ def _texts(tool: Tool, arguments: Mapping[str, Any] | None) -> dict[str, str]:
     return given
 
 
-def _lines(catalogue: Catalogue, server: str | None) -> Steps[str]:
+def _skill_line(skill: Skill) -> dict[str, Any]:
+    described = skill.description[:_MOST_DESCRIPTION]
+    return {"uri": skill.uri, "server": skill.server, "skill": skill.name, "description": described}
+
+
+def _lines(listed: Iterable[dict[str, Any]], server: str | None) -> Steps[str]:
     """The offers of this server, or of all servers, one a line: each may have thousands."""
     lines: list[str] = []
-    for line in _listed(catalogue):
+    for line in listed:
         yield
         if server in (None, line["server"]):
             lines.append(json.dumps({key: value for key, value in line.items() if value}, ensure_ascii=False))

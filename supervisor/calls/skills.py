@@ -244,6 +244,11 @@ def _covering(servers: ServerView, server: str, uri: str) -> list[Skill]:
     return [skill for skill in known if skill.covers(uri) or skill.root == uri]
 
 
+def is_of_skill(servers: ServerView, uri: str, server: str) -> bool:
+    """True if the URI is one of a file in the folder of a skill that is known of this server."""
+    return any(skill.covers(uri) for skill in servers.registry.skills_of(server).by_uri.values())
+
+
 async def get_skill(servers: ServerView, uri: str, server: str | None = None, *, timeout: float | None = None) -> Skill:
     """Ask a server for the entry of a skill. See `Supervisor.get_skill`."""
     owner = await _owner_of(servers, uri, server)
@@ -295,7 +300,7 @@ async def skills_with(servers: ServerView, uri: str, server: str) -> Sequence[Sk
     return skills
 
 
-async def read_skill_file(servers: ServerView, call: Call, agreed: Agreement | None = None) -> ResourceResult:
+async def read_skill_file(call: Call, servers: ServerView, agreed: Agreement | None = None) -> ResourceResult:
     """Read a file of a skill, and verify it. See `Supervisor.read_skill_file`."""
     uri = call.name
     owner = await _owner_of(servers, uri, call.server)

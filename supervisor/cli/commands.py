@@ -276,7 +276,7 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
     "skills": CommandSignature("skills:skills", "Start the servers, list their skills, stop them.", *_SERVERS),
     "skill": CommandSignature(
         "skills:skill",
-        "Start the servers, read and verify the SKILL.md of one skill or another file of it, print it, stop the servers.",
+        "Start the servers, read the SKILL.md of a skill or another file of it, verify it, print it, stop the servers.",
         argument("NAME", "A name that `skills` lists, SERVER/NAME, or the URI of a SKILL.md."),
         argument("FILE", "The path of another file in the folder of the skill.", required=False),
         option("--server NAME", "The server that has the skill."),

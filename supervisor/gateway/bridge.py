@@ -33,7 +33,7 @@ _OPTIONAL: Final = frozenset(
 )
 """Optional members of definitions, of their parts, and of lists."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
-_CACHEABLE_METHODS: Final = frozenset([*LISTED, "resources/read", "server/discover", "skills/list"])
+_CACHEABLE_METHODS: Final = frozenset([*LISTED, "resources/read", "server/discover", "skills/list", "skills/get"])
 """Methods whose results state, since 2026-07-28, how long they are valid."""
 
 

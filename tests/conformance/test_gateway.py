@@ -76,3 +76,40 @@ async def test_the_gateway_is_invisible_to_the_official_suite(revision, era, ups
         ran = await run(url, revision, tmp_path / "all")
     passed = verdicts(tmp_path / "all")
     assert {name for name in wanted if not passed.get(name)} == set(), ran.stdout.decode()[-3000:]
+
+
+SKILLS = ["sep-2640-skills-directory", "sep-2640-skills-enumeration", "sep-2640-skills-manifest"]
+QUALIFIED = {"sep-2640-skill-uri-scheme"}
+"""What the suite advises against, and a view of all servers does: its URIs name their servers."""
+
+
+async def checks_of(url, scenario, revision, folder):
+    """What the suite says of one scenario: the checks by status."""
+    command = [*suite(), "server", "--url", url, "--output-dir", str(folder), "--scenario", scenario]
+    with trio.fail_after(120):
+        await trio.run_process(
+            [*command, "--spec-version", revision, "--force"], capture_stdout=True, capture_stderr=True, check=False
+        )
+    found = {}
+    for path in folder.rglob("checks.json"):
+        for check in json.loads(path.read_text()):
+            found.setdefault(check["status"], set()).add(check["id"])
+    return found
+
+
+@pytest.mark.parametrize(("front", "era"), [("one", "modern"), ("named", "handshake"), ("all", "modern")])
+@pytest.mark.parametrize("scenario", SKILLS)
+async def test_skills_behind_the_gateway(scenario, front, era, tmp_path):
+    """Of one server as it is, and of several as one, with URIs that name their servers."""
+    command = [sys.executable, "-I", str(PROGRAMS / "skill_server.py"), era]
+    other = {"command": sys.executable, "args": ["-I", str(SERVER), era]}
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({"mcpServers": {"it": {"command": command[0], "args": command[1:]}, "other": other}}))
+    args = ["--", *command] if front == "one" else ["--config", str(config)]
+    async with served_over_http(*args) as (_, url):
+        for revision in REVISIONS:
+            address = f"{url}/it" if front == "named" else url
+            found = await checks_of(address, scenario, revision, tmp_path / revision)
+            assert len(found["SUCCESS"] - {"wire-schema-valid"}) > 3
+            assert found.get("FAILURE", set()) == set()
+            assert found.get("WARNING", set()) <= (QUALIFIED if front == "all" else set())

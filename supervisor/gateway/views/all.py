@@ -1,14 +1,15 @@
 """The view of all servers as one: with names that tell them apart, and lists of what all have."""
 
+import logging
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import trio
 from attrs import define, field
 
 from mcp_nursery.actors.enums import ListKind
-from mcp_nursery.actors.errors import ContestedResource, UnknownResource, UnknownTool
+from mcp_nursery.actors.errors import ContestedResource, NurseryError, UnknownResource, UnknownTool
 from mcp_nursery.actors.extensions import (
     EXTENSION_OF,
     OF_ONE_SERVER,
@@ -27,14 +28,16 @@ from mcp_nursery.actors.protocol import CLIENT_METHODS, INVALID_PARAMS, METHOD_N
 from mcp_nursery.actors.version import VERSION
 
 from ...resources import Prompt, Resource, ResourceTemplate
-from ...security.untrusted_marks import MOST_INSTRUCTIONS
+from ...security.untrusted_marks import MOST_INSTRUCTIONS, clean_name
 from ...supervisor import Supervisor
 from ...tools.tool import Tool
 from ..auth.principal import EVERYTHING, Access
 from ..bridge import Json, as_object, bridge_result
 from ..client_request import ClientRequest
-from .shown_uris import is_web_address, qualify, qualify_result, split_qualified
+from .shown_uris import is_web_address, qualify, qualify_result, qualify_skill, split_qualified
 from .view import NamedDefinition, Place, RequestRoute, View, dump_definition, dump_definitions, status_of
+
+logger: Final = logging.getLogger(__name__)
 
 PAGES: Final = 16
 """Lists of each kind that are kept, for clients that may use different parts of the servers."""
@@ -160,7 +163,7 @@ class All(View):
             case _:
                 return await self._route_extension(request)
 
-    async def _route_extension(self, request: ClientRequest) -> RequestRoute:
+    async def _route_extension(self, request: ClientRequest) -> RequestRoute | None:
         """The server that has what a request of an extension names by its URI; of a request that names nothing which a
         gateway knows, the only server with the extension."""
         method, params = request.method, request.params
@@ -168,6 +171,8 @@ class All(View):
         takers = self._takers(method)
         if not takers:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+        if known is not None and known.requests[method] is None:
+            return None
         uri: object = params.get("uri") if known is None or known.requests[method] == "uri" else None
         if isinstance(uri, str):
             named = await self._resource_of_takers(uri, takers)
@@ -224,7 +229,7 @@ class All(View):
         """The list of what all servers have, sorted."""
         of = LISTED.get(request.method)
         if of is None:
-            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
+            return self._as_answer(request, {"skills": await self._list_skills(self._takers(request.method))})
         offered, shown = self._lists[of]
         if self._pages is None:
             listed: Json = {of: await by_turns(dump_definitions(shown(offered()), modern=request.modern))}
@@ -232,9 +237,35 @@ class All(View):
             key = self.access.allow, self.apps
             modern = request.modern or of != "tools"  # the other definitions are the same in both eras
             listed = {of: await self._pages.setdefault((of, modern), Pages(modern)).page(key, offered, shown)}
+        return self._as_answer(request, listed)
+
+    def _as_answer(self, request: ClientRequest, listed: Json) -> Json:
         return bridge_result(
             request.method, listed, to_modern=request.modern, from_modern=False, server_info=dict(_INFO)
         )
+
+    async def _list_skills(self, servers: Collection[str]) -> list[Json]:
+        """The entries of the skills of these servers. What a server cannot list now is as it was known last.
+
+        Raises:
+            NurseryError: No server can be asked.
+        """
+        failed: list[NurseryError] = []
+
+        async def update(server: str) -> None:
+            try:
+                await self.supervisor.list_skills(server)
+            except NurseryError as error:
+                logger.warning("%s: its skills could not be listed: %s", clean_name(server), error.fact)
+                failed.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for server in servers:
+                nursery.start_soon(update, server)
+        if len(failed) == len(servers):
+            raise failed[0]
+        known = self.supervisor.skills
+        return [qualify_skill(skill.server, skill.declared) for skill in known if skill.server in servers]
 
     @property
     def _lists(

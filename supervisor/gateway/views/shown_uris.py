@@ -16,7 +16,7 @@ form is never looked for among the servers' own ones.
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Final, cast
+from typing import Any, Final, cast
 from urllib.parse import quote, unquote
 
 from mcp_nursery.actors.pieces import Steps
@@ -73,6 +73,16 @@ def qualify_definition(server: str, definition: Json) -> Json:
     return _qualify_meta(server, definition)
 
 
+def qualify_skill(server: str, entry: Mapping[str, Any]) -> Json:
+    """The entry of a skill, with qualified URIs: a path from one of them to another stays the same."""
+    files: object = entry.get("resources")
+    if not isinstance(files, list):
+        return _qualify_member(server, dict(entry), "uri")
+    listed = cast("list[object]", files)
+    fit = [_qualify_member(server, cast("Json", each), "uri") if isinstance(each, dict) else each for each in listed]
+    return _qualify_member(server, {**entry, "resources": fit}, "uri")
+
+
 def qualify_result(method: str, server: str, result: Json) -> Steps[Json]:
     """The result of a request, with qualified URIs where the protocol has URIs; texts and structured content are as
     they came."""
@@ -81,6 +91,8 @@ def qualify_result(method: str, server: str, result: Json) -> Steps[Json]:
     result = _qualify_meta(server, result)
     member, qualified = _PARTS[method]
     parts: object = result.get(member)
+    if isinstance(parts, dict):
+        return result | {member: qualified(server, cast("Json", parts))}
     if not isinstance(parts, list):
         return result
     made: list[object] = []
@@ -141,5 +153,8 @@ _PARTS: Final[Mapping[str, tuple[str, Callable[[str, Json], Json]]]] = {
     "tools/call": ("content", _qualify_block),
     "prompts/get": ("messages", _qualify_message),
     "resources/read": ("contents", _qualify_contents),
+    "resources/directory/read": ("resources", qualify_definition),
+    "skills/get": ("skill", qualify_skill),
 }
-"""By method, the member of its result that holds parts with URIs, and the function that qualifies those of one part."""
+"""By method, the member of its result that holds parts with URIs, or is such a part, and the function that qualifies
+those of one part."""

@@ -14,6 +14,7 @@ FILES = {
     "skill://git-workflow/SKILL.md": "---\nname: git-workflow\ndescription: How this team commits\n---\nRead more.\n",
     "skill://git-workflow/references/GUIDE.md": "Commit often.\n",
     "skill://acme/refunds/SKILL.md": "---\nname: refunds\ndescription: Pay back\nlicense: MIT\n---\nBe kind.\n",
+    "skill://acme/refunds/examples/email.md": "Dear customer,\n",
 }
 TOLD = {
     "skill://git-workflow": {"name": "git-workflow", "description": "How this team commits"},
