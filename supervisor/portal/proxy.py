@@ -8,6 +8,7 @@ from attrs import evolve
 
 from ..calls.call import Call
 from ..resources import Prompt, Resource, ResourceTemplate
+from ..skills import Skill
 from ..supervisor import Supervisor
 from ..tools.pins import DefinitionChange
 from .callbacks import CallbackWrap
@@ -52,6 +53,11 @@ def moment(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
 
 class KnownOffers(ThreadProxy):
     """All that is known of servers without asking them, for callers of any kind."""
+
+    @property
+    def skills(self) -> tuple[Skill, ...]:
+        """As of `Supervisor`."""
+        return self._thread.do(lambda: self._there.skills)
 
     @property
     def resources(self) -> tuple[Resource, ...]:

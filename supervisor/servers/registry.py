@@ -80,8 +80,9 @@ _TOOLS_AT_ONCE = 100
 """Tools that are taken out of the catalogue in no time."""
 
 
-def _listed_resources_again(old: Snapshot, new: Snapshot) -> bool:
-    """True if the resources were listed again, perhaps because their server has announced a change."""
+def _may_have_announced_resources(old: Snapshot, new: Snapshot) -> bool:
+    """True if the resources were listed again, perhaps because their server has announced a change. A list without
+    entries does not show that."""
     before, after = old.definitions, new.definitions
     return after.resources is not before.resources or (not after.resources and after is not before)
 
@@ -149,8 +150,9 @@ class ServerRegistry(Projection):
         change, differing = self.change(new)
         for borrowed in self._showing(name):
             borrowed.change(new)
-        if new.owner is not old.owner or _listed_resources_again(old, new):
+        if new.owner is not old.owner or new.definitions.resources is not old.definitions.resources:
             self._reads.pop(name, None)
+        if new.owner is not old.owner or _may_have_announced_resources(old, new):
             self.skills_of(name).fresh_until = -math.inf
         if new.spec.transport != old.spec.transport:
             self._skills.pop(name, None)

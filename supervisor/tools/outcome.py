@@ -23,6 +23,7 @@ from mcp_nursery.actors.errors import (
     ServerBusy,
     ServerDown,
     ServerError,
+    SkillMismatch,
     SupervisorClosed,
     UnknownPrompt,
     UnknownResource,
@@ -71,6 +72,7 @@ _ADVICE_BY_ERROR: Final[tuple[tuple[type[NurseryError], _Advice], ...]] = (
     (NotApproved, _Advice("approval", "Do not call it again unless the user asks for it.")),
     (ServerDown, _Advice("connect", "Go on without this server; a person has to see to it.")),
     (ServerError, _Advice("answer", "Read the message; correct the arguments, or go on without this tool.")),
+    (SkillMismatch, _Advice("answer", "Do not use this file. Go on without it, and tell the user.")),
     (InvalidResult, _Advice("answer", "The tool ran, and its answer is unusable. Go on without it.")),
 )
 _HAPPENED: Final[tuple[tuple[type[NurseryError], str], ...]] = (
@@ -91,6 +93,7 @@ _HAPPENED: Final[tuple[tuple[type[NurseryError], str], ...]] = (
     (ConnectionLost, "the connection to the server was lost"),
     (CallTimeout, "the answer did not come in time"),
     (ServerError, "the server answered with an error"),
+    (SkillMismatch, "the file is not what its server has listed"),
     (InvalidResult, "the answer cannot be used"),
 )
 _ACTED: Final = {Delivery.NOT_SENT: "no", Delivery.UNKNOWN: "maybe", Delivery.ANSWERED: "yes"}
