@@ -115,7 +115,7 @@ class PromptsChanged(CatalogueChanged):
 
 @frozen
 class SkillsChanged(CatalogueChanged):
-    """What is known of a server's skills changed, because it was asked for them again. Entries are URIs."""
+    """The known skills of a server changed, because it was asked for them again. Entries are URIs."""
 
 
 @frozen

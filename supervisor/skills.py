@@ -44,11 +44,11 @@ class SkillFile:
     """One file of a skill, as the skill's entry has it."""
 
     uri: str
-    """Its URI, to be read from the server of the skill."""
+    """The URI, to be read from the server of the skill."""
     digest: str
     """`sha256:` and 64 lowercase hexadecimal digits, of its bytes."""
     size: int | None
-    """Its bytes; None if the server does not say, as servers of the draft do."""
+    """The bytes; None if the server does not say, as servers of the draft do."""
 
 
 @frozen
@@ -61,16 +61,16 @@ class Skill:
     uri: str
     """The URI of its `SKILL.md`, which identifies it at this server."""
     name: str
-    """Its name: other skills may have the same."""
+    """The name: other skills may have the same."""
     description: str
-    """Its purpose."""
+    """The purpose, in the server's words."""
     frontmatter: Mapping[str, Any] = field(repr=False, eq=False)
     """All that the frontmatter of its `SKILL.md` says, as JSON."""
     files: tuple[SkillFile, ...] | None = field(repr=False)
-    """Its files, `SKILL.md` among them; None if its server makes them when they are read, so that they cannot be
+    """The files, `SKILL.md` among them; None if its server makes them when they are read, so that they cannot be
     verified."""
     declared: Mapping[str, Any] = field(repr=False, eq=False)
-    """Its entry as it came."""
+    """The entry as it came."""
 
     @property
     def root(self) -> str:
