@@ -7,7 +7,7 @@ by that value and by the text. A plain scalar may mean one thing in YAML 1.1 and
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any, Final, cast
 
@@ -81,12 +81,12 @@ def _number(text: str, kind: str) -> float:
 class _Loader(yaml.SafeLoader):
     """The loader, which looks no further than `MOST_LEVELS` brackets ahead."""
 
-    def fetch_flow_collection_start(self, token: Any) -> None:
+    def fetch_flow_collection_start(self, TokenClass: Any) -> None:  # noqa: N803 - as the base class names it
         """Read a bracket."""
         scanner = cast("Any", super())
         if cast("Any", self).flow_level > MOST_LEVELS:
             raise yaml.YAMLError
-        scanner.fetch_flow_collection_start(token)
+        scanner.fetch_flow_collection_start(TokenClass)
 
 
 class _Comparison:
@@ -128,7 +128,7 @@ class _Comparison:
         while not self._loader.check_event(yaml.MappingEndEvent):
             name = str(self.next(yaml.ScalarEvent, where).value)
             if name in seen:
-                raise Differs(where, expected, f"an object that has {name:.80} twice")
+                raise Differs(where, fields, f"an object that has {name:.80} twice")
             seen.add(name)
             yield from self.value(fields.get(name), f"{where}.{name}" if where else name, levels - 1)
         self.next(yaml.MappingEndEvent)
@@ -139,13 +139,13 @@ class _Comparison:
     def _array(self, expected: object, where: str, levels: int) -> Steps[None]:
         if not isinstance(expected, list):
             raise Differs(where, expected, "an array")
-        items: Iterator[object] = iter(cast("list[object]", expected))
+        items = cast("list[object]", expected)
         for place, item in enumerate(items):
             if self._loader.check_event(yaml.SequenceEndEvent):
                 raise Differs(f"{where}.{place}", item, "missing")
             yield from self.value(item, f"{where}.{place}", levels - 1)
         if not self._loader.check_event(yaml.SequenceEndEvent):
-            raise Differs(where, expected, "an array with more items")
+            raise Differs(where, items, "an array with more items")
         self.next(yaml.SequenceEndEvent)
 
     def _scalar(self, event: yaml.ScalarEvent, expected: object, where: str) -> None:

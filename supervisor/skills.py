@@ -127,9 +127,9 @@ def skill_in(server: str, entry: object) -> Skill:
     found = _URI.fullmatch(uri) if isinstance(uri, str) and len(uri) <= _LONGEST_URI else None
     if found is None or not found[2].endswith(MAIN) or _has_steps(found[2]):
         raise BadEntry("its URI is none of a SKILL.md in a folder")
-    if not isinstance(front, dict) or more_values_than(front, _MOST_FIELDS):
+    fields = cast("dict[str, Any]", front) if isinstance(front, dict) else None
+    if fields is None or more_values_than(fields, _MOST_FIELDS):
         raise BadEntry(f"its frontmatter is no object of at most {_MOST_FIELDS} values")
-    fields = cast("dict[str, Any]", front)
     name, description = fields.get("name"), fields.get("description")
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or name != found[2].split("/")[-2]:
         raise BadEntry("its name is not that of its folder")

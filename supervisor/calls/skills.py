@@ -352,8 +352,9 @@ def _children(server: str, folder: str, entries: Iterable[object], found: dict[s
     """
     for entry in entries:
         yield
-        uri: object = cast("dict[str, object]", entry).get("uri") if isinstance(entry, dict) else None
-        valid = isinstance(uri, str) and is_below(folder, uri) and is_plain_entry("resources", entry)
+        fields = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+        uri = fields.get("uri")
+        valid = isinstance(uri, str) and is_below(folder, uri) and is_plain_entry("resources", fields)
         if not valid or len(found) >= MOST_SKILLS:
             problem = (
                 "an entry of the folder is not valid, or not in it" if not valid else f"more than {MOST_SKILLS} entries"
