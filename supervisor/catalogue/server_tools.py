@@ -15,11 +15,12 @@ from ..decisions.state_machine import Snapshot
 from ..resources import Prompt, Resource, ResourceTemplate, first_match
 from ..tools.naming import public_names, rivals_of
 from ..tools.tool import Invoke, Tool, as_available
-from ..tools.ui import ui_of
+from ..tools.ui import ToolUI, ui_of
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
 
+_FOR_ALL: Final = ToolUI(None)
 T = TypeVar("T", Resource, ResourceTemplate, Prompt)
 
 
@@ -147,8 +148,8 @@ class ServerTools:
     own: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
     """The same, by the server's own name."""
     for_apps: frozenset[str] = field(default=frozenset(), repr=False, eq=False)
-    """The tools that its pages may call, by its own names, those that are not shown included; none if it has no
-    pages."""
+    """The tools that its pages may call, by its own names, those that are filtered out or not shown included; none if
+    it has no pages."""
     not_for_models: frozenset[str] = field(default=frozenset(), repr=False, eq=False)
     """The tools that no model may call, likewise."""
 
@@ -233,9 +234,8 @@ def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | Non
     server, trusted_hints, max_result_chars = spec.name, spec.trust_hints, spec.max_result_chars
     tools: list[Tool] = []
     held: dict[ToolKey, HeldBack] = {}
-    declared: Collection[Definition] = snapshot.definitions.tools
-    if spec.is_filtered:
-        declared = [each for each in declared if spec.offers(each.name)]
+    everything: Collection[Definition] = snapshot.definitions.tools
+    declared = [each for each in everything if spec.offers(each.name)] if spec.is_filtered else everything
     for definition in declared:
         own_name = definition.name
         tool = Tool(
@@ -254,7 +254,8 @@ def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | Non
         else:
             before_it = earlier.find(tool.tool)
             tools.append(before_it if before_it is not None and before_it == tool else tool)
-    uis = {each.name: ui for each in declared if (ui := ui_of(each.meta)) is not None}
+    uis = {each.name: ui for each in everything if (ui := ui_of(each.meta)) is not None}
+    has_pages = any(each.name in uis for each in declared)
     same = len(earlier.tools) == len(tools) and all(map(is_, earlier.tools, tools))
     return ServerTools(
         spec.name,
@@ -263,7 +264,7 @@ def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | Non
         public=names,
         names=_places_by_name(tools),
         own=_places_by_own_name(tools),
-        for_apps=frozenset(each.name for each in declared if uis and (each.name not in uis or uis[each.name].for_apps)),
+        for_apps=frozenset(one.name for one in everything if has_pages and uis.get(one.name, _FOR_ALL).for_apps),
         not_for_models=frozenset(name for name, ui in uis.items() if not ui.for_models),
     )
 

@@ -3,13 +3,14 @@
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import trio
 from attrs import define, field
 
 from mcp_nursery.actors.enums import ListKind
-from mcp_nursery.actors.errors import ContestedResource, NurseryError, UnknownResource, UnknownTool
+from mcp_nursery.actors.errors import ContestedResource, NurseryError, UnknownResource, UnknownServer, UnknownTool
 from mcp_nursery.actors.extensions import (
     EXTENSION_OF,
     OF_ONE_SERVER,
@@ -316,30 +317,49 @@ class All(View):
     async def _place_of_tool(self, name: str) -> Place:
         """The server of the tool that a client means, and its own name of it."""
         tool = self.known_tool(name)
-        if tool is None and (place := self._place_of_app_tool(name)) is not None:
+        if tool is None and (place := await self._place_of_app_tool(name)) is not None:
             return place
         try:
             tool = tool or await self.tool(name)
         except UnknownTool as error:
-            if (place := self._place_of_app_tool(name)) is not None:
+            if (place := await self._place_of_app_tool(name)) is not None:
                 return place
             raise JsonRpcError(INVALID_PARAMS, str(error)) from None
         return tool.server, tool.tool
 
-    def _place_of_app_tool(self, name: str) -> Place | None:
-        """The tool that a page means, which knows no names but those of its own server.
+    async def _place_of_app_tool(self, name: str) -> Place | None:
+        """The tool that a page means, which knows no names but those of its own server. It may be the page of a server
+        of which nothing is known yet: a client outlives gateways.
 
         Raises:
             JsonRpcError: Pages of several servers may mean theirs.
         """
-        if not self.apps:
+        if not self.apps or not self.supervisor.app_tools(name):
             return None
-        tools = self.supervisor.app_tools(name)
-        meant = {server: public for server, public in tools.items() if self.access.has_tool(server, name)}
-        if len(meant) > 1:
-            named = " or ".join(map(repr, meant.values()))
-            raise JsonRpcError(INVALID_PARAMS, f"several servers have a tool {name!r} for their pages: call {named}")
-        return next(((server, name) for server in meant), None)
+        starting = await self._wait_first_starts()
+        claims = {
+            server: public
+            for server, public in self.supervisor.app_tools(name).items()
+            if self.access.has_server(server)
+        }
+        usable = {server: public for server, public in claims.items() if self._may_use(server, name)}
+        if usable and len(claims) + len(starting) > 1:
+            named = " or ".join(map(repr, usable.values()))
+            raise JsonRpcError(
+                INVALID_PARAMS, f"several servers may have a tool {name!r} for their pages: call {named}"
+            )
+        return next(((server, name) for server in usable), None)
+
+    async def _wait_first_starts(self) -> list[str]:
+        """Wait for first attempts, `SETTLE` seconds at most. Returns the servers whose own is still under way."""
+        with trio.move_on_after(SETTLE):
+            for server in filter(self.access.has_server, self.supervisor.unlisted):
+                with suppress(UnknownServer):  # it was removed meanwhile
+                    await self.supervisor.wait_listed(server)
+        return [*filter(self.access.has_server, self.supervisor.unlisted)]
+
+    def _may_use(self, server: str, tool: str) -> bool:
+        return self.access.has_tool(server, tool) and self.supervisor.spec(server).offers(tool)
 
     def _filter_permitted(self, offered: Iterable[P]) -> list[P]:
         return [each for each in offered if self.access.has_server(each.server)]
