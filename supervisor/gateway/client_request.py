@@ -24,6 +24,7 @@ from mcp_nursery.actors.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     CLIENT_METHODS,
+    CLIENT_NOTIFICATIONS,
     HANDSHAKE_PROTOCOL_VERSIONS,
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -165,6 +166,8 @@ async def check_request(request: ClientRequest, protocol_version: str) -> None:
     Raises:
         JsonRpcError: That version has no such method, or has other parameters for it.
     """
+    if request.method in CLIENT_NOTIFICATIONS:
+        raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
     if request.method not in CLIENT_METHODS or is_plain(request):
         return
     if not request.modern:  # otherwise it is loaded: the rules of the SDK have found the version

@@ -10,8 +10,10 @@ import trio
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.extensions import EXTENSION_OF
 from mcp_nursery.actors.messages import ACKNOWLEDGED
 from mcp_nursery.actors.protocol import (
+    CLIENT_METHODS,
     CLIENT_NOTIFICATIONS,
     INVALID_PARAMS,
     LEVELS,
@@ -86,9 +88,13 @@ class ClientNotifications:
 
     async def forward(self, view: View, owner: Hashable, method: str, params: Mapping[str, Any] | None) -> None:
         """Pass on a notification of a client to the one server that the client sees, once the server has room for it:
-        one that the protocol does not know. It is lost if the server is away."""
-        server = view.server
-        if server is None or method in CLIENT_NOTIFICATIONS or not view.access.has_all_of(server):
+        one that the protocol does not know. It is lost if the server is away. The method of a known request is none: a
+        server might act on a call that nobody has checked."""
+        server, known = (
+            view.server,
+            method in CLIENT_NOTIFICATIONS or method in CLIENT_METHODS or method in EXTENSION_OF,
+        )
+        if server is None or known or not view.access.has_all_of(server):
             return
         with suppress(NurseryError):
             await self.instances.notify(server, owner, method, params)

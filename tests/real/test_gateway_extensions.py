@@ -217,7 +217,12 @@ async def test_a_notification_of_a_client_reaches_the_only_server_that_it_sees(t
             await ask_all("tools/call", name="a_do")
             await ask.open()
             await ask("tools/call", name="do")
+            assert (await ask.who("notifications/cancelled", requestId="sneaked"))[0] == -32601
+            for method in ("tools/call", "skills/get"):  # a server may not look for the id
+                await client.send(json.dumps({"jsonrpc": "2.0", "method": method, "params": {"name": "sneaked"}}))
             await client.send(tick(**said))
             while not server.read(TICK):
                 await ask("tools/call", name="do")
     assert server.read(TICK) == [said]
+    methods = ("tools/call", "skills/get", "notifications/cancelled")
+    assert "sneaked" not in json.dumps([server.read(method) for method in methods])

@@ -89,6 +89,7 @@ class Search(View):
             return None
         if name != CALL_TOOL_NAME:
             return await self._direct.route(request)
+        request.apps = False  # a model calls, whoever its client is
         called, given = chosen(params.get("arguments"))
         tool = await self._behind.tool(called)
         given = None if given is None else tool.declared_arguments(given)

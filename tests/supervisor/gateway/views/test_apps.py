@@ -7,6 +7,7 @@ import pytest
 import trio
 from mcp_types import INVALID_PARAMS
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.extensions import APPS
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.supervisor import MemoryStore, open_supervisor
@@ -50,7 +51,7 @@ async def unheard(method, params):
 
 
 @asynccontextmanager
-async def served(servers, *, options=None, rules=None, **how):
+async def served(servers, *, options=None, rules=None, pins="block", **how):
     """`ask(method, modern=…, apps=…, server=…, access=…, **params)` of a client."""
     specs = [spec(server, name=name, **(options or {})) for name, server in servers.items()]
     async with (
@@ -60,7 +61,7 @@ async def served(servers, *, options=None, rules=None, **how):
             template="{server}_{tool}",
             callbacks=gateway_callbacks(),
             state=MemoryStore(),
-            pins="block",
+            pins=pins,
             approval_rules=rules,
         ) as supervisor,
         open_gateway(supervisor, **how) as gateway,
@@ -252,3 +253,40 @@ async def test_a_server_whose_ui_nobody_can_read_costs_no_list(autojump_clock):
         assert await names(ask, apps=False, server="a") == {"show"}
         assert await names(ask) == {"a_show", "a_refresh"}
         assert "no tool named 'refresh'" in await refusal(ask, "refresh")
+
+
+async def test_a_tool_that_a_user_or_a_token_leaves_out_is_no_other_server_s(autojump_clock):
+    """The page of its server does not know that, and calls it all the same."""
+    a, b = board(), board()
+    async with served({"a": a}, options={"deny": ["refresh"]}) as (supervisor, ask):
+        await supervisor.add_server(spec(b, name="b"))
+        await supervisor.wait_connected("b")
+        for name, access in (("refresh", Access()), ("count", Access(["a/show", "b/*"]))):
+            said = await refusal(ask, name, access=access)
+            assert said.endswith(f"call 'b_{name}'")
+            assert f"a_{name}" not in said
+        assert await ask("tools/call", name="refresh", arguments={}, access=Access(["b/*"]))
+        assert called(a, b) == [[], ["refresh"]]
+
+
+async def test_nor_does_a_server_answer_while_another_is_in_its_first_start(autojump_clock):
+    """A session outlives a gateway: its client may show a page of a server of which nothing is known yet."""
+    a, b = board(Life(connects_after=3)), board()
+    async with served({"b": b}) as (supervisor, ask):
+        await supervisor.add_server(spec(a, name="a"))
+        assert "call 'b_refresh' or 'a_refresh'" in await refusal(ask, "refresh")
+        assert called(a, b) == [[], []]
+
+
+async def test_call_tool_is_for_models_also_where_its_call_starts_the_server(autojump_clock):
+    a = board()
+    a.declared = {}
+    options = {"lazy": "cached", "stop_idle_after": 5}
+    async with served({"a": a}, search=True, options=options, pins="report") as (supervisor, ask):
+        await supervisor.list_tools()
+        await trio.sleep(20)
+        assert supervisor.status_of("a").state is ServerState.IDLE
+        a.declared = {"refresh": of("app")}
+        said = await ask("tools/call", name="call_tool", arguments={"name": "a_refresh"})
+        assert "has no tool" in said["content"][0]["text"] or "no tool named" in said["content"][0]["text"]
+        assert called(a) == [[]]
