@@ -185,12 +185,10 @@ class All(View):
         return RequestRoute(takers[0], params)
 
     async def _resource_of_takers(self, uri: str, takers: Sequence[str]) -> Place:
-        """The resource that a request of an extension is about. A server need not list it."""
-        try:
+        """The resource that a request of an extension is about. Its server need not list it. If it names no server,
+        lists do not count: those of others may have it."""
+        if split_qualified(uri) is not None:
             return await self.resource_of(uri)
-        except UnknownResource:
-            if split_qualified(uri) is not None:
-                raise
         if len(takers) > 1:
             raise ContestedResource(uri, takers, uris=[qualify(server, uri) for server in takers])
         return takers[0], uri

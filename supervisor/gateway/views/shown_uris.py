@@ -86,6 +86,8 @@ def qualify_skill(server: str, entry: Mapping[str, Any]) -> Json:
 def qualify_result(method: str, server: str, result: Json) -> Steps[Json]:
     """The result of a request, with qualified URIs where the protocol has URIs; texts and structured content are as
     they came."""
+    if method == "tasks/get" and isinstance(result.get("result"), dict):
+        return result | {"result": (yield from qualify_result("tools/call", server, result["result"]))}
     if method not in _PARTS:
         return result
     result = _qualify_meta(server, result)

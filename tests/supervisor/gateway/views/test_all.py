@@ -318,3 +318,17 @@ async def test_a_client_has_the_extensions_of_the_servers_that_it_may_use(autoju
         assert await refusal(ask, "com.example/do", access=ONE_TOOL) == of_server
         for method, access in (("com.example/do", SOME), ("skills/get", ONE_TOOL)):
             assert await refusal(ask, method, access=access, server="b") == of_server
+
+
+async def test_no_server_is_asked_for_a_skill_because_it_lists_its_uri(autojump_clock):
+    """A URI that names no server goes to the only one with the extension, or to none."""
+    scripts = {"b": script("b"), "a": script("a")}
+    asked = {"uri": "note://a"}
+    scripts["b"].capabilities["extensions"] = {SKILLS: {}}
+    async with served(servers=scripts) as (supervisor, _):
+        incoming = ClientRequest(1, "skills/get", asked, {}, unheard, principal="ann")
+        assert await All(supervisor).route(incoming) == RequestRoute("b", asked)
+    scripts["a"].capabilities["extensions"] = {SKILLS: {}}
+    async with served(servers=scripts) as (_, ask):
+        code, why = await refusal(ask, "skills/get", **asked)
+        assert (code, qualify("a", "note://a") in why, qualify("b", "note://a") in why) == (INVALID_PARAMS, True, True)

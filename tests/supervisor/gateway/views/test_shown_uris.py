@@ -73,6 +73,8 @@ SHOWN, PAGE = "mcp-server://a/note://1", "ui://a+1"
             ["mcp-server://a/ https://x"],
         ),
         ("tools/call", {"content": [LINK | {"uri": SHOWN}]}, [f"mcp-server://a/{SHOWN}"]),
+        ("tasks/get", {"result": {"content": [LINK, EMBEDDED], "_meta": UI}}, [SHOWN, PAGE, PAGE, PAGE]),
+        ("tasks/get", {"status": "working", "result": 1}, []),
         ("vendor/method", {"content": [LINK]}, []),
     ],
 )
