@@ -99,9 +99,9 @@ TRUST = (
         "supervisor/gateway/views/test_apps.py",
         {
             "key = self.access.allow, self.apps": "key = self.access.allow",
-            "if not self.apps:": "if False:",
-            "if len(meant) > 1:": "if False:",
-            "meant = {server: public for server, public in tools.items() if self.access.has_tool(server, name)}": "meant = tools",
+            "if not self.apps or not self.supervisor.app_tools(name):": "if not self.supervisor.app_tools(name):",
+            "claims = {*filter(self.access.has_server, tools), *starting}": "claims = set[str]()",
+            "return self.access.has_tool(server, tool) and self.supervisor.spec(server).offers(tool)": "return True",
         },
     ),
     *mutants_of(

@@ -335,17 +335,13 @@ class All(View):
         if not self.apps or not self.supervisor.app_tools(name):
             return None
         starting = await self._wait_first_starts()
-        claims = {
-            server: public
-            for server, public in self.supervisor.app_tools(name).items()
-            if self.access.has_server(server)
-        }
-        usable = {server: public for server, public in claims.items() if self._may_use(server, name)}
-        if usable and len(claims) + len(starting) > 1:
+        tools = self.supervisor.app_tools(name)
+        claims = {*filter(self.access.has_server, tools), *starting}
+        usable = {server: public for server, public in tools.items() if self._may_use(server, name)}
+        if usable and len(claims) > 1:
             named = " or ".join(map(repr, usable.values()))
-            raise JsonRpcError(
-                INVALID_PARAMS, f"several servers may have a tool {name!r} for their pages: call {named}"
-            )
+            words = f"several servers may have a tool {name!r} for their pages: call {named}"
+            raise JsonRpcError(INVALID_PARAMS, words)
         return next(((server, name) for server in usable), None)
 
     async def _wait_first_starts(self) -> list[str]:
