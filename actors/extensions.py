@@ -110,6 +110,8 @@ def settings_of(capabilities: Mapping[str, Any] | None, identifier: str) -> Sett
 
 def declares(capabilities: Mapping[str, Any] | None, identifier: str) -> bool:
     """True if these capabilities of a client or server declare the extension."""
+    if not capabilities or "extensions" not in capabilities:  # most do not, and each call asks
+        return False
     return settings_of(capabilities, identifier) is not None
 
 

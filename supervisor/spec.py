@@ -94,7 +94,10 @@ def _limits(spec: "ServerSpec", attribute: Any, limits: object) -> None:
 
 
 def _own_copy(extensions: Mapping[str, Settings] | None) -> Mapping[str, Settings] | None:
-    return deepcopy(extensions)
+    try:
+        return deepcopy(extensions)
+    except (RecursionError, TypeError):
+        return extensions  # which the validator refuses
 
 
 def _extensions(spec: "ServerSpec", attribute: Any, value: object) -> None:

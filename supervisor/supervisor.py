@@ -527,8 +527,8 @@ class Supervisor:
             UnknownServer: No server of that name.
             NurseryError: As for `call_tool`, from the server that was named.
         """
-        await self._list(server, (), refresh=False)
         check_argument("refresh", refresh, true_or_false)
+        await self._list(server, (), refresh=False)
         if server is None:
             await list_all(self._servers, refresh=refresh, timeout=timeout)
         else:
@@ -649,7 +649,8 @@ class Supervisor:
             UnknownServer: No server of that name.
             NurseryError: As for `call_tool`.
         """
-        check_argument("for_models", for_models, true_or_false)
+        if not isinstance(for_models, bool):
+            check_argument("for_models", for_models, true_or_false)
         name = name_in(method, params or {})
         if agreed is not None and (method, server, name) != ("tools/call", agreed.server, agreed.tool):
             raise ValueError(f"agreed= is for {agreed.server}: tools/call {agreed.tool}, not for this request")

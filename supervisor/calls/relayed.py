@@ -90,7 +90,12 @@ class RelayedCall(DestinationCall[RelayedResult]):
         """
         server, name = self.asked.server, self.asked.name
         assert server is not None  # a relayed request names it
-        if self.method == CALL_TOOL and server in self.servers.snapshots and not self._may_go_to(server, name):
+        servers = self.servers
+        if (
+            self.method == CALL_TOOL
+            and server in servers.snapshots
+            and (not servers.offers(server, name) or (self.for_models and not servers.for_models(server, name)))
+        ):
             return None
         found = self.place(server, name)
         if self.agreed is None:
@@ -100,9 +105,6 @@ class RelayedCall(DestinationCall[RelayedResult]):
         else:
             check_agreed(self.agreed, None if found.tools is None else found.tools.find(name), self.servers)
         return found
-
-    def _may_go_to(self, server: str, tool: str) -> bool:
-        return self.servers.offers(server, tool) and not (self.for_models and not self.servers.for_models(server, tool))
 
     def listers(self) -> Sequence[str]:
         """The server that was named, if its user may want such a tool."""

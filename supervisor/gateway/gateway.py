@@ -196,7 +196,7 @@ class Gateway:
         try:
             await check_request(request, protocol_version)
             request.apps = declares(request.capabilities, APPS)
-            return await self._answer(request, view.for_client(request.capabilities))
+            return await self._answer(request, view.with_apps() if request.apps else view)
         except Exception as error:
             raise failure_of(request, error, restarts_in=self._restarts_in(error)) from None
         finally:

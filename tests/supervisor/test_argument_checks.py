@@ -61,6 +61,7 @@ ARGUMENTS = {
     ("Supervisor.complete", "when_down"): [("Fail", WHEN_DOWN), (-1, WHEN_DOWN), (math.nan, WHEN_DOWN)],
     ("Supervisor.list_resources", "refresh"): [("no", TRUTH)],
     ("Supervisor.list_prompts", "refresh"): [("no", TRUTH)],
+    ("Supervisor.list_skills", "refresh"): [("no", TRUTH)],
     ("Supervisor.read_resource", "refresh"): [("no", TRUTH)],
     ("Supervisor.as_toolset", "search"): [("no", TRUTH)],
     ("Supervisor.statistics", "by_tool"): [("no", TRUTH)],

@@ -16,6 +16,7 @@ import trio
 
 from mcp_nursery.actors.account import NEWS, QUESTIONS, VALUE
 from mcp_nursery.actors.enums import Delivery
+from mcp_nursery.actors.extensions import APPS, declares
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
@@ -426,7 +427,8 @@ def _fault_in_headers(exchange: HttpExchange, view: View, message: Json) -> "Inb
     if message["method"] != "tools/call":
         return None
     params: Json = message["params"]
-    view = view.for_client(as_object(as_object(params.get("_meta")).get(CLIENT_CAPABILITIES_META_KEY)))
+    if declares(as_object(as_object(params.get("_meta")).get(CLIENT_CAPABILITIES_META_KEY)), APPS):
+        view = view.with_apps()
     schema = view.input_schema(params.get("name"))
     if schema is None:
         return None

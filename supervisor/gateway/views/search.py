@@ -69,8 +69,8 @@ class Search(View):
         self._schemas = schemas
 
     @override
-    def for_client(self, capabilities: Mapping[str, Any]) -> View:
-        return Search(self.supervisor, self._behind, self._schemas, self._behind.for_client(capabilities))
+    def with_apps(self) -> View:
+        return Search(self.supervisor, self._behind, self._schemas, self._behind.with_apps())
 
     async def hello(self) -> Json:
         """The introduction of the view behind; it always has tools."""

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import NotApproved, SupervisorClosed, UnknownServer, UnknownTool
-from mcp_nursery.actors.extensions import APPS, EXTENSION_OF, declares, with_extensions
+from mcp_nursery.actors.extensions import EXTENSION_OF, with_extensions
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.overrides import override
@@ -72,10 +72,8 @@ class View(ABC):
         self.apps: bool = False
         """True if the client shows the pages of tools: it is offered tools that are not for models as well."""
 
-    def for_client(self, capabilities: Mapping[str, Any]) -> "View":
-        """The view as a client with these capabilities has it."""
-        if not declares(capabilities, APPS):
-            return self
+    def with_apps(self) -> "View":
+        """The view as a client has it that declares Apps."""
         view = copy(self)
         view.apps = True
         return view

@@ -23,6 +23,7 @@ STATUS = [
     "calls",
     "stderr_tail",
     "capabilities",
+    "extensions",
     "source",
     "description",
     "challenge",

@@ -22,6 +22,7 @@ from mcp_nursery.supervisor.gateway.auth.principal import Refused
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest, failure_of
 from mcp_nursery.supervisor.gateway.clients import ClientSession
 from mcp_nursery.supervisor.gateway.views.view import One
+from mcp_nursery.supervisor.orders import InvalidOrder, OrderRefused
 from mcp_nursery.supervisor.storage.store import StoreUnreadable
 from mcp_nursery.supervisor.testing import Refusal, ScriptedServer
 
@@ -71,6 +72,8 @@ EVERY_ERROR = [
     (Refused(429, "x"), NOT_SENT),
     (StoreUnreadable("x"), NOT_SENT),
     (ControlError("x"), NOT_SENT),
+    (InvalidOrder("x"), NOT_SENT),
+    (OrderRefused("x"), NOT_SENT),
     (ZeroDivisionError(), NOT_SENT),
 ]
 
