@@ -649,7 +649,7 @@ class Supervisor:
             UnknownServer: No server of that name.
             NurseryError: As for `call_tool`.
         """
-        if not isinstance(for_models, bool):
+        if for_models not in (True, False):
             check_argument("for_models", for_models, true_or_false)
         name = name_in(method, params or {})
         if agreed is not None and (method, server, name) != ("tools/call", agreed.server, agreed.tool):
