@@ -42,6 +42,8 @@ _ASKED = 10
 """Times that a person is asked for more while a connection lasts: a server may want another scope each time."""
 _WANTED = 4000
 """Characters of scopes that are remembered for the next consent."""
+_MOST_NONCES = 3
+"""Nonces of a server that a request tries: the server may change them while the request is on its way."""
 _UNAUTHORISED = 401
 
 
@@ -104,24 +106,24 @@ class Authorisation(httpx2.Auth):
             AuthUnavailable: It is not known now whether a token can mend it.
             GrantRefused: The client authorises itself, and the issuer refuses.
         """
-        is_renewed = has_nonce = False
+        is_renewed, nonces = False, 0
         while True:
             used = self._authorise(request)
             response = yield request
             challenge = challenge_of(response) or Challenge()
             if self._wants_nonce(response, challenge):
-                if has_nonce:
+                if nonces == _MOST_NONCES:
                     raise AuthUnavailable(
                         f"{request.url.host} takes no proof with the nonce that it gives ({USE_NONCE})"
                     )
-                has_nonce = True
+                nonces += 1
                 continue
             steps_up = challenge.error == INSUFFICIENT_SCOPE
             if is_renewed or (response.status_code != _UNAUTHORISED and not steps_up):
                 return
             if await self._another(used, challenge, steps_up=steps_up) is None:
                 return
-            is_renewed, has_nonce = True, False
+            is_renewed, nonces = True, 0
 
     def _authorise(self, request: httpx2.Request) -> str | None:
         """Put the token into a request, and a proof of the key that it is bound to; returns the token."""

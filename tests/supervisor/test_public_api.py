@@ -47,6 +47,7 @@ PUBLIC_MODULES = [
                 "portal",
                 "resources",
                 "security.redaction",
+                "skills",
                 "spec",
                 "status",
                 "stderr",
