@@ -17,7 +17,7 @@ from mcp_nursery.actors.errors import (
     SkillMismatch,
     UnknownResource,
 )
-from mcp_nursery.actors.extensions import SKILLS, Settings, declares, settings_of
+from mcp_nursery.actors.extensions import SKILLS, Settings, settings_of
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
@@ -41,6 +41,8 @@ MOST_PAGES: Final = 100
 LIST: Final = "skills/list"
 GET: Final = "skills/get"
 DIRECTORY: Final = "resources/directory/read"
+_MOST_SHOWN: Final = 100
+"""Characters of a URI that a line of the log has: a server may list one of megabytes."""
 _LISTED: Final = {LIST: "skills", DIRECTORY: "resources"}
 """The lists in answers."""
 
@@ -91,8 +93,7 @@ def _settings(servers: ServerView, server: str) -> Settings | None:
 
 def serves_skills(servers: ServerView, server: str) -> bool:
     """True if a server declares that it has skills."""
-    said = servers.snapshot(server).value.introduction
-    return said is not None and declares(said.capabilities, SKILLS)
+    return _settings(servers, server) is not None
 
 
 def known_skills(servers: ServerView) -> tuple[Skill, ...]:
@@ -186,7 +187,7 @@ class _Listing:
             skill = skill_in(self._server, entry)
         except BadEntry as error:
             uri: object = cast("dict[str, object]", entry).get("uri") if isinstance(entry, dict) else None
-            self._leave_out(uri, str(error))
+            self._leave_out(uri if isinstance(uri, str) else "?", str(error))
             return True
         self._room -= len(marshal.dumps(cast("dict[str, Any]", entry), 0))
         if len(self.kept) >= MOST_SKILLS or self._room < 0:
@@ -198,15 +199,15 @@ class _Listing:
             self.kept[skill.uri] = skill
         return True
 
-    def _leave_out(self, uri: object, why: str) -> None:
-        first, count = self._left_out.get(why, (str(uri), 0))
+    def _leave_out(self, uri: str, why: str) -> None:
+        first, count = self._left_out.get(why, (uri, 0))
         self._left_out[why] = first, count + 1
 
     def log(self) -> None:
         """Log what was left out."""
         for why, (uri, count) in self._left_out.items():
             more = f" and {count - 1} more" if count > 1 else ""
-            said = self._redactor.said(uri)
+            said = self._redactor.beginning(uri, _MOST_SHOWN)
             logger.warning("%s: dropped the skill %.100r%s: %s", clean_name(self._server), said, more, why)
 
 
@@ -222,10 +223,7 @@ async def _owner_of(servers: ServerView, uri: str, server: str | None) -> str:
         UnknownResource: There is none.
         UnknownServer: No server of that name.
     """
-    names = list(servers.snapshots) if server is None else [server]
-    if server is not None:
-        servers.snapshot(server)
-    await servers.update_lists(names, (), servers.wake if server is None else servers.want)
+    await servers.update_lists(server, ())
     if server is not None:
         return server
     await list_all(servers)

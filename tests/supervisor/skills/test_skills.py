@@ -18,6 +18,7 @@ from mcp_nursery.supervisor.errors import (
     UnknownServer,
 )
 from mcp_nursery.supervisor.events import ResourcesChanged, SkillsChanged
+from mcp_nursery.supervisor.security.redaction import Redactor
 from mcp_nursery.supervisor.skills import MOST_FILES, MOST_SKILLS
 from mcp_nursery.supervisor.testing import Life
 
@@ -352,6 +353,18 @@ async def test_an_entry_that_cannot_be_used_is_left_out_and_costs_no_other(made,
         server.server.answers["skills/get"] = lambda params: server.answer({"skill": made()})
         with pytest.raises(InvalidResult):
             await supervisor.get_skill(SKILL, server="lab")
+
+
+async def test_no_more_is_looked_at_of_such_an_entry_than_is_logged(autojump_clock, monkeypatch, caplog):
+    """A URI of a megabyte would hold the loop, and so would what is no URI."""
+    looked_at, text = [], Redactor.text
+    monkeypatch.setattr(Redactor, "text", lambda self, given: looked_at.append(len(given)) or text(self, given))
+    server = SkillServer(entries=[{"uri": "x:" + "y" * 1_000_000}, {"uri": ["z"] * 1000, "frontmatter": 1}])
+    async with open_supervisor([spec(server.server)], gate=10) as supervisor:
+        with caplog.at_level(logging.WARNING):
+            assert await supervisor.list_skills() == ()
+    assert "dropped the skill 'x:yyy" in caplog.text
+    assert max(looked_at) < 20_000
 
 
 async def test_answers_that_are_no_lists_fail_the_server_that_was_named_alone(autojump_clock, caplog):
