@@ -7,7 +7,7 @@ to know of an extension when it speaks for several servers or to several clients
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, cast
 
@@ -141,6 +141,12 @@ def united(servers: Sequence[Mapping[str, Any] | None]) -> dict[str, dict[str, A
             if any(one.get(name) is True for one in said):
                 union[identifier][name] = True
     return union
+
+
+def without_extensions(capabilities: Mapping[str, Any], identifiers: Collection[str]) -> dict[str, Any]:
+    """The capabilities without these extensions."""
+    kept = {name: value for name, value in declared_by(capabilities).items() if name not in identifiers}
+    return with_extensions(capabilities, kept)
 
 
 def with_extensions(capabilities: Mapping[str, Any], extensions: Mapping[str, Settings]) -> dict[str, Any]:

@@ -102,11 +102,12 @@ class BadEntry(ValueError):
 def is_below(root: str, uri: str) -> bool:
     """True if the URI is one of a file in this folder, however it is read: without `.`, `..`, empty parts, and what
     means a slash."""
-    return uri.startswith(f"{root}/") and _is_plain(uri) and not _has_steps(uri[len(root) + 1 :])
+    return uri.startswith(f"{root}/") and _parts_of(uri) is not None and not _has_steps(uri[len(root) + 1 :])
 
 
-def _is_plain(uri: str) -> bool:
-    return len(uri) <= _LONGEST_URI and _URI.fullmatch(uri) is not None
+def _parts_of(uri: object) -> re.Match[str] | None:
+    """The scheme and the rest of a URI; None if it is none, or too long."""
+    return _URI.fullmatch(uri) if isinstance(uri, str) and len(uri) <= _LONGEST_URI else None
 
 
 def _has_steps(path: str) -> bool:
@@ -124,7 +125,7 @@ def skill_in(server: str, entry: object) -> Skill:
         raise BadEntry("its entry is no object")
     said = cast("dict[str, Any]", entry)
     uri, front = said.get("uri"), said.get("frontmatter")
-    found = _URI.fullmatch(uri) if isinstance(uri, str) and len(uri) <= _LONGEST_URI else None
+    found = _parts_of(uri)
     if found is None or not found[2].endswith(MAIN) or _has_steps(found[2]):
         raise BadEntry("its URI is none of a SKILL.md in a folder")
     fields = cast("dict[str, Any]", front) if isinstance(front, dict) else None

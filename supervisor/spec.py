@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
@@ -95,8 +94,8 @@ def _limits(spec: "ServerSpec", attribute: Any, limits: object) -> None:
 
 def _own_copy(extensions: Mapping[str, Settings] | None) -> Mapping[str, Settings] | None:
     try:
-        return deepcopy(extensions)
-    except (RecursionError, TypeError):
+        return None if extensions is None else checked_extensions(extensions)
+    except ValueError:
         return extensions  # which the validator refuses
 
 

@@ -125,11 +125,7 @@ class Supervisor:
         check_argument("refresh", refresh, true_or_false)
         servers = self._servers
         servers.check_open()
-        if server is not None:
-            servers.snapshot(server)
-        names = list(servers.snapshots) if server is None else [server]
-        start = servers.wake if server is None else servers.want
-        await servers.update_lists(names, kinds, start, refresh=refresh)
+        await servers.update_lists(server, kinds, refresh=refresh)
         if server is not None and (snapshot := servers.snapshot(server).value).state in LEFT_BY_NOBODY:
             raise server_down(snapshot, now=trio.current_time())
 

@@ -194,7 +194,7 @@ async def owner_of(call: Call, servers: ServerView) -> str:
     if owner is None:
         read.check_allowed()
         with trio.move_on_after(servers.default_timeout if call.timeout is None else call.timeout):
-            await servers.update_lists(tuple(servers.snapshots), read.lists, servers.wake)
+            await servers.update_lists(None, read.lists)
         await by_turns(read.prepare())
         owner = read.former_owner()
     if owner is None:

@@ -255,7 +255,8 @@ def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | Non
             before_it = earlier.find(tool.tool)
             tools.append(before_it if before_it is not None and before_it == tool else tool)
     uis = {each.name: ui for each in everything if (ui := ui_of(each.meta)) is not None}
-    has_pages = any(each.name in uis for each in declared)
+    has_pages = bool(uis) and any(each.name in uis for each in declared)
+    callers = (each.name for each in everything if uis.get(each.name, _FOR_ALL).for_apps)
     same = len(earlier.tools) == len(tools) and all(map(is_, earlier.tools, tools))
     return ServerTools(
         spec.name,
@@ -264,7 +265,7 @@ def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | Non
         public=names,
         names=_places_by_name(tools),
         own=_places_by_own_name(tools),
-        for_apps=frozenset(one.name for one in everything if has_pages and uis.get(one.name, _FOR_ALL).for_apps),
+        for_apps=frozenset(callers if has_pages else ()),
         not_for_models=frozenset(name for name, ui in uis.items() if not ui.for_models),
     )
 

@@ -18,6 +18,7 @@ from mcp_nursery.actors.errors import (
     UnknownResource,
     delivery_of,
 )
+from mcp_nursery.actors.extensions import EXTENSION_OF
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.protocol import (
@@ -47,6 +48,8 @@ from .clients import LOG, ClientListener, ClientSession, is_severe
 
 logger: Final = logging.getLogger(__name__)
 
+STANDARD_REQUESTS: Final = CLIENT_METHODS | EXTENSION_OF.keys()
+"""Requests of clients that the protocol or the standard of an extension has."""
 Notify = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 """A function that sends a notification: `(method, params)`."""
 AskClient = Callable[[str, Mapping[str, Any] | None], Awaitable[Json]]

@@ -10,10 +10,8 @@ import trio
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import NurseryError
-from mcp_nursery.actors.extensions import EXTENSION_OF
 from mcp_nursery.actors.messages import ACKNOWLEDGED
 from mcp_nursery.actors.protocol import (
-    CLIENT_METHODS,
     CLIENT_NOTIFICATIONS,
     INVALID_PARAMS,
     LEVELS,
@@ -26,7 +24,7 @@ from ..events import Lagged, PromptsChanged, Reloaded, ResourcesChanged, ServerR
 from ..notices import Notice
 from ..supervisor import Supervisor
 from .bridge import Json, as_object
-from .client_request import ClientRequest
+from .client_request import STANDARD_REQUESTS, ClientRequest
 from .clients import LOG, ClientListener, ClientSession, Listing, Notification, is_severe, last_change
 from .upstream.instance_leases import InstancePool, ListChanged, owner_of
 from .views.view import View
@@ -90,10 +88,7 @@ class ClientNotifications:
         """Pass on a notification of a client to the one server that the client sees, once the server has room for it:
         one that the protocol does not know. It is lost if the server is away. The method of a known request is none: a
         server might act on a call that nobody has checked."""
-        server, known = (
-            view.server,
-            method in CLIENT_NOTIFICATIONS or method in CLIENT_METHODS or method in EXTENSION_OF,
-        )
+        server, known = view.server, method in CLIENT_NOTIFICATIONS or method in STANDARD_REQUESTS
         if server is None or known or not view.access.has_all_of(server):
             return
         with suppress(NurseryError):

@@ -3,7 +3,7 @@
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import trio
@@ -121,22 +121,20 @@ class ServerView(ABC):
         for observable in [self.snapshots[name] for name in servers if name in self.snapshots]:
             await observable.wait(settled)
 
-    async def update_lists(
-        self,
-        servers: Sequence[str],
-        kinds: Collection[ListKind],
-        start: Callable[[str], None],
-        *,
-        refresh: bool = False,
-    ) -> None:
-        """Bring these lists of servers up to date, as far as possible, once first attempts are over: those that may be
-        old, or with `refresh` all. `start` is `wake` or `want`, called for servers at rest that have to be started for
-        their lists, and with `refresh` for all.
+    async def update_lists(self, server: str | None, kinds: Collection[ListKind], *, refresh: bool = False) -> None:
+        """Bring these lists of a server, or of all servers, up to date, as far as possible, once first attempts are
+        over: those that may be old, or with `refresh` all. Servers at rest that have to be started for their lists are
+        started, and with `refresh` all: `wake` does that for all servers, `want` for one that was named.
 
         Raises:
+            UnknownServer: No server of that name.
             SupervisorClosed: The block is being left.
         """
         asked_at = trio.current_time()
+        if server is not None:
+            self.snapshot(server)
+        servers = list(self.snapshots) if server is None else [server]
+        start = self.wake if server is None else self.want
         with self.counter.in_use(servers):
             for name in servers:
                 if refresh or self.snapshots[name].value.started_by_lists:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import trio
 
 from mcp_nursery.actors.errors import NotApproved
-from mcp_nursery.actors.extensions import OF_ONE_SERVER, OFFERED, declared_by, with_extensions
+from mcp_nursery.actors.extensions import OF_ONE_SERVER, OFFERED, declared_by, without_extensions
 from mcp_nursery.actors.limits import unanswered
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
 from mcp_nursery.actors.reply import AskPeer
@@ -142,9 +142,7 @@ def gateway_callbacks(capabilities: Mapping[str, Any] | None = None, *, several_
         return Callbacks(elicit=_refuse_question, sample=_refuse_question, roots=[], capabilities=some)
     told: Json = {name: value for name, value in capabilities.items() if isinstance(value, Mapping)}
     if several_servers and OF_ONE_SERVER & declared_by(told).keys():
-        told = with_extensions(
-            told, {name: value for name, value in declared_by(told).items() if name not in OF_ONE_SERVER}
-        )
+        told = without_extensions(told, OF_ONE_SERVER)
     return Callbacks(
         elicit=_refuse_question if "elicitation" in told else None,
         sample=_refuse_question if "sampling" in told else None,

@@ -18,7 +18,7 @@ from mcp_nursery.actors.extensions import (
     declares,
     takes,
     united,
-    with_extensions,
+    without_extensions,
 )
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec
@@ -216,9 +216,7 @@ class All(View):
             for each in OF_ONE_SERVER & declared_by(told).keys()
             if [name for name, able in self._capabilities().items() if declares(able, each)] != [server]
         }
-        if not lost:
-            return told
-        return with_extensions(told, {name: value for name, value in declared_by(told).items() if name not in lost})
+        return without_extensions(told, lost) if lost else told
 
     async def refresh(self, request: ClientRequest, since: float) -> None:
         """Fetch this list again from the servers whose own may be old."""

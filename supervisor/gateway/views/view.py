@@ -11,12 +11,12 @@ from attrs import frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import NotApproved, SupervisorClosed, UnknownServer, UnknownTool
-from mcp_nursery.actors.extensions import EXTENSION_OF, with_extensions
+from mcp_nursery.actors.extensions import with_extensions
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
-from mcp_nursery.actors.protocol import CLIENT_METHODS, INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 
 from ...resources import Prompt, Resource, ResourceTemplate
 from ...security.untrusted_marks import missing_servers
@@ -26,7 +26,7 @@ from ...tools.tool import Tool
 from ...tools.ui import is_for_models
 from ..auth.principal import EVERYTHING, Access
 from ..bridge import Json, as_object, bridge_result, fit_definition, fit_list, server_info_of
-from ..client_request import ClientRequest
+from ..client_request import STANDARD_REQUESTS, ClientRequest
 from .shown_uris import qualify_definition
 
 if TYPE_CHECKING:
@@ -208,8 +208,7 @@ class One(View):
     async def route(self, request: ClientRequest) -> RequestRoute | None:
         """The server itself, for any request. A client that may not use all of it cannot make requests that neither the
         protocol nor a standard of an extension has."""
-        standard = request.method in CLIENT_METHODS or request.method in EXTENSION_OF
-        if not (standard or self.access.has_all_of(self._name)):
+        if request.method not in STANDARD_REQUESTS and not self.access.has_all_of(self._name):
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
         if request.method == "tools/call" and not self.may_call(self._name, request.params["name"]):
             raise JsonRpcError(INVALID_PARAMS, f"Unknown tool: {request.params['name']}")
