@@ -1,5 +1,5 @@
-"""One server's part of the catalogue: its tools, and its other offers. Pure, and made in one go: the definitions of one
-server are bounded."""
+"""One server's part of the catalogue: its tools, and its other offers. Pure, and made in pieces: a server may declare
+thousands of tools."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import is_
@@ -182,7 +182,7 @@ def part_of(
     reserved: Collection[str] = frozenset(),
     invoke: Invoke | None = None,
     before: Before | None = None,
-) -> ServerTools:
+) -> Steps[ServerTools]:
     """The part of one server. A tool's name depends on the names of all configured servers, and not on other servers'
     tools; the host keeps the reserved names for itself. `invoke` is given to the tools, for `await tool(arguments)`.
 
@@ -199,7 +199,7 @@ def part_of(
         declared = dict.fromkeys(definition.name for definition in snapshot.definitions.tools)
         kept = then is not None and earlier.public.keys() == declared.keys()
         names = earlier.public if kept else public_names(name, list(declared), servers, template, reserved)
-        part = _new_part(snapshot, names, invoke, earlier)
+        part = yield from _new_part(snapshot, names, invoke, earlier)
     offers = offers_of(snapshot, servers, template, earlier.offers, then)
     if not snapshot.keeps_tools:
         return dismiss(evolve(part, offers=offers, rivals=rivals))
@@ -228,7 +228,9 @@ def _is_unchanged(snapshot: Snapshot, then: Snapshot, part: ServerTools) -> bool
     )
 
 
-def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | None, earlier: ServerTools) -> ServerTools:
+def _new_part(
+    snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | None, earlier: ServerTools
+) -> Steps[ServerTools]:
     spec, review = snapshot.spec, snapshot.review
     available, change = snapshot.state is ServerState.CONNECTED, review.changes.get
     server, trusted_hints, max_result_chars = spec.name, spec.trust_hints, spec.max_result_chars
@@ -237,6 +239,7 @@ def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | Non
     everything: Collection[Definition] = snapshot.definitions.tools
     declared = [each for each in everything if spec.offers(each.name)] if spec.is_filtered else everything
     for definition in declared:
+        yield
         own_name = definition.name
         tool = Tool(
             name=names.get(own_name, ""),
@@ -254,7 +257,11 @@ def _new_part(snapshot: Snapshot, names: Mapping[str, str], invoke: Invoke | Non
         else:
             before_it = earlier.find(tool.tool)
             tools.append(before_it if before_it is not None and before_it == tool else tool)
-    uis = {each.name: ui for each in everything if (ui := ui_of(each.meta)) is not None}
+    uis: dict[str, ToolUI] = {}
+    for each in everything:
+        yield
+        if (ui := ui_of(each.meta)) is not None:
+            uis[each.name] = ui
     has_pages = bool(uis) and any(each.name in uis for each in declared)
     callers = (each.name for each in everything if uis.get(each.name, _FOR_ALL).for_apps)
     same = len(earlier.tools) == len(tools) and all(map(is_, earlier.tools, tools))

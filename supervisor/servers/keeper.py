@@ -97,7 +97,7 @@ from .commands import (
     Subscribe,
     Wake,
 )
-from .registry import ServerRegistry
+from .registry import NOTHING_PREPARED, Prepared, ServerRegistry
 from .settings import KeeperSettings
 
 logger: Final = logging.getLogger(__name__)
@@ -368,11 +368,15 @@ class Keeper:
         offered, limit = self._settings.offered, spec.human_limit
         return Host(spec.name, offered, spec.cost_limits, spec.protocol, self._log, overhear, account, limit)
 
-    def _write(self, machine: StateMachine) -> None:
+    def _write(self, machine: StateMachine, prepared: Prepared = NOTHING_PREPARED) -> None:
         """Take the machine that follows an event; all that depends on it is published in the same step."""
         old, self._now, self._machine = self._now, machine.snapshot, machine
         if self._now is not old:
-            self._registry.publish(self._now)
+            self._registry.publish(self._now, prepared)
+
+    async def _write_definitions(self, machine: StateMachine) -> None:
+        """Take the machine that follows new definitions: their tools are made in turns before that step."""
+        self._write(machine, await by_turns(self._registry.prepare_all(machine.snapshot)))
 
     # -- what an incarnation reports ------------------------------------------------------------------------------
 
@@ -403,7 +407,7 @@ class Keeper:
         now = trio.current_time()
         if self._now.over_limit is None:  # else it was renewed, and that is no use of it
             self._unused_from = now
-        self._write(self._machine.connected(report, introduction, review, stderr_tail=tail, now=now))
+        await self._write_definitions(self._machine.connected(report, introduction, review, stderr_tail=tail, now=now))
         self._memory, self._measured_next, self._limits_due = None, next_look(now + MEASURED_EVERY), now
         self._settings.definitions.note(report.definitions, introduction.hello)
         self._subscribe()
@@ -414,7 +418,7 @@ class Keeper:
         if definitions is not None:
             if definitions.tools is not self._now.definitions.tools:
                 review = await self._settings.pins.review(definitions.tools)
-            self._write(self._machine.listed(definitions, review))
+            await self._write_definitions(self._machine.listed(definitions, review))
             hello = None if self._now.introduction is None else self._now.introduction.hello
             self._settings.definitions.note(definitions, hello)
             self._subscribe()
@@ -442,7 +446,8 @@ class Keeper:
         if self._now.recalling:
             definitions, hello = await self._settings.definitions.recalled()
             review = await self._settings.pins.review(definitions.tools, live=False) if definitions else UNREVIEWED
-            self._write(self._machine.recalled(definitions, review, trio.current_time(), hello=hello))
+            now = trio.current_time()
+            await self._write_definitions(self._machine.recalled(definitions, review, now, hello=hello))
         command.settle(self._now)
 
     async def _save_definitions(self) -> None:
@@ -471,7 +476,7 @@ class Keeper:
 
     async def _review_tools(self) -> None:
         review = await self._settings.pins.review(self._now.definitions.tools)
-        self._write(self._machine.listed(self._now.definitions, review))
+        await self._write_definitions(self._machine.listed(self._now.definitions, review))
 
     def _review_at(self) -> float:
         """The time at which its tools are to be compared with their pins again because the pins could not be read the

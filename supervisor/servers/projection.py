@@ -7,6 +7,8 @@ from weakref import WeakSet
 import trio
 from attrs import field, frozen
 
+from mcp_nursery.actors.pieces import Steps, at_once
+
 from ..catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
 from ..catalogue.server_tools import Before, ServerTools, dismiss, part_of
 from ..decisions.state_machine import Snapshot
@@ -126,8 +128,19 @@ class Projection:
             self.events.publish(event)
         return events
 
-    def change(self, snapshot: Snapshot) -> tuple[StateChanged | None, DefinitionsChanged | None]:
-        """Show a server as its keeper has just written it: catalogue, snapshot and events follow in one step.
+    def prepare(self, snapshot: Snapshot) -> Steps[Before | None]:
+        """Make in pieces the part of a server whose keeper is about to write this; None: it stays as it is."""
+        new, name = self.see(snapshot), snapshot.spec.name
+        old, before = self.snapshots[name].value, self.catalogue.value.parts[name]
+        if name in self._leaving or _shows_the_same(old, new):
+            return None
+        return new, (yield from self._part_of(new, (old, before)))
+
+    def change(
+        self, snapshot: Snapshot, prepared: Before | None = None
+    ) -> tuple[StateChanged | None, DefinitionsChanged | None]:
+        """Show a server as its keeper has just written it: catalogue, snapshot and events follow in one step. Whatever
+        of its part was prepared is not made again.
 
         Returns:
             The events that are also logged.
@@ -135,7 +148,7 @@ class Projection:
         new, name, now = self.see(snapshot), snapshot.spec.name, trio.current_time()
         old, before = self.snapshots[name].value, self.catalogue.value.parts[name]
         hidden = name in self._leaving or _shows_the_same(old, new)
-        part = before if hidden else self._part_of(new, (old, before))
+        part = before if hidden else at_once(self._part_of(new, prepared or (old, before)))
         if part != before:
             self._show(replace_parts(self.catalogue.value, [part]))
         self.snapshots[name].set(new)
@@ -168,7 +181,7 @@ class Projection:
                 parts.append(dismiss(earlier or ServerTools(name)))
             elif earlier is None or earlier.rivals != rivals_of(name, names, template):
                 snapshot = observable.value
-                parts.append(self._part_of(snapshot, None if earlier is None else (snapshot, earlier)))
+                parts.append(at_once(self._part_of(snapshot, None if earlier is None else (snapshot, earlier))))
         self._show(replace_parts(self.catalogue.value, parts, before.keys() - self.snapshots.keys()))
         self.awaited_tools.notify()
         self._review_calls()
@@ -189,7 +202,7 @@ class Projection:
         for observable in self.snapshots.values():
             observable.notify()
 
-    def _part_of(self, snapshot: Snapshot, before: Before | None) -> ServerTools:
+    def _part_of(self, snapshot: Snapshot, before: Before | None) -> Steps[ServerTools]:
         settings = self._settings
         return part_of(
             snapshot,

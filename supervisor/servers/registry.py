@@ -14,8 +14,9 @@ follows from the old and the new snapshot, and is worked out here in one synchro
 
 No task runs between the parts of the step, so nobody sees half of it: a tool in the catalogue has its route, and an
 event is published when what it reports can be read. In return the step must be short. Therefore the definitions of a
-server are bounded where they come in, an entry that is as it was stays the same object, and a change of one server
-makes one part of the catalogue new and keeps all others. Nothing in the step waits or raises for what a server says.
+server are bounded where they come in, the tools of new definitions are made before the step and in pieces
+(`prepare_all`), an entry that is as it was stays the same object, and a change of one server makes one part of the
+catalogue new and keeps all others. Nothing in the step waits or raises for what a server says.
 
 The set of servers changes in two steps. A server that is removed is in `leaving` from that moment: it has no tools
 and its name is free for nobody. `forget` takes it out when its keeper has closed all that it owned. A public name may
@@ -36,17 +37,18 @@ import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import trio
 
 from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.router import RouterActor
 from mcp_nursery.actors.secrets import SECRETS
 
 from ..catalogue.catalogue import Catalogue, replace_parts
-from ..catalogue.server_tools import dismiss
+from ..catalogue.server_tools import Before, dismiss
 from ..decisions.state_machine import Snapshot
 from ..events import (
     BreakerChanged,
@@ -78,6 +80,10 @@ _MOST_LOGGED_TOOLS = 20
 
 _TOOLS_AT_ONCE = 100
 """Tools that are taken out of the catalogue in no time."""
+
+Prepared: TypeAlias = Mapping[Projection, Before | None]
+"""The part of a server that was made ahead, for each supervisor that shows the server."""
+NOTHING_PREPARED: Final[Prepared] = {}
 
 
 def _may_have_announced_resources(old: Snapshot, new: Snapshot) -> bool:
@@ -144,12 +150,19 @@ class ServerRegistry(Projection):
 
     # -- one server has changed -----------------------------------------------------------------------------------
 
-    def publish(self, new: Snapshot) -> None:
+    def prepare_all(self, new: Snapshot) -> Steps[Prepared]:
+        """Make in pieces what shows the definitions that a keeper is about to write, here and to borrowers."""
+        made: dict[Projection, Before | None] = {}
+        for projection in (self, *self._showing(new.spec.name)):
+            made[projection] = yield from projection.prepare(new)
+        return made
+
+    def publish(self, new: Snapshot, prepared: Prepared = NOTHING_PREPARED) -> None:
         """Publish what a keeper wrote, before any other task runs: here, to borrowers, and in the log."""
         name, old = new.spec.name, self.snapshots[new.spec.name].value
-        change, differing = self.change(new)
+        change, differing = self.change(new, prepared.get(self))
         for borrowed in self._showing(name):
-            borrowed.change(new)
+            borrowed.change(new, prepared.get(borrowed))
         if new.owner is not old.owner or new.definitions.resources is not old.definitions.resources:
             self._reads.pop(name, None)
         if new.owner is not old.owner or _may_have_announced_resources(old, new):

@@ -8,6 +8,7 @@ from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Definitions, Owner
+from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor.catalogue import server_tools
 from mcp_nursery.supervisor.catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
 from mcp_nursery.supervisor.catalogue.server_tools import ServerTools, part_of
@@ -39,7 +40,7 @@ def build(*snapshots: Snapshot, template: str = DEFAULT_TEMPLATE) -> Catalogue:
 
 
 def build_part(snapshot: Snapshot, servers, **options) -> ServerTools:
-    return part_of(snapshot, frozenset(servers), **options)
+    return at_once(part_of(snapshot, frozenset(servers), **options))
 
 
 def all_the_same(server, tools, *rest):

@@ -40,7 +40,7 @@ def shown(order, snapshots):
     """What the catalogue says, after servers have come one after the other."""
     catalogue = NO_TOOLS
     for name in order:
-        part = part_of(snapshots[name], SERVERS, template="mcp_{server}_{tool}")
+        part = at_once(part_of(snapshots[name], SERVERS, template="mcp_{server}_{tool}"))
         catalogue = replace_parts(catalogue, [part])
     owners = {uri: at_once(catalogue.owner_of(uri, NAMES)) for uri in ("x:/1", "x:/2", "y:/1", "x:/1/7", "z:/")}
     return catalogue.resources, catalogue.resource_templates, catalogue.prompts, owners

@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.actors import fairness
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.events import ToolsChanged
 from mcp_nursery.supervisor.testing import ScriptedServer, run_virtual
@@ -29,10 +30,12 @@ def numbered(first: int, last: int) -> dict[str, object]:
 
 
 class _Turns(trio.abc.Instrument):
-    """The most functions that one step of a task called: a measure of work that no busy machine disturbs."""
+    """The most functions that one step of a task called: a measure of work that no busy machine disturbs. Tasks whose
+    name does not begin so are left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: str = "") -> None:
         self.most = self._calls = 0
+        self._task = task
 
     def _count(self, frame, event, argument) -> None:
         self._calls += event == "call"
@@ -43,7 +46,8 @@ class _Turns(trio.abc.Instrument):
 
     def after_task_step(self, task) -> None:
         sys.setprofile(None)
-        self.most, self._calls = max(self.most, self._calls), 0
+        if task.name.startswith(self._task):
+            self.most = max(self.most, self._calls)
 
 
 @pytest.mark.parametrize("event", ["add", "remove"])
@@ -66,6 +70,31 @@ def test_no_tool_of_a_server_is_named_again_because_of_a_stranger(event):
             trio.lowlevel.remove_instrument(counted)
             assert supervisor.tools == before
             assert counted.most < many
+
+    run_virtual(main)
+
+
+def test_tools_that_all_change_are_made_in_pieces(monkeypatch):
+    """A server that declared 5,000 tools anew held up all others for 111 ms: they were made in the step that shows
+    them, here and to each borrower."""
+    many = 600
+
+    async def main():
+        peer = ScriptedServer(tools=numbered(0, many), declared={})
+        async with (
+            open_supervisor([ServerSpec("lab", peer.transport)]) as supervisor,
+            open_supervisor(borrow=supervisor) as borrower,
+        ):
+            await supervisor.list_tools()
+            monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)  # a turn for each piece, however fast this machine is
+            peer.declared = {f"tool_{at}": {"description": "another"} for at in range(many)}
+            counted = _Turns("keeper of lab")
+            trio.lowlevel.add_instrument(counted)
+            await supervisor.list_tools(refresh=True)
+            trio.lowlevel.remove_instrument(counted)
+            for shown in supervisor, borrower:
+                assert {tool.full_description for tool in shown.tools} == {"another"}
+            assert counted.most < 10 * many
 
     run_virtual(main)
 
@@ -122,8 +151,9 @@ BEFORE, NOW = numbered(0, 40), numbered(10, 50)
 
 
 @pytest.mark.parametrize("meanwhile", [nothing, stop, remove, add, add_and_remove])
-def test_what_happens_meanwhile_leaves_a_right_catalogue(meanwhile):
+def test_what_happens_meanwhile_leaves_a_right_catalogue(meanwhile, monkeypatch):
     """Tools are there as before or as they are now, never some of each."""
+    monkeypatch.setattr(fairness, "_SLICE_SECONDS", 0)  # a turn for each tool, however fast this machine is
 
     async def look(supervisor) -> None:
         while True:
