@@ -170,6 +170,35 @@ async def test_all_calls_of_a_connection_stand_still(autojump_clock, nursery):
         assert ended == [104, 104]
 
 
+async def test_two_questions_at_once(autojump_clock, nursery):
+    """R4: the time goes on once both have their answers."""
+    answers = []
+
+    def take(peer, message):
+        if message["method"] == "tools/call":
+            peer.calls.append(message)
+            nursery.start_soon(ask, peer)
+
+    async def ask(peer):
+        peer.send(id="first", **form())
+        await trio.sleep(50)
+        peer.send(id="second", **form())
+
+    class AskingTwice(Requesting):
+        async def finish(self, said):
+            answers.append(trio.current_time() - began)
+            if len(answers) == 2:
+                await super().finish(said)
+
+    peer = AskingTwice(nursery, form(), works=4)
+    peer.handle = take
+    callbacks = Callbacks(elicit=User(after=100))
+    async with open_supervisor([ServerSpec("lab", peer, call_timeout=5)], callbacks=callbacks, gate=10) as supervisor:
+        began = trio.current_time()
+        await by_call(supervisor)
+        assert (answers, trio.current_time() - began) == ([100, 150], 154)
+
+
 async def test_a_question_ends_with_its_connection(autojump_clock, nursery):
     """R4: the time goes on when its server is lost, or a server could hold a call for ever."""
     user = User(after=1000)
