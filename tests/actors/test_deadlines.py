@@ -241,3 +241,18 @@ async def test_a_deadline_that_a_server_defers_again_and_again_is_watched_once(a
         slot.resume()
     assert len(timer._watched) < 600
     assert await expiry(slot) == pytest.approx(100.2)
+
+
+async def test_a_deadline_goes_on_once_all_questions_about_its_call_are_answered(autojump_clock, timer):
+    """R4: a server may ask two at once on the stream of a call."""
+    slot, deadline = ReplySlot(), Deadline(5, timer)
+    slot.limit(0, deadline)
+    timer.watch(slot, deadline.at)
+    slot.pause()
+    await trio.sleep(50)
+    slot.pause()
+    await trio.sleep(50)
+    slot.resume()
+    await trio.sleep(50)
+    slot.resume()
+    assert await expiry(slot) == 155

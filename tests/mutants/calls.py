@@ -5,7 +5,7 @@ from .mutant import mutants_of
 CALLS = (
     *mutants_of(
         "actors/reply.py",
-        "actors/test_mailbox.py actors/jsonrpc/test_send_queue.py supervisor/calls/test_resending.py "
+        "actors/test_mailbox.py actors/test_deadlines.py actors/jsonrpc/test_send_queue.py supervisor/calls/test_resending.py "
         "supervisor/calls/test_circuit_breaker.py supervisor/calls/test_call_times.py supervisor/calls/test_human_time.py",
         {
             "if self.waits_since is not None:": "if self.waits_since is None:",
