@@ -126,7 +126,7 @@ class _KeepingSettings:
         """
         for each in fields(type(self)):
             if getattr(self, each.name) != each.default:
-                problem = "is the affair of the supervisor that is borrowed from: leave it out"
+                problem = "cannot be set together with borrow=: it is configured on the lending supervisor"
                 raise ConfigError(problem, field=each.name)
 
 

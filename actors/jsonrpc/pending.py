@@ -26,8 +26,7 @@ numbers for every peer."""
 class CallTable:
     """The requests that still wait, and which of them are calls. The SDK's session may bring ids of its own.
 
-    Ids go up by steps that nobody can guess. Answers may wait to be read until the next request has left: one that a
-    server sent in advance would pass for that request's if it named its id.
+    Ids advance by random steps, because a server that guessed the next id could answer a request before it is sent.
     """
 
     def __init__(self, account: Account | None = None) -> None:

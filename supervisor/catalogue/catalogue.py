@@ -61,7 +61,7 @@ class Catalogue:
         return None if place is None else part.tools[place]
 
     def departed(self, name: str, server: str | None = None) -> tuple[str, str] | None:
-        """The server that offered this tool until it came to its present state, and its own name of it. `name` and
+        """The server that last offered this tool but no longer does, and the tool's name on that server. `name` and
         `server`: see `find`."""
         key = name if server is None else (server, name)
         found = ((part.server, part.departed[key]) for part in self._about(server) if key in part.departed)
@@ -128,8 +128,8 @@ class Catalogue:
         return part.offers.prompts[part.offers.own_prompts[name]]
 
     def departed_prompt(self, name: str) -> tuple[str, str] | None:
-        """The server that offered the prompt of this public name until it came to its present state, and its own name
-        of it."""
+        """The server that last offered the prompt of this public name but no longer does, and the prompt's name on that
+        server."""
         hidden = (part for part in self.parts.values() if not part.offers.shown)
         found = ((each.server, each.prompt) for part in hidden for each in part.offers.prompts if each.name == name)
         return min(found, default=None)

@@ -123,8 +123,8 @@ class SendNotification(Command):
 
 @define(eq=False)
 class Subscribe(Command):
-    """The command that sets which of its resources somebody subscribes to now, besides those of its spec. Answered at
-    once."""
+    """The command to replace the set of resources that callers subscribe to, in addition to those that the spec names.
+    Answered at once."""
 
     uris: frozenset[str]
 

@@ -291,8 +291,8 @@ class Keeper:
         return None
 
     async def _attend(self, nursery: trio.Nursery) -> None:
-        """Receive commands and reports while the incarnation lives, and do what is due meanwhile: end it when nobody
-        uses it any more, or it is over a limit, compare its tools again with what they were, have them cached."""
+        """Receive commands and reports while the incarnation lives. Meanwhile, stop the incarnation when it is idle or
+        over a limit, compare its tools with their pins again, and save its definitions."""
         while True:
             message = await self._next(
                 until=min(

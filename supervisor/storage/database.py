@@ -237,9 +237,9 @@ class StateDatabase:
 
 
 class _Guard:
-    """A guard that ends a connection whose other end has stopped answering in the middle of a statement: the time
-    limits there have stopped with it, and the kernel goes on answering. It has a thread of its own, as the waiting one
-    cannot."""
+    """A guard that ends a connection whose other end has stopped answering in the middle of a statement. A frozen
+    PostgreSQL process enforces no statement timeout, but its kernel still acknowledges packets. The guard has a thread
+    of its own, because the thread that waits for the answer cannot end the wait."""
 
     def __init__(self, connection: "Connection") -> None:
         self.ended_it = False

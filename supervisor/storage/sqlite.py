@@ -68,7 +68,7 @@ class SqliteStore(Store):
 
     @property
     def path(self) -> Path:
-        """The file that is used; before it was opened, and if it cannot be, the one that was named."""
+        """The path of the open database. Until it is open, or if opening fails, the configured path."""
         if self._found is not None:
             return self._found
         return own_file(self._former) if self._named is None else self._named

@@ -492,7 +492,7 @@ class HttpSessions:
 
 
 async def _pass_on_nothing(method: str, params: Mapping[str, Any] | None) -> None:
-    """Drop a notification: nobody waits for the request of a subscription that goes on."""
+    """Discard a notification: a resumed subscription has no request to attach it to."""
 
 
 def _ended(note: SessionNote) -> SessionNote:
