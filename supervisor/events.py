@@ -17,7 +17,6 @@ from mcp_nursery.actors.queues import BoundedQueue, QueueReader, WhenFull
 from .catalogue.server_tools import ServerOffers, ServerTools
 from .decisions.circuit_breaker import BreakerState
 from .decisions.state_machine import Snapshot
-from .skills import Skill
 from .spec import ServerSpec
 from .status import ServerStatus
 from .tools.pins import DefinitionChange
@@ -115,7 +114,8 @@ class PromptsChanged(CatalogueChanged):
 
 @frozen
 class SkillsChanged(CatalogueChanged):
-    """The known skills of a server changed, because it was asked for them again. Entries are URIs."""
+    """The known skills of a server that are not held back changed, because it was asked for them again, or a change was
+    accepted. Entries are URIs."""
 
 
 @frozen
@@ -187,13 +187,13 @@ class InjectionSuspected:
 
 @frozen
 class DefinitionsChanged:
-    """Tools of a server differ from what they were at first use. One event reports all new differences that appear at
-    once, however many tools there are; after a `SnapshotEvent`, all that are not accepted yet."""
+    """Tools or skills of a server differ from what they were at first use. One event reports all new differences that
+    appear at once, however many there are; after a `SnapshotEvent`, all that are not accepted yet."""
 
     server: str
     """The server's name."""
     changes: tuple[DefinitionChange, ...]
-    """The tools, and how each differs: `change.tool`, `change.fields`, `change.diff`."""
+    """The tools and skills, and how each differs: `change.kind`, `change.tool`, `change.fields`, `change.diff`."""
     held: bool
     """True if they are held back until a person accepts them."""
     at: float
@@ -228,8 +228,8 @@ class Lagged:
 
 @frozen
 class SnapshotEvent:
-    """The state of a server, at the beginning and after a lag. If its tools differ from what they were at first use,
-    and that is not accepted, `DefinitionsChanged` follows."""
+    """The state of a server, at the beginning and after a lag. If its tools or skills differ from what they were at
+    first use, and that is not accepted, `DefinitionsChanged` follows."""
 
     status: ServerStatus
     """The status now."""
@@ -303,13 +303,13 @@ def offers_events(old: ServerTools, new: ServerTools, now: float) -> list[Resour
     return events
 
 
-def skills_event(
-    server: str, before: Mapping[str, Skill], after: Mapping[str, Skill], now: float
-) -> SkillsChanged | None:
-    """The event for the change of what is known of a server's skills, if they differ."""
-    old, new = ({uri: skill.declared for uri, skill in known.items()} for known in (before, after))
-    difference = _difference(old, new)
-    return None if difference is None else SkillsChanged(server, *difference, now)
+def skills_event(old: Snapshot, new: Snapshot, now: float) -> SkillsChanged | None:
+    """The event for the change of what is known of a server's skills, if those that are shown differ."""
+    if old.skills is new.skills:
+        return None
+    before, after = ({uri: skill.declared for uri, skill in each.skills.shown.items()} for each in (old, new))
+    difference = _difference(before, after)
+    return None if difference is None else SkillsChanged(new.spec.name, *difference, now)
 
 
 def _is_cached(old: ServerTools, new: ServerTools) -> bool:
@@ -346,23 +346,23 @@ def _difference(before: Mapping[str, object], after: Mapping[str, object]) -> tu
 
 
 def definitions_event(old: Snapshot, new: Snapshot, now: float) -> DefinitionsChanged | None:
-    """The event for tools newly found to differ from what they were at first use, if any."""
-    known, review = old.review.changes, new.review
-    if known is review.changes:
-        return None
-    return _differences(new, [change for tool, change in review.changes.items() if known.get(tool) != change], now)
+    """The event for tools and skills newly found to differ from what they were at first use, if any."""
+    reviews = ((old.review, new.review), (old.skills.review, new.skills.review))
+    pairs = [(known.changes, found.changes) for known, found in reviews if known.changes is not found.changes]
+    new_ones = [change for known, found in pairs for name, change in found.items() if known.get(name) != change]
+    return _differences(new, new_ones, now)
 
 
 def standing_events(snapshot: Snapshot, status: ServerStatus, now: float) -> Sequence[StandingEvent]:
     """The events from which a reader without any earlier event learns the state of a server."""
-    differing = _differences(snapshot, snapshot.review.changes.values(), now)
+    differing = _differences(snapshot, snapshot.changes, now)
     return [SnapshotEvent(status), *([] if differing is None else [differing])]
 
 
 def _differences(snapshot: Snapshot, changes: Collection[DefinitionChange], now: float) -> DefinitionsChanged | None:
     if not changes:
         return None
-    held = any(change.tool in snapshot.review.held for change in changes)
+    held = any(each.changes.keys() & each.held.keys() for each in (snapshot.review, snapshot.skills.review))
     return DefinitionsChanged(snapshot.spec.name, tuple(changes), held, now)
 
 

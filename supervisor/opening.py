@@ -209,9 +209,9 @@ async def open_supervisor(
             have tools of these names.
         override: Reserved names that servers may take over after all; True: all of them.
         pins: The consequence if a tool's title, description, schemas or hints differ from those at its first use with
-            this server and spec. `"report"`: an event, a line in the log, `Tool.change`. `"block"`: it is held back as
-            well, until `accept_change` or `mcp-nursery pins`; so is everything while the state file cannot be read or
-            written.
+            this server and spec, or the frontmatter or files of a skill. `"report"`: an event, a line in the log,
+            `Tool.change`. `"block"`: it is held back as well, until `accept_change` or `mcp-nursery pins`; so is
+            everything while the state file cannot be read or written.
         drop_placeholders: Whether empty optional arguments of a model's call (`null`, `""`, `[]`, `{}`) are left out.
         watch: Whether the files by which servers are given, and files of variables that these name, are watched, and
             read again when one of them changes: see `Supervisor.reload`. A broken file changes nothing.

@@ -89,13 +89,13 @@ async def _reload(host: OrderHost, given: OrderParams) -> Reloaded:
 
 async def _accept(host: OrderHost, given: OrderParams) -> None:
     server, tool, digest = (text_of(given, name) for name in ("server", "tool", "digest"))
-    for change in host.supervisor.definition_changes:
-        if (change.server, change.tool) == (server, tool):
-            if digest_of(change) != digest:
-                raise OrderRefused(f"{tool} has changed again: look at it as it is now.")
+    changes = [each for each in host.supervisor.definition_changes if (each.server, each.tool) == (server, tool)]
+    for change in changes:
+        if digest_of(change) == digest:
             await host.supervisor.accept_change(change)
             return
-    raise OrderRefused(f"{tool} does not differ any more.")
+    now = "has changed again: look at it as it is now" if changes else "does not differ any more"
+    raise OrderRefused(f"{tool} {now}.")
 
 
 async def _end_session(host: OrderHost, given: OrderParams) -> None:
@@ -116,6 +116,6 @@ ORDERS: Final[Mapping[str, Callable[[OrderHost, OrderParams], Awaitable[Reloaded
 
 `reconnect`, `start` and `stop` have the parameter `server`: `reconnect` returns once the server is connected, `start`
 in `connecting`, or with `wait` once it is connected, with its status, and `stop` once it has ended. `reload` has
-`restart`, `accept` has `server`, `tool` and `digest`, and `end_session` has `session`.
+`restart`, `accept` has `server`, `tool` (or the URI of a skill) and `digest`, and `end_session` has `session`.
 
 They raise `InvalidOrder`, `OrderRefused`, and the errors of the methods of `Supervisor`."""

@@ -8,7 +8,7 @@ read is held against that, so that a person, a model and a pin mean the same fil
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
 
 from attrs import field, frozen
@@ -18,8 +18,12 @@ from mcp_nursery.actors.json_depth import more_values_than
 from mcp_nursery.actors.pieces import Steps
 
 from .frontmatter import Differs, compare_frontmatter
+from .tools.fingerprint import fingerprint
+from .tools.pins import UNREVIEWED, Review
 
 __all__ = ["Skill", "SkillFile"]
+
+T = TypeVar("T")
 
 MOST_SKILLS: Final = 1_000
 """Skills of one server that are known at once."""
@@ -93,6 +97,47 @@ class Skill:
             if each.uri == uri:
                 return each
         raise SkillMismatch("unlisted", expected=self.uri, found=uri, server=self.server, uri=uri)
+
+
+def skill_pinning_steps(skill: Skill) -> Steps[str]:
+    """The pinned part of a skill, as JSON, step by step: its frontmatter, and its files with their digests, which
+    identify their content."""
+    files = "dynamic" if skill.files is None else {each.uri: each.digest for each in skill.files}
+    return fingerprint({"frontmatter": skill.frontmatter, "resources": files})
+
+
+@frozen
+class KnownSkills:
+    """The skills of one server that are known: those of its list, and those that it was asked for by their URIs. They
+    outlast its connection: what is read is held against what was known, so that a file cannot change unseen."""
+
+    by_uri: Mapping[str, Skill] = field(factory=dict[str, Skill])
+    """The entries that the server gave last, those that were known first before others."""
+    review: Review = UNREVIEWED
+    """The comparison of these with what they were when they were first seen."""
+
+    @property
+    def shown(self) -> Mapping[str, Skill]:
+        """The skills that are not held back."""
+        if not self.review.held:
+            return self.by_uri
+        return {uri: skill for uri, skill in self.by_uri.items() if uri not in self.review.held}
+
+    def with_some(self, skills: Mapping[str, Skill], review: Review) -> "KnownSkills":
+        """These skills after others were added, or are known anew, by their review. Of too many the first go."""
+        others = {uri: skill for uri, skill in self.by_uri.items() if uri not in skills}
+        known = dict([*others.items(), *skills.items()][-MOST_SKILLS:])
+
+        def findings(before: Mapping[str, T], now: Mapping[str, T]) -> Mapping[str, T]:
+            left = {uri: each for uri, each in before.items() if uri in others}
+            return {uri: each for uri, each in {**left, **now}.items() if uri in known}
+
+        before = self.review
+        return KnownSkills(known, Review(findings(before.changes, review.changes), findings(before.held, review.held)))
+
+
+NO_SKILLS: Final = KnownSkills()
+"""The skills of a server that was not asked for them."""
 
 
 class BadEntry(ValueError):

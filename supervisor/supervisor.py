@@ -22,9 +22,18 @@ from .calls.call import Call, Resend, Target
 from .calls.fan_out import FanOut, Until, open_fan_out
 from .calls.relayed import RelayedCall, RelayedResult, name_in
 from .calls.resource_tools import ResourceTools
-from .calls.resources_and_prompts import Completing, PromptGet, ResourceRead, read_resource
+from .calls.resources_and_prompts import Completing, PromptGet, ResourceRead
 from .calls.search_tools import SearchTools
-from .calls.skills import get_skill, known_skills, list_all, list_directory, list_of, read_skill_file
+from .calls.skills import (
+    get_skill,
+    known_skills,
+    list_all,
+    list_directory,
+    list_of,
+    read_skill_file,
+    read_unless_held,
+    relay,
+)
 from .calls.tool_call import ToolCall
 from .config.config import Config
 from .config.specs import ConfigSource, Given, specs_of
@@ -395,11 +404,12 @@ class Supervisor:
         Raises:
             UnknownResource: No server has it, now that all first attempts are settled.
             ContestedResource: Several servers have it: name one.
+            NotApproved: It belongs to a skill that is held back: see `open_supervisor(pins=…)`.
             NurseryError: As for `call_tool`.
         """
         call = Call(uri, server=server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
         check_argument("refresh", refresh, true_or_false)
-        return await read_resource(call, self._servers, refresh=refresh)
+        return await read_unless_held(call, self._servers, refresh=refresh)
 
     async def servers_with(self, uri: str) -> tuple[str, ...]:
         """The servers that list a resource of this URI, or have a template that it matches, in the order of
@@ -501,7 +511,8 @@ class Supervisor:
     @property
     def skills(self) -> tuple[Skill, ...]:
         """The skills that are known by now, sorted by URI and server: those that `list_skills` and `get_skill` have
-        brought. Names may occur several times, also at one server: the URI and the server identify a skill."""
+        brought, without those that are held back. Names may occur several times, also at one server: the URI and the
+        server identify a skill."""
         return known_skills(self._servers)
 
     async def list_skills(
@@ -512,7 +523,8 @@ class Supervisor:
 
         A list is asked for again when its `ttlMs` is over, 5 minutes if it has none, after a reconnect, and after a
         notification that a list of the server has changed. A server that does not answer keeps its old one. A list may
-        be a part: a server may have further skills, for `get_skill`.
+        be a part: a server may have further skills, for `get_skill`. Skills that are held back are left out: see
+        `open_supervisor(pins=…)`.
 
         Args:
             server: Only this server's.
@@ -543,6 +555,7 @@ class Supervisor:
             ContestedResource: Several servers list it, or may have it: name one.
             UnknownResource: No server has skills, or the one that was named has none.
             InvalidResult: The server's entry for it cannot be used.
+            NotApproved: It is held back: see `open_supervisor(pins=…)`.
             NurseryError: As for `call_tool`; a `ServerError` if the server has no such skill.
         """
         return await get_skill(self._servers, uri, server, timeout=timeout)
@@ -563,6 +576,7 @@ class Supervisor:
             SkillMismatch: It is not what the skill's entry says, or the skill has no such file.
             ContestedResource: Several servers have it: name one.
             UnknownResource: It belongs to no skill that is known.
+            NotApproved: A skill in whose folder it is is held back: see `open_supervisor(pins=…)`.
             NurseryError: As for `call_tool`.
         """
         return await read_skill_file(Call(uri, server=server, timeout=timeout), self._servers)
@@ -641,7 +655,7 @@ class Supervisor:
             ValueError: An option has a value that is not allowed, or `agreed` is for another call.
             InvalidArguments: `params` has no JSON form.
             NotApproved: By the time it can be sent, the tool is not declared as it was agreed to, or its server is
-                reached in another way.
+                reached in another way. Or a skill is held back to which what was read belongs.
             UnknownServer: No server of that name.
             NurseryError: As for `call_tool`.
         """
@@ -671,7 +685,7 @@ class Supervisor:
             agreed=agreed,
             for_models=for_models,
         )
-        return await deliver(relayed)
+        return await relay(relayed)
 
     async def agree(
         self, server: str, tool: str, arguments: Mapping[str, Any] | None = None, *, approve: Approve
@@ -813,15 +827,14 @@ class Supervisor:
 
     @property
     def definition_changes(self) -> tuple[DefinitionChange, ...]:
-        """The tools that differ from what they were at first use, sorted by server and tool."""
-        reviews = [observable.value.review for observable in self._servers.snapshots.values()]
-        changes = [change for review in reviews for change in review.changes.values()]
+        """The tools and skills that differ from what they were at first use, sorted by server and by tool or URI."""
+        changes = [change for observable in self._servers.snapshots.values() for change in observable.value.changes]
         return tuple(sorted(changes, key=lambda change: (change.server, change.tool)))
 
     async def accept_change(self, change: DefinitionChange) -> None:
-        """Accept how a tool has changed: it is pinned as it is after the change, and no longer held back.
+        """Accept how a tool or a skill has changed: it is pinned as it is after the change, and no longer held back.
 
-        Only the change that was shown is accepted: if the tool has changed again meanwhile, it still differs.
+        Only the change that was shown is accepted: if it has changed again meanwhile, it still differs.
 
         Raises:
             UnknownServer: No server of that name.
@@ -861,8 +874,8 @@ class Supervisor:
         """A receive channel of everything that happens, while the block lasts.
 
         It begins with the present state: a `SnapshotEvent` of each server, and `DefinitionsChanged` of one whose tools
-        differ from what they were at first use. A reader that falls more than 100 events behind gets `Lagged(n)`, and
-        that beginning again.
+        or skills differ from what they were at first use. A reader that falls more than 100 events behind gets
+        `Lagged(n)`, and that beginning again.
         """
         return self._servers.events.open()
 

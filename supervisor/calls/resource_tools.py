@@ -27,8 +27,8 @@ from .call import Call
 from .host_tools import LIST_RESOURCES as LIST
 from .host_tools import READ_RESOURCE as READ
 from .host_tools import HostTools, host_result, host_tool
-from .resources_and_prompts import owner_of, read_resource
-from .skills import is_of_skill, known_skills, read_skill_file
+from .resources_and_prompts import owner_of
+from .skills import is_of_skill, known_skills, read_skill_file, read_unless_held
 
 _MOST_DESCRIPTION = 200
 """Characters of a description that are listed."""
@@ -129,7 +129,7 @@ class ResourceTools(HostTools):
         owner = await owner_of(call, self._servers)  # no read without an agreement: that is to one server
         self._servers.snapshot(owner)
         agreed = await self._approvals.agree(evolve(tool, server=owner), {"uri": uri}, self._servers)
-        read_it = read_skill_file if is_of_skill(self._servers, uri, owner) else read_resource
+        read_it = read_skill_file if is_of_skill(self._servers, uri, owner) else read_unless_held
         read = await read_it(evolve(call, server=owner), self._servers, agreed)
         return host_result(tool, read.full_text, read)
 

@@ -1,19 +1,28 @@
 """Skills of servers: their entries are asked for when somebody wants them, and what is read of their files is held
-against these. Nothing is fetched ahead."""
+against these. Nothing is fetched ahead.
+
+Each entry that a server gives is compared with what it was when it was first seen, before anybody gets it: by
+`ServerView.learn_skills`, also those that a client of the host has asked for. One that is held back is asked for again
+each time that somebody wants it: it may have been accepted meanwhile, or be what it was.
+"""
 
 import logging
 import marshal
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import trio
-from attrs import define
+from attrs import define, evolve
 
 from mcp_nursery.actors.errors import (
     ContestedResource,
     InvalidArguments,
     InvalidResult,
+    NotApproved,
     NurseryError,
+    ServerError,
     SkillMismatch,
     UnknownResource,
 )
@@ -30,8 +39,10 @@ from ..security.untrusted_marks import clean_name
 from ..servers.view import ServerView
 from ..skills import MAIN, MOST_SKILLS, BadEntry, Skill, is_below, skill_in, verify
 from ..tools.approval_rules import Agreement
+from ..transports import Transport
 from .attempts import deliver
 from .call import Call
+from .relayed import RelayedCall, RelayedResult
 from .resources_and_prompts import Destination, DestinationCall, read_resource
 
 logger: Final = logging.getLogger(__name__)
@@ -98,8 +109,8 @@ def serves_skills(servers: ServerView, server: str) -> bool:
 
 def known_skills(servers: ServerView) -> tuple[Skill, ...]:
     """The skills that are known by now of servers that are shown, sorted by URI and server."""
-    shown = [name for name, one in servers.snapshots.items() if one.value.keeps_tools]
-    known = [skill for name in shown for skill in servers.registry.skills_of(name).by_uri.values()]
+    shown = [one.value.skills.shown for one in servers.snapshots.values() if one.value.keeps_tools]
+    known = [skill for skills in shown for skill in skills.values()]
     return tuple(sorted(known, key=lambda skill: (skill.uri, skill.server)))
 
 
@@ -124,10 +135,11 @@ async def list_of(servers: ServerView, server: str, *, refresh: bool = False, ti
     Raises:
         NurseryError: It cannot be listed.
     """
-    if not serves_skills(servers, server) or (servers.registry.skills_of(server).is_fresh and not refresh):
+    fresh = _is_fresh(servers, server) and not servers.snapshot(server).value.skills.review.held
+    if not serves_skills(servers, server) or (fresh and not refresh):
         await trio.lowlevel.checkpoint()
         return
-    listing = _Listing(servers, server)
+    listing, transport = _Listing(servers, server), _transport_of(servers, server)
     fresh_for = FRESH_FOR
     for page in range(MOST_PAGES):
         said = await _page(servers, server, LIST, {"cursor": listing.cursor}, timeout)
@@ -137,7 +149,18 @@ async def list_of(servers: ServerView, server: str, *, refresh: bool = False, ti
         if not await by_turns(listing.take(said)):
             break
     listing.log()
-    servers.registry.note_skills(server, listing.kept, trio.current_time() + fresh_for)
+    review = await servers.learn_skills(server, listing.kept, whole=True, transport=transport)
+    if review.certain:
+        servers.registry.skills_fresh_until[server] = trio.current_time() + fresh_for
+
+
+def _is_fresh(servers: ServerView, server: str) -> bool:
+    """True if the list need not be asked for again, if nothing in it is held back."""
+    return trio.current_time() < servers.registry.skills_fresh_until.get(server, -math.inf)
+
+
+def _transport_of(servers: ServerView, server: str) -> Transport:
+    return servers.snapshot(server).value.spec.transport
 
 
 async def _page(
@@ -238,13 +261,13 @@ async def _owner_of(servers: ServerView, uri: str, server: str | None) -> str:
 
 def _covering(servers: ServerView, server: str, uri: str) -> list[Skill]:
     """The known skills of a server in whose folders this file or folder would be; several if they are nested."""
-    known = servers.registry.skills_of(server).by_uri.values()
+    known = servers.snapshot(server).value.skills.by_uri.values()
     return [skill for skill in known if skill.covers(uri) or skill.root == uri]
 
 
 def is_of_skill(servers: ServerView, uri: str, server: str) -> bool:
     """True if the URI is one of a file in the folder of a skill that is known of this server."""
-    return any(skill.covers(uri) for skill in servers.registry.skills_of(server).by_uri.values())
+    return any(skill.covers(uri) for skill in _covering(servers, server, uri))
 
 
 async def get_skill(servers: ServerView, uri: str, server: str | None = None, *, timeout: float | None = None) -> Skill:
@@ -252,19 +275,41 @@ async def get_skill(servers: ServerView, uri: str, server: str | None = None, *,
     owner = await _owner_of(servers, uri, server)
     _check_serves(servers, owner, uri)
     request = _Request(Call(uri, server=owner, timeout=timeout), servers, GET, {"uri": uri})
+    transport = _transport_of(servers, owner)
     said = await deliver(request)
+    skill = _skill_given(owner, uri, said, request.slot.incarnation)
+    await _learn(servers, skill, transport)
+    return skill
+
+
+def _skill_given(server: str, uri: str, said: Mapping[str, Any], incarnation: int | None) -> Skill:
+    """The skill in an answer to a request for the one of this URI.
+
+    Raises:
+        InvalidResult: It cannot be used.
+    """
     try:
-        skill = skill_in(owner, said.get("skill"))
+        skill = skill_in(server, said.get("skill"))
         if skill.uri != uri:
             raise BadEntry("its answer is about another skill")
     except BadEntry as error:
-        raise InvalidResult(str(error), server=owner, tool=uri, incarnation=request.slot.incarnation) from None
-    known = servers.registry.skills_of(owner)
-    after = {key: each for key, each in known.by_uri.items() if key != uri} | {uri: skill}
-    if len(after) > MOST_SKILLS:
-        del after[next(iter(after))]
-    servers.registry.note_skills(owner, after)
+        raise InvalidResult(str(error), server=server, tool=uri, incarnation=incarnation) from None
     return skill
+
+
+async def _learn(servers: ServerView, skill: Skill, transport: Transport) -> None:
+    """Know a skill that its server has just given.
+
+    Raises:
+        NotApproved: It is held back.
+    """
+    server, uri = skill.server, skill.uri
+    review = await servers.learn_skills(server, {uri: skill}, whole=False, transport=transport)
+    why, change = review.held.get(uri), review.changes.get(uri)
+    if change is not None:
+        why = why and f"its {' and '.join(change.fields)} changed since it was first used; see `mcp-nursery pins`"
+    if why is not None:
+        raise NotApproved(server, servers.redactor(server).said(uri), why)
 
 
 def _check_serves(servers: ServerView, server: str, uri: str) -> None:
@@ -281,6 +326,7 @@ async def skills_with(servers: ServerView, uri: str, server: str) -> Sequence[Sk
     """The skills of a server that a file belongs to, each of which has it.
 
     Raises:
+        NotApproved: One of them is held back.
         SkillMismatch: One of them has no such file.
         UnknownResource: None is known.
     """
@@ -290,11 +336,105 @@ async def skills_with(servers: ServerView, uri: str, server: str) -> Sequence[Sk
             await get_skill(servers, uri, server)
         else:
             await list_of(servers, server)
+    await _check_pins(servers, server, uri)
     skills = [skill for skill in _covering(servers, server, uri) if skill.covers(uri)]
     if not skills:
         raise UnknownResource(uri, server=server)
     for skill in skills:
         skill.file(uri)
+    return skills
+
+
+async def _check_pins(servers: ServerView, server: str, uri: str) -> None:
+    """Refuse a file of a skill that is held back, once its server has been asked for that skill again.
+
+    Raises:
+        NotApproved: It is held back.
+    """
+    while held := [
+        each.uri
+        for each in _covering(servers, server, uri)
+        if each.uri in servers.snapshot(server).value.skills.review.held
+    ]:
+        await get_skill(servers, held[0], server)
+
+
+async def check_read(servers: ServerView, server: str, uri: str) -> None:
+    """Refuse what was read of a server as a resource if it belongs to a skill that is held back. While changed skills
+    are held back, the skills of a server with skills are listed for that; one that is not listed is asked for.
+
+    Raises:
+        NotApproved: It is held back.
+        NurseryError: The skills cannot be listed, so that it is not known.
+    """
+    if not servers.pinned or not serves_skills(servers, server):
+        return
+    if not _is_fresh(servers, server) and not _covering(servers, server, uri):
+        await list_of(servers, server)
+    if not _covering(servers, server, uri) and uri.endswith(MAIN):
+        with suppress(ServerError):  # it is no skill
+            await get_skill(servers, uri, server)
+    await _check_pins(servers, server, uri)
+
+
+async def read_unless_held(
+    call: Call, servers: ServerView, agreed: Agreement | None = None, *, refresh: bool = False
+) -> ResourceResult:
+    """Read a resource that belongs to no skill that is held back. See `Supervisor.read_resource`."""
+    result = await read_resource(call, servers, agreed, refresh=refresh)
+    await check_read(servers, result.server, result.uri)
+    return result
+
+
+async def relay(call: RelayedCall) -> RelayedResult:
+    """Make a request on behalf of a client. What it is given of skills is compared as for everybody; while changed
+    skills are held back, entries that cannot be compared are so as well. See `Supervisor.request`."""
+    servers, method, server = call.servers, call.method, call.asked.server
+    assert server is not None  # a relayed request names it
+    if method not in (LIST, GET, "resources/read"):
+        return await deliver(call)
+    transport, uri = _transport_of(servers, server), str(call.given_params.get("uri"))
+    relayed = await deliver(call)
+    if relayed.result.get("resultType") == "input_required":
+        return relayed
+    if method == "resources/read":
+        await check_read(servers, server, uri)
+    elif method == LIST:
+        return evolve(relayed, result=await _without_held(servers, server, relayed.result, transport))
+    else:
+        try:
+            skill = _skill_given(server, uri, relayed.result, relayed.incarnation)
+        except InvalidResult:
+            if servers.pinned:
+                raise
+        else:
+            await _learn(servers, skill, transport)
+    return relayed
+
+
+async def _without_held(
+    servers: ServerView, server: str, listed: dict[str, Any], transport: Transport
+) -> dict[str, Any]:
+    given: object = listed.get("skills")
+    entries = cast("list[object]", given) if isinstance(given, list) else []
+    skills = await by_turns(_skills_in(server, entries))
+    by_uri = {skill.uri: skill for skill in skills if skill is not None}
+    review = await servers.learn_skills(server, by_uri, whole=False, transport=transport)
+    if not servers.pinned:
+        return listed
+    shown = {id(skill) for uri, skill in by_uri.items() if uri not in review.held}
+    return listed | {"skills": [entry for entry, skill in zip(entries, skills, strict=True) if id(skill) in shown]}
+
+
+def _skills_in(server: str, entries: Iterable[object]) -> Steps[list[Skill | None]]:
+    """The skills of these entries; None for one that cannot be used."""
+    skills: list[Skill | None] = []
+    for entry in entries:
+        yield
+        try:
+            skills.append(skill_in(server, entry))
+        except BadEntry:
+            skills.append(None)
     return skills
 
 

@@ -143,7 +143,7 @@ _SERVE: Final = CommandSignature(
     option("--ask GLOB", "Ask the client's user before calls of these tools, SERVER/TOOL. May repeat.", multiple=True),
     option("--deny GLOB", "Refuse calls of these tools, SERVER/TOOL. May repeat.", multiple=True),
     option("--unattended allow|deny", "What to do with a call if the client cannot ask its user.", default="allow"),
-    option("--pins report|block", "What to do with tools whose definitions have changed.", default="report"),
+    option("--pins report|block", "What to do with tools and skills that have changed.", default="report"),
     option(
         "--hold SECONDS", "How long a call is held while its server restarts. 0: refuse it.", type=float, default=20.0
     ),
@@ -391,8 +391,8 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
     ),
     "pins": CommandSignature(
         "consent:pins",
-        "Show how tools have changed since their first use, and record which changes you accept. Starts nothing.",
-        argument("[SERVER]", "Only the tools of this server."),
+        "Show how tools and skills have changed since their first use, and record what you accept. Starts nothing.",
+        argument("[SERVER]", "Only those of this server."),
         _ACCEPT,
         _STATE,
         *_OUTPUT,

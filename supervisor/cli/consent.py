@@ -133,7 +133,7 @@ def _request_document(request: TrustRequest) -> dict[str, Any]:
 
 
 def pins(options: Options, server: str | None, *, yes: bool) -> int:
-    """Show the changes of tools, ask about each, and record those that are accepted. Starts no server."""
+    """Show the changes of tools and skills, ask about each, and record those that are accepted. Starts no server."""
     asking = can_ask() and not (yes or options.as_json)
     store = store_named(options.state)
     try:
@@ -159,7 +159,7 @@ async def _accepted(found: Sequence[tuple[str, DefinitionChange]]) -> Sequence[t
 
 def _changes(changes: Sequence[DefinitionChange]) -> list[str]:
     if not changes:
-        return ["no tool has changed since its first use"]
+        return ["no tool or skill has changed since its first use"]
     return [line for change in changes for line in (_head(change), *change.diff.split("\n"), "")]
 
 
@@ -168,4 +168,4 @@ def _head(change: DefinitionChange) -> str:
 
 
 def _change_document(change: DefinitionChange, *, accepted: bool) -> dict[str, Any]:
-    return {**pick(change, "server", "tool", "fields", "diff"), "accepted": accepted}
+    return {**pick(change, "server", "kind", "tool", "fields", "diff"), "accepted": accepted}

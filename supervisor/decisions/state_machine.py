@@ -19,7 +19,8 @@ from mcp_nursery.actors.errors import one_line
 from mcp_nursery.actors.messages import NOTHING_DECLARED, Connected, Definitions, ExitReason, Owner
 from mcp_nursery.actors.outcomes import Challenge
 
-from ..tools.pins import UNREVIEWED, Review
+from ..skills import NO_SKILLS, KnownSkills
+from ..tools.pins import UNREVIEWED, DefinitionChange, Review
 from .error_line import LAST_WORDS, find_cause, redact_tail, way_out
 from .restart_policy import (
     Finished,
@@ -139,11 +140,18 @@ class Snapshot:
     """True if the cache is still to be read for its definitions."""
     review: Review = field(default=UNREVIEWED, repr=False)
     """The comparison of its tools with what they were at first use."""
+    skills: KnownSkills = field(default=NO_SKILLS, repr=False, eq=False)
+    """The skills that are known of it, since somebody has asked."""
     challenge: Challenge | None = None
     """In `needs_auth`: what the server said was missing, if it did; without secrets."""
     over_limit: str | None = None
     """In `connected`: the limit that it is over, and why it is not renewed yet. In `connecting`: the limit for which it
     is being renewed."""
+
+    @property
+    def changes(self) -> tuple[DefinitionChange, ...]:
+        """The tools and skills that differ from what they were at first use."""
+        return tuple(change for each in (self.review, self.skills.review) for change in each.changes.values())
 
     @property
     def settled(self) -> bool:
@@ -345,6 +353,10 @@ class StateMachine:
         """The event: some of its lists were fetched again, or its tools compared again with what they were."""
         return self._to(evolve(self.snapshot, definitions=definitions, review=review))
 
+    def knowing(self, skills: KnownSkills) -> "StateMachine":
+        """The event: it was asked for skills, or these were compared again with what they were."""
+        return evolve(self, snapshot=evolve(self.snapshot, skills=skills))
+
     def idle(self, now: float) -> "StateMachine":
         """The event: it was idle for long, and stays at rest until it is wanted."""
         tracker = self._tracker.on_idle(now)
@@ -412,8 +424,8 @@ class StateMachine:
         """The event: its spec is another. It begins as if it had just been configured, with incarnations counted on.
 
         A spec equal to the one it had changes nothing, unless it is to `restart`: only what does not count in comparing
-        may differ. Its introduction and its tools are kept if it is reached in the same way; otherwise it may be quite
-        another server, and they are forgotten.
+        may differ. Its introduction, its tools and its skills are kept if it is reached in the same way; otherwise it
+        may be quite another server, and they are forgotten.
         """
         old = self.snapshot
         if spec == old.spec and not restart:
@@ -423,7 +435,7 @@ class StateMachine:
         snapshot = evolve(machine.snapshot, incarnation=self._coming if starts else old.incarnation)
         if spec.transport == old.spec.transport:
             known = old.definitions, old.review, old.introduction
-            snapshot = evolve(snapshot, definitions=known[0], review=known[1], introduction=known[2])
+            snapshot = evolve(snapshot, definitions=known[0], review=known[1], introduction=known[2], skills=old.skills)
         check_beginning(snapshot.state)
         return evolve(machine, snapshot=snapshot, begun=self._begun and not starts)
 

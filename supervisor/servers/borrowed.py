@@ -26,9 +26,12 @@ from mcp_nursery.actors.overrides import override
 
 from ..decisions.state_machine import Snapshot, StateMachine
 from ..security.redaction import Redactor
+from ..skills import Skill
 from ..spec import ServerSpec
 from ..tools.naming import is_offered
+from ..tools.pins import Review
 from ..tools.tool import Invoke
+from ..transports import Transport
 from .observable import Observable
 from .projection import Projection
 from .resources import Subscriptions, Updates
@@ -214,6 +217,12 @@ class BorrowedServers(ServerView):
     @override
     def hasten(self, server: str) -> None:
         self._lender.hasten(server)
+
+    @override
+    async def learn_skills(
+        self, server: str, skills: Mapping[str, Skill], *, whole: bool, transport: Transport
+    ) -> Review:
+        return await self._lender.learn_skills(server, skills, whole=whole, transport=transport)
 
     @override
     async def refresh_lists(self, servers: Iterable[str]) -> None:

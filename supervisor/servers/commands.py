@@ -9,8 +9,10 @@ from attrs import define, field, frozen
 from mcp_nursery.actors.enums import ListKind, ServerState
 
 from ..decisions.state_machine import Snapshot
+from ..skills import Skill
 from ..spec import ServerSpec
-from ..tools.pins import DefinitionChange
+from ..tools.pins import UNREVIEWED, DefinitionChange, Review
+from ..transports import Transport
 from .settings import KeeperSettings
 
 
@@ -157,9 +159,24 @@ class Reconfigure(Command):
 
 @define(eq=False)
 class AcceptChange(Command):
-    """The command of a person who accepts how a tool has changed: it is pinned so, and the tools are compared again."""
+    """The command of a person who accepts how a tool or a skill has changed: it is pinned so, and all of the kind are
+    compared again."""
 
     change: DefinitionChange
+
+
+@define(eq=False)
+class LearnSkills(Command):
+    """The command to know these skills, which the server has just given, compared with what they were at first use."""
+
+    skills: Mapping[str, Skill]
+    """The skills by URI."""
+    whole: bool
+    """True if they are its list; False if others are known as well."""
+    transport: Transport
+    """How the server was reached: another one's skills are not these."""
+    review: Review = field(default=UNREVIEWED, init=False)
+    """The comparison, once it is done."""
 
 
 @frozen(eq=False)

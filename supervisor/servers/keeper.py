@@ -70,6 +70,7 @@ from ..decisions.state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..events import ResourceUpdated
 from ..logs import ServerLog
 from ..security.untrusted_marks import clean_name
+from ..skills import KnownSkills
 from ..spec import ServerSpec
 from ..storage.store import StoreUnreadable
 from ..tools.pins import UNREVIEWED
@@ -80,6 +81,7 @@ from .commands import (
     Authorised,
     Command,
     Hasten,
+    LearnSkills,
     Measured,
     NotAuthorised,
     PendingCommands,
@@ -577,6 +579,7 @@ class Keeper:
             Remove: self._stop,
             Reconfigure: self._reconfigure,
             AcceptChange: self._accept,
+            LearnSkills: self._learn_skills,
         }
         await ways[type(command)](command)
 
@@ -720,11 +723,27 @@ class Keeper:
         await self._wake_for_subscribers()
 
     async def _accept(self, command: AcceptChange) -> None:
-        """Pin a tool as a person has seen it, and compare all tools again."""
+        """Pin a tool or a skill as a person has seen it, and compare all of the kind again."""
         try:
             await self._settings.pins.accept(command.change)
         except StoreUnreadable as error:
             command.settle(self._now, str(error))
             return
-        await self._review_tools()
+        if command.change.kind == "tool":
+            await self._review_tools()
+        else:
+            known = self._now.skills
+            review = await self._settings.pins.review_skills(known.by_uri)
+            self._write(self._machine.knowing(evolve(known, review=review)))
+        command.settle(self._now)
+
+    async def _learn_skills(self, command: LearnSkills) -> None:
+        """Know skills from now on, compared with what they were, in one step: no other entry for one of them can be
+        shown by this comparison."""
+        if command.transport != self._now.spec.transport:
+            command.settle(self._now, "it is reached in another way since it was asked for skills")
+            return
+        command.review = review = await self._settings.pins.review_skills(command.skills)
+        known = self._now.skills.with_some(command.skills, review)
+        self._write(self._machine.knowing(KnownSkills(command.skills, review) if command.whole else known))
         command.settle(self._now)

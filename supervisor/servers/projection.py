@@ -21,6 +21,7 @@ from ..events import (
     StateChanged,
     definitions_event,
     offers_events,
+    skills_event,
     standing_events,
     state_event,
     tools_event,
@@ -155,8 +156,10 @@ class Projection:
         self.awaited_tools.note(new, before, part)
         if not hidden:
             self._review_calls()
-        change, differing = state_event(old, new, now), None if hidden else definitions_event(old, new, now)
-        for event in (change, *_events_between(before, part, now), differing):
+        change, skills, differing = state_event(old, new, now), None, None
+        if name not in self._leaving:
+            skills, differing = skills_event(old, new, now), definitions_event(old, new, now)
+        for event in (change, *_events_between(before, part, now), skills, differing):
             if event is not None:
                 self.events.publish(event)
         return change, differing

@@ -34,7 +34,6 @@ a reader that waits for a tool by name waits in `AwaitedTools`, which wakes only
 """
 
 import logging
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, TypeAlias
@@ -54,15 +53,12 @@ from ..events import (
     BreakerChanged,
     DefinitionsChanged,
     ResourceUpdated,
-    SkillsChanged,
     StateChanged,
-    skills_event,
     tools_event,
 )
 from ..logs import TransitionLog, offer_of
 from ..notices import NoticeHub
-from ..security.untrusted_marks import clean_name
-from ..skills import Skill
+from ..security.untrusted_marks import clean_name, visible
 from ..tools.tool import Invoke
 from .breakers import CircuitBreakers
 from .call_counter import CallCounter
@@ -71,12 +67,14 @@ from .observable import Observable
 from .projection import Projection, StatusFigures
 from .resources import KeptReads, Subscriptions
 from .settings import SupervisorSettings
-from .skills import KnownSkills
 
 logger: Final = logging.getLogger(__name__)
 
-_MOST_LOGGED_TOOLS = 20
-"""Tools that one line of the log names."""
+_MOST_LOGGED_NAMES = 20
+"""Tools or skills that one line of the log names."""
+
+_MOST_OF_URI = 100
+"""Characters of the URI of a skill in it."""
 
 _TOOLS_AT_ONCE = 100
 """Tools that are taken out of the catalogue in no time."""
@@ -116,8 +114,8 @@ class ServerRegistry(Projection):
         self._log = TransitionLog()
         self._reads: dict[str, KeptReads] = {}
         """The kept reads of each server whose resources somebody has read."""
-        self._skills: dict[str, KnownSkills] = {}
-        """The skills of each server that was asked for them."""
+        self.skills_fresh_until: Final[dict[str, float]] = {}
+        """The times until which the known skills of servers are those of their lists, on Trio's clock."""
 
     def account(self, server: str) -> Account:
         """The account of the messages that wait for it, or that it has sent."""
@@ -128,21 +126,6 @@ class ServerRegistry(Projection):
         if server not in self._reads:
             self._reads[server] = KeptReads(self.snapshots[server].value.spec.max_kept_bytes)
         return self._reads[server]
-
-    def skills_of(self, server: str) -> KnownSkills:
-        """The skills that are known of a server. They are its own as long as it is reached in the same way."""
-        return self._skills.setdefault(server, KnownSkills())
-
-    def note_skills(self, server: str, by_uri: Mapping[str, Skill], fresh_until: float | None = None) -> None:
-        """Know these skills of a server from now on; if a time is given, they are its list, which is fresh until
-        then."""
-        known = self.skills_of(server)
-        event = skills_event(server, known.by_uri, by_uri, trio.current_time())
-        known.by_uri = by_uri
-        if fresh_until is not None:
-            known.fresh_until = fresh_until
-        if event is not None:
-            self._tell(event)
 
     def trace(self, server: str) -> AbstractContextManager[Any]:
         """The trace in which this server is being connected, to be entered by the task that connects it."""
@@ -165,10 +148,9 @@ class ServerRegistry(Projection):
             borrowed.change(new, prepared.get(borrowed))
         if new.owner is not old.owner or new.definitions.resources is not old.definitions.resources:
             self._reads.pop(name, None)
-        if new.owner is not old.owner or _may_have_announced_resources(old, new):
-            self.skills_of(name).fresh_until = -math.inf
-        if new.spec.transport != old.spec.transport:
-            self._skills.pop(name, None)
+        moved = new.owner is not old.owner or new.spec.transport != old.spec.transport
+        if moved or _may_have_announced_resources(old, new):
+            self.skills_fresh_until.pop(name, None)
         if new.owner is not old.owner:
             self.breakers.close(name)
         if self.telemetry is not None:
@@ -187,18 +169,21 @@ class ServerRegistry(Projection):
         if change is not None:
             self._log.record_transition(change, offer_of(new, len(self.catalogue.value.parts[new.spec.name].tools)))
         if differing is not None:
-            tools = ", ".join(
-                clean_name(SECRETS.get().hide_line(each.tool)) for each in differing.changes[:_MOST_LOGGED_TOOLS]
+            hide = SECRETS.get().hide_line
+            names = ", ".join(
+                clean_name(hide(each.tool)) if each.kind == "tool" else visible(hide(each.tool)[:_MOST_OF_URI])
+                for each in differing.changes[:_MOST_LOGGED_NAMES]
             )
-            if len(differing.changes) > _MOST_LOGGED_TOOLS:
-                tools += f" and {len(differing.changes) - _MOST_LOGGED_TOOLS} more"
+            if len(differing.changes) > _MOST_LOGGED_NAMES:
+                names += f" and {len(differing.changes) - _MOST_LOGGED_NAMES} more"
             held = " and are held back" if differing.held else ""
-            found = f"have changed since they were first used{held}: {tools}; see `mcp-nursery pins`"
-            logger.warning("%s: definitions of tools %s", clean_name(new.spec.name), found)
-        elif new.review is not old.review and (
-            unknown := set(new.review.held.values()) - set(old.review.held.values())
-        ):
-            logger.warning("%s: its tools are held back: %s", clean_name(new.spec.name), unknown.pop())
+            found = f"have changed since they were first used{held}: {names}; see `mcp-nursery pins`"
+            logger.warning("%s: definitions of %ss %s", clean_name(new.spec.name), differing.changes[0].kind, found)
+            return
+        reviews = ("tools", old.review, new.review), ("skills", old.skills.review, new.skills.review)
+        for noun, before, after in reviews:
+            if after is not before and (unknown := set(after.held.values()) - set(before.held.values())):
+                logger.warning("%s: its %s are held back: %s", clean_name(new.spec.name), noun, unknown.pop())
 
     def _publish_breaker(self, change: BreakerChanged) -> None:
         self._log.record_breaker(change)
@@ -210,7 +195,7 @@ class ServerRegistry(Projection):
         self._tell(update)
         self.subscriptions.deliver(update)
 
-    def _tell(self, event: BreakerChanged | ResourceUpdated | SkillsChanged) -> None:
+    def _tell(self, event: BreakerChanged | ResourceUpdated) -> None:
         for projection in (self, *self._showing(event.server)):
             projection.events.publish(event)
 
@@ -259,7 +244,7 @@ class ServerRegistry(Projection):
         self.remove(server)
         self.subscriptions.end(server)
         self._reads.pop(server, None)
-        self._skills.pop(server, None)
+        self.skills_fresh_until.pop(server, None)
         self._log.forget(server)
         if self.telemetry is not None:
             self.telemetry.forget(server)

@@ -14,7 +14,7 @@ from attrs import evolve
 from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.deadlines import Timer
 from mcp_nursery.actors.enums import ListKind, ServerState
-from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.errors import ConfigError, NotApproved
 from mcp_nursery.actors.list_refresh import AWAITED_FOR
 from mcp_nursery.actors.oauth.tokens import VAULT
 from mcp_nursery.actors.overrides import override
@@ -27,18 +27,21 @@ from ..decisions.state_machine import StateMachine
 from ..events import Reloaded, reloaded_event
 from ..login.vault import ServerVault
 from ..security.redaction import PLAIN, Redactor, ServerSecrets
+from ..skills import Skill
 from ..spec import ServerSpec
 from ..stderr import StderrLogs
 from ..storage.store import StoreUnreadable
 from ..storage.worker import StoreWorker
-from ..tools.pins import DefinitionChange
+from ..tools.pins import DefinitionChange, Review
 from ..tools.tool import Invoke
+from ..transports import Transport
 from .call_counter import CallCounter
 from .commands import (
     AcceptChange,
     AnnounceRoots,
     Command,
     Hasten,
+    LearnSkills,
     PutFirst,
     Reconfigure,
     Refresh,
@@ -134,7 +137,7 @@ class Servers(ServerView):
         return command
 
     async def accept_change(self, change: DefinitionChange) -> None:
-        """Have a server's keeper pin a tool as it is after the change.
+        """Have a server's keeper pin a tool or a skill as it is after the change.
 
         Raises:
             UnknownServer: No server of that name.
@@ -144,6 +147,16 @@ class Servers(ServerView):
         command = await self.execute(change.server, AcceptChange(change))
         if command.error is not None:
             raise StoreUnreadable(command.error)
+
+    @override
+    async def learn_skills(
+        self, server: str, skills: Mapping[str, Skill], *, whole: bool, transport: Transport
+    ) -> Review:
+        command = LearnSkills(skills, whole, transport)
+        await self.execute(server, command)
+        if command.error is not None:
+            raise NotApproved(server, None, command.error)
+        return command.review
 
     async def refresh_lists(self, servers: Iterable[str]) -> None:
         """Fetch the lists of servers again, all at once. One that has gone is skipped."""

@@ -19,7 +19,10 @@ from ..decisions.suggestions import near_names
 from ..events import InjectionSuspected
 from ..security.redaction import Redactor
 from ..security.untrusted_marks import clean_name
+from ..skills import Skill
 from ..tools.naming import may_be_public, possible_owners
+from ..tools.pins import Review
+from ..transports import Transport
 from .observable import Observable
 from .projection import Projection
 from .registry import ServerRegistry
@@ -49,7 +52,7 @@ class ServerView(ABC):
         self.default_timeout: Final = default_call_timeout(settings.environ)
         """Seconds for a call without a limit, to a server without one: those of the environment, or `inf`."""
         self.pinned: Final = settings.pins == "block"
-        """True if tools whose definitions have changed are held back."""
+        """True if tools and skills that have changed are held back."""
         self.closed: bool = False
         """True while the supervisor's block is being left."""
         self.registry: Final = registry
@@ -224,6 +227,19 @@ class ServerView(ABC):
     @abstractmethod
     def hasten(self, server: str) -> None:
         """Have the next start begin now, for a call. Never waits; many callers share one start."""
+
+    @abstractmethod
+    async def learn_skills(
+        self, server: str, skills: Mapping[str, Skill], *, whole: bool, transport: Transport
+    ) -> Review:
+        """Know these skills, by URI, which a server that is reached so has just given, and compare them with what they
+        were at first use. `whole`: no others are known any more.
+
+        Raises:
+            NotApproved: The server is reached in another way by now, or was removed.
+            UnknownServer: No server of that name.
+            SupervisorClosed: The block was left.
+        """
 
     @abstractmethod
     async def refresh_lists(self, servers: Iterable[str]) -> None:

@@ -1,5 +1,5 @@
-"""The pins of one server, for its keeper: the store remembers its tools as they were at their first use. The comparison
-is in `tools.pins`."""
+"""The pins of one server, for its keeper: the store remembers its tools and skills as they were at their first use. The
+comparison is in `tools.pins`."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +12,7 @@ from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.pieces import Steps
 
 from ..security.untrusted_marks import clean_name
+from ..skills import Skill, skill_pinning_steps
 from ..spec import ServerSpec
 from ..tools.pins import MOST_PINNED, MOST_PINS, DefinitionChange, Review, changes_between, pinning_steps, real_change
 from .store import MemoryStore, Store, StoreUnreadable
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PinMode = Literal["report", "block"]
-"""The treatment of a tool whose definition differs from that of its first use. `report`: an event says so. `block`: the
-tool is held back as well until a person accepts it, and so is every tool while the pins cannot be read."""
+"""The treatment of a tool or a skill that differs from its first use. `report`: an event says so. `block`: it is held
+back as well until a person accepts it, and so is each of them while the pins cannot be read."""
 
 _STORED_CHARACTERS = 256 * 1024
 """Characters of texts that are given to the store at once, which the last text may exceed: no server keeps the store
@@ -36,6 +37,8 @@ _AGAIN, _AGAIN_AT_MOST = 5.0, 300.0
 
 _CHANGED_SINCE = "its definition has changed since it was first used; see `mcp-nursery pins`"
 _THIS_RUN = "this run"
+_OF_SKILLS = "/skills"
+"""The end of the digest under which skills are pinned: no tool takes the name, or the room, of a skill."""
 
 
 @define(eq=False)
@@ -63,24 +66,33 @@ class ToolPins:
 
         Goes to the store piece by piece, and stops once it gives no answer.
         """
-        offered = await by_turns(self._select_offered(definitions))
-        left = iter(offered.values())
+        review = await self._compare(await by_turns(self._select_offered(definitions)))
+        self._schedule_retry(certain=review.certain or not live)
+        return review
+
+    async def review_skills(self, skills: Mapping[str, Skill]) -> Review:
+        """Pin new skills, given by URI, and report those that differ."""
+        return await self._compare(skills, _OF_SKILLS)
+
+    async def _compare(self, offered: "Mapping[str, Definition] | Mapping[str, Skill]", of: str = "") -> Review:
+        left = iter(offered.items())
         changes: dict[str, DefinitionChange] = {}
         unknown: dict[str, str] = {}
         while declared := await by_turns(_next_piece(left)):
             try:
-                pinned = await self._pin(declared)
-                for tool, change in changes_between(self._spec.name, pinned, declared).items():
-                    if (real := await by_turns(real_change(change, offered[tool]))) is not None:
-                        changes[tool] = real
+                pinned = await self._pin(declared, of)
+                for name, change in changes_between(self._spec.name, pinned, declared).items():
+                    definition = offered[name]
+                    if isinstance(definition, Skill):
+                        changes[name] = change
+                    elif (real := await by_turns(real_change(change, definition))) is not None:
+                        changes[name] = real
                     else:  # pinned by an earlier version
                         await self.accept(change)
             except StoreUnreadable as error:
-                unasked = [*declared, *(each.name for each in left)]
-                self._schedule_retry(certain=not live)
+                unasked = [*declared, *(name for name, _ in left)]
                 return self._report(changes, {**unknown, **dict.fromkeys(unasked, str(error))}, certain=False)
-            unknown.update(dict.fromkeys(declared.keys() - pinned.keys(), self._too_many))
-        self._schedule_retry(certain=True)
+            unknown.update(dict.fromkeys(declared.keys() - pinned.keys(), self._too_many(of)))
         return self._report(changes, unknown, certain=True)
 
     def _schedule_retry(self, *, certain: bool) -> None:
@@ -95,14 +107,13 @@ class ToolPins:
                 offered[each.name] = each
         return offered
 
-    async def _pin(self, declared: Mapping[str, str]) -> Mapping[str, str]:
-        name, digest = self._spec.name, self._digest or _THIS_RUN
+    async def _pin(self, declared: Mapping[str, str], of: str) -> Mapping[str, str]:
+        name, digest = self._spec.name, (self._digest or _THIS_RUN) + of
         return await self._ask(lambda store: store.pin(name, digest, declared))
 
-    @property
-    def _too_many(self) -> str:
+    def _too_many(self, of: str) -> str:
         size = f"more than {MOST_PINS} names by now, or definitions of more than {MOST_PINNED} characters"
-        return f"{clean_name(self._spec.name)}: its tools had {size}"
+        return f"{clean_name(self._spec.name)}: its {of[1:] or 'tools'} had {size}"
 
     def _report(self, changes: Mapping[str, DefinitionChange], unknown: Mapping[str, str], *, certain: bool) -> Review:
         for why in dict.fromkeys(unknown.values()):
@@ -113,12 +124,12 @@ class ToolPins:
         return Review(changes, {**held, **dict.fromkeys(changes, _CHANGED_SINCE)}, certain=certain)
 
     async def accept(self, change: DefinitionChange) -> None:
-        """Pin the tool as it is after the change.
+        """Pin the tool or the skill as it is after the change.
 
         Raises:
             StoreUnreadable: It cannot be recorded.
         """
-        digest = self._digest or _THIS_RUN
+        digest = (self._digest or _THIS_RUN) + (_OF_SKILLS if change.kind == "skill" else "")
         await self._ask(lambda store: store.accept_change(digest, change))
 
     async def _ask(self, question: Callable[[Store], T]) -> T:
@@ -128,12 +139,13 @@ class ToolPins:
         return question(self._own)
 
 
-def _next_piece(definitions: Iterator["Definition"]) -> Steps[dict[str, str]]:
-    """The pins of the next definitions, by name; empty once none is left."""
+def _next_piece(definitions: "Iterator[tuple[str, Definition | Skill]]") -> Steps[dict[str, str]]:
+    """The pins of the next definitions or skills, by name; empty once none is left."""
     declared: dict[str, str] = {}
     size = 0
-    for definition in definitions:
-        declared[definition.name] = text = yield from pinning_steps(definition)
+    for name, each in definitions:
+        text = yield from skill_pinning_steps(each) if isinstance(each, Skill) else pinning_steps(each)
+        declared[name] = text
         size += len(text)
         if size >= _STORED_CHARACTERS or len(declared) >= _PIECE_TOOLS:
             break

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import unified_diff
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from attrs import evolve, field, frozen
 
@@ -86,12 +86,12 @@ def _known_hints(definition: "Definition") -> dict[str, Any] | None:
 
 @frozen
 class DefinitionChange:
-    """A tool that differs from what it was at first use."""
+    """A tool or a skill that differs from what it was at first use."""
 
     server: str
     """The server's name."""
     tool: str
-    """The server's own name of it."""
+    """The server's own name of the tool; of a skill its URI."""
     before: str = field(repr=False)
     """The definition that was pinned on first use, or accepted since, as JSON, lists without order sorted. A field of
     more than 64 Ki characters or 5,000 values is `["sha256-of-pieces", hexadecimal digits, bytes]`, a schema of more is
@@ -100,8 +100,14 @@ class DefinitionChange:
     """The definition that the server declares now."""
 
     @property
+    def kind(self) -> Literal["tool", "skill"]:
+        """The kind of what differs."""
+        return "skill" if "frontmatter" in json.loads(self.after) else "tool"
+
+    @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that differ: `description`, `inputSchema`, `annotations` and so on."""
+        """The fields that differ: `description`, `inputSchema`, `annotations` and so on; of a skill `frontmatter` and
+        `resources`, the files with their digests."""
         before, after = json.loads(self.before), json.loads(self.after)
         return tuple(key for key in {**before, **after} if before.get(key) != after.get(key))
 
@@ -123,12 +129,12 @@ class DefinitionChange:
 
 @frozen
 class Review:
-    """The comparison of a server's tools with what they were at first use."""
+    """The comparison of a server's tools, or of its skills, with what they were at first use."""
 
     changes: Mapping[str, DefinitionChange] = field(factory=dict[str, DefinitionChange])
-    """The tools that differ, by the server's own names."""
+    """Those that differ, by the server's own names, or by URI."""
     held: Mapping[str, str] = field(factory=dict[str, str])
-    """The tools that are held back, by the server's own names, and why, one line each."""
+    """Those that are held back, in the same way, and why, one line each."""
     certain: bool = True
     """True if all could be compared. If not, they are reviewed again."""
 

@@ -43,8 +43,8 @@ TRUST = (
         "supervisor/storage/tool_pins.py",
         "supervisor/storage/test_pins.py",
         {
-            "unasked = [*declared, *(each.name for each in left)]": "unasked = [*declared]",
-            "self._schedule_retry(certain=not live)": "self._schedule_retry(certain=True)",
+            "unasked = [*declared, *(name for name, _ in left)]": "unasked = [*declared]",
+            "self._schedule_retry(certain=review.certain or not live)": "self._schedule_retry(certain=True)",
             'if self._mode == "report":': "if True:",
             "return Review(changes, {**held, **dict.fromkeys(changes, _CHANGED_SINCE)}, certain=certain)": "return Review(changes, held, certain=certain)",
             "if self._spec.offers(each.name):": "if True:",

@@ -264,7 +264,7 @@ def _section(title: str, content: Html, **attributes: str) -> Html:
 
 def _offers(tools: int, resources: int, prompts: int, changes: int) -> Html:
     more = f" Of each the first {SHOWN} are listed." if max(tools, resources, prompts) > SHOWN else ""
-    differ = f" {changes} tools differ from what they were when they were first used." if changes else ""
+    differ = f" {changes} tools or skills differ from what they were when they were first used." if changes else ""
     return h("p", f"It has {tools} tools, {resources} resources and {prompts} prompts now.{more}{differ}", id="offers")
 
 

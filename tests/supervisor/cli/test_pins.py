@@ -41,7 +41,7 @@ def changed(cli, server, tmp_path, monkeypatch):
 def test_nothing_has_changed(cli, server):
     file, _ = server
     assert cli("pins") == cli("pins", "lab")
-    assert (cli("pins").code, cli("pins").out) == (0, "no tool has changed since its first use\n")
+    assert (cli("pins").code, cli("pins").out) == (0, "no tool or skill has changed since its first use\n")
     assert cli("tools", "--config", file).code == 0
     assert (cli("pins").code, cli("pins", "--json").json) == (0, {"changes": []})
 

@@ -23,7 +23,7 @@ def look(cli, state, project, user_folders, monkeypatch):
     assert trusted(cli("check", "--json", "--state", state)) is False
     assert cli("trust", "--yes", "--state", state).code == 0
     assert trusted(cli("check", "--json", "--state", state)) is True
-    assert cli("pins", "--state", state).out == "no tool has changed since its first use\n"
+    assert cli("pins", "--state", state).out == "no tool or skill has changed since its first use\n"
     assert trusted(cli("check", "--json")) is False
     monkeypatch.setenv("MCP_NURSERY_STATE", str(state))
     assert trusted(cli("check", "--json")) is True
