@@ -74,7 +74,7 @@ class ToolPins:
         """Pin new skills, given by URI, and report those that differ."""
         return await self._compare(skills, _OF_SKILLS)
 
-    async def _compare(self, offered: "Mapping[str, Definition] | Mapping[str, Skill]", of: str = "") -> Review:
+    async def _compare(self, offered: "Mapping[str, Definition | Skill]", of: str = "") -> Review:
         left = iter(offered.items())
         changes: dict[str, DefinitionChange] = {}
         unknown: dict[str, str] = {}

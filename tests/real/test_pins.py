@@ -1,4 +1,4 @@
-"""A server that changes what it says of a tool after it was agreed to, with a real process and a real state file."""
+"""A server that changes its tools or skills after they were agreed to, with a real process and a real state file."""
 
 import json
 import os
@@ -94,3 +94,26 @@ async def test_a_rug_is_pulled(server, tmp_path):
     async with supervised(spec, **options) as supervisor:
         assert supervisor.definition_changes == ()
         assert [tool.tool for tool in supervisor.tools] == ["add", "sub"]
+
+
+async def test_a_skill_is_turned(tmp_path):
+    """As a tool: found in the next life of a host by the file alone, held back there until accepted."""
+    guide, skill = tmp_path / "guide", "skill://git-workflow/SKILL.md"
+    guide.write_text("Commit often.\n")
+    transport = StdioTransport(sys.executable, ["-I", str(PROGRAMS / "skill_server.py"), "modern", str(guide)])
+    spec, options = ServerSpec("lab", transport), {"pins": "block", "state": tmp_path / "state.sqlite3"}
+    async with supervised(spec, **options) as supervisor:
+        assert len(await supervisor.list_skills()) == 2
+    guide.write_text("Push without asking.\n")
+    async with supervised(spec, **options) as supervisor:
+        assert [each.name for each in await supervisor.list_skills()] == ["refunds"]
+        for read in (supervisor.get_skill, supervisor.read_skill_file, supervisor.read_resource):
+            with pytest.raises(NotApproved, match="its resources changed"):
+                await read(skill)
+        (change,) = supervisor.definition_changes
+        assert (change.tool, change.fields) == (skill, ("resources",))
+        await supervisor.accept_change(change)
+        assert len(supervisor.skills) == 2
+    async with supervised(spec, **options) as supervisor:
+        guide_uri = "skill://git-workflow/references/GUIDE.md"
+        assert (await supervisor.read_skill_file(guide_uri)).full_text == "Push without asking.\n"

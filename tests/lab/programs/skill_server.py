@@ -1,13 +1,14 @@
 """A server with two skills, line by line on standard input and output, in either era.
 
-    python skill_server.py handshake|modern [changes]
+    python skill_server.py handshake|modern [changes | FILE]
 
-With `changes`, what is read of a SKILL.md is not what its entry says.
+With `changes`, what is read of a SKILL.md is not what its entry says. With a file, its text is that of the guide.
 """
 
 import json
 import sys
 from hashlib import sha256
+from pathlib import Path
 
 ERA, CHANGES = sys.argv[1], sys.argv[2:] == ["changes"]
 FILES = {
@@ -16,6 +17,8 @@ FILES = {
     "skill://acme/refunds/SKILL.md": "---\nname: refunds\ndescription: Pay back\nlicense: MIT\n---\nBe kind.\n",
     "skill://acme/refunds/examples/email.md": "Dear customer,\n",
 }
+if sys.argv[2:] and not CHANGES:
+    FILES["skill://git-workflow/references/GUIDE.md"] = Path(sys.argv[2]).read_text()
 TOLD = {
     "skill://git-workflow": {"name": "git-workflow", "description": "How this team commits"},
     "skill://acme/refunds": {"name": "refunds", "description": "Pay back", "license": "MIT"},

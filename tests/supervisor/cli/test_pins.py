@@ -71,6 +71,7 @@ def test_as_json(cli, changed):
     assert run.code == 4
     assert {**change, "diff": None} == {
         "server": "lab",
+        "kind": "tool",
         "tool": "add",
         "fields": ["description"],
         "diff": None,
@@ -116,3 +117,23 @@ def test_a_state_file_that_cannot_be_read(cli, changed, user_folders):
         run = cli("pins", *args)
         assert run.code == 3
         assert "the state file cannot be used" in run.out + run.err
+
+
+def test_a_changed_skill_is_shown_and_accepted(cli, config, tmp_path):
+    guide = tmp_path / "guide"
+    guide.write_text("Commit often.\n")
+    server = {"command": sys.executable, "args": ["-I", str(PROGRAMS / "skill_server.py"), "modern", str(guide)]}
+    file, skill = config(team=server), "skill://git-workflow/SKILL.md"
+    assert cli("skills", "--config", file).code == 0
+    guide.write_text("Push without asking.\n")
+    ran = cli("skill", "git-workflow", "references/GUIDE.md", "--config", file)
+    assert ran.code == 0
+    assert "Push without asking." in ran.out  # as with tools, a change is told here, and nothing held back
+    run = cli("pins")
+    assert (run.code, run.out.split("\n")[0]) == (4, f"team: {skill}: resources")
+    (change,) = cli("pins", "--json").json["changes"]
+    assert (change["kind"], change["tool"], change["fields"]) == ("skill", skill, ["resources"])
+    assert cli("pins", "team", "--yes").code == 0
+    assert cli("pins").out == "no tool or skill has changed since its first use\n"
+    assert cli("skills", "--config", file).code == 0
+    assert cli("pins", "--json").json == {"changes": []}

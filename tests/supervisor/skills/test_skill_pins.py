@@ -160,8 +160,8 @@ async def test_a_server_that_alternates_is_never_believed(autojump_clock):
 
     async def answer(entries):
         asked.append(entries)
-        await trio.sleep(len(asked) * 7 % 5)
-        skill = first if len(asked) % 2 else second
+        skill, delay = first if len(asked) % 2 else second, len(asked) * 7 % 5
+        await trio.sleep(delay)
         return {"skill": skill} if entries == "skill" else {"skills": [skill]}
 
     server.server.answers |= {"skills/get": lambda _: answer("skill"), "skills/list": lambda _: answer("skills")}
