@@ -5,6 +5,7 @@ A skill is a folder of files that a server offers as resources, with a `SKILL.md
 read is held against that, so that a person, a model and a pin mean the same files.
 """
 
+import marshal
 import re
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -75,6 +76,12 @@ class Skill:
     verified."""
     declared: Mapping[str, Any] = field(repr=False, eq=False)
     """The entry as it came."""
+    kept_bytes: int = field(init=False, repr=False, eq=False)
+    """Bytes that the entry counts as, of those that the server may make the host keep."""
+
+    @kept_bytes.default
+    def _count(self) -> int:
+        return len(marshal.dumps(self.declared, 0))
 
     @property
     def root(self) -> str:
@@ -123,10 +130,18 @@ class KnownSkills:
             return self.by_uri
         return {uri: skill for uri, skill in self.by_uri.items() if uri not in self.review.held}
 
-    def with_some(self, skills: Mapping[str, Skill], review: Review) -> "KnownSkills":
-        """These skills after others were added, or are known anew, by their review. Of too many the first go."""
+    def with_some(self, skills: Mapping[str, Skill], review: Review, room: int) -> "KnownSkills":
+        """These skills after others were added, or are known anew, by their review: as many as there is room for in
+        bytes. The first go, but those that are held back stay longest, so that none can be pushed out to be read."""
         others = {uri: skill for uri, skill in self.by_uri.items() if uri not in skills}
-        known = dict([*others.items(), *skills.items()][-MOST_SKILLS:])
+        held = {*review.held, *(self.review.held.keys() & others.keys())}
+        known: dict[str, Skill] = {}
+        for uri, skill in sorted([*others.items(), *skills.items()], key=lambda each: each[0] in held)[::-1]:
+            room -= skill.kept_bytes
+            if room < 0 or len(known) == MOST_SKILLS:
+                break
+            known[uri] = skill
+        known = dict([*known.items()][::-1])
 
         def findings(before: Mapping[str, T], now: Mapping[str, T]) -> Mapping[str, T]:
             left = {uri: each for uri, each in before.items() if uri in others}

@@ -7,7 +7,6 @@ each time that somebody wants it: it may have been accepted meanwhile, or be wha
 """
 
 import logging
-import marshal
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -212,7 +211,7 @@ class _Listing:
             uri: object = cast("dict[str, object]", entry).get("uri") if isinstance(entry, dict) else None
             self._leave_out(uri if isinstance(uri, str) else "?", str(error))
             return True
-        self._room -= len(marshal.dumps(cast("dict[str, Any]", entry), 0))
+        self._room -= skill.kept_bytes
         if len(self.kept) >= MOST_SKILLS or self._room < 0:
             self._leave_out(skill.uri, "there are too many to be kept; each can be had by its URI")
             return False
@@ -417,13 +416,13 @@ async def _without_held(
 ) -> dict[str, Any]:
     given: object = listed.get("skills")
     entries = cast("list[object]", given) if isinstance(given, list) else []
-    skills = await by_turns(_skills_in(server, entries))
+    skills = await by_turns(_skills_in(server, entries[:MOST_SKILLS]))
     by_uri = {skill.uri: skill for skill in skills if skill is not None}
     review = await servers.learn_skills(server, by_uri, whole=False, transport=transport)
     if not servers.pinned:
         return listed
     shown = {id(skill) for uri, skill in by_uri.items() if uri not in review.held}
-    return listed | {"skills": [entry for entry, skill in zip(entries, skills, strict=True) if id(skill) in shown]}
+    return listed | {"skills": [entry for entry, skill in zip(entries, skills, strict=False) if id(skill) in shown]}
 
 
 def _skills_in(server: str, entries: Iterable[object]) -> Steps[list[Skill | None]]:

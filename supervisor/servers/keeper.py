@@ -744,6 +744,8 @@ class Keeper:
             command.settle(self._now, "it is reached in another way since it was asked for skills")
             return
         command.review = review = await self._settings.pins.review_skills(command.skills)
-        known = self._now.skills.with_some(command.skills, review)
-        self._write(self._machine.knowing(KnownSkills(command.skills, review) if command.whole else known))
+        known = KnownSkills(command.skills, review)
+        if not command.whole:
+            known = self._now.skills.with_some(command.skills, review, self._now.spec.max_kept_bytes)
+        self._write(self._machine.knowing(known))
         command.settle(self._now)

@@ -52,6 +52,22 @@ TRUST = (
         },
     ),
     *mutants_of(
+        "supervisor/calls/skills.py",
+        "supervisor/skills/test_skill_pins.py",
+        {
+            "if not servers.pinned or not serves_skills(servers, server):": "if True:",
+            "shown = {id(skill) for uri, skill in by_uri.items() if uri not in review.held}": "shown = {id(skill) for skill in by_uri.values()}",
+            "if why is not None:": "if False:",
+            "await get_skill(servers, held[0], server)": "return",
+            "if review.certain:": "if True:",
+        },
+    ),
+    *mutants_of(
+        "supervisor/servers/keeper.py",
+        "supervisor/skills/test_skill_pins.py",
+        {"if command.transport != self._now.spec.transport:": "if False:"},
+    ),
+    *mutants_of(
         "supervisor/tools/pins.py",
         "supervisor/tools/test_pins.py supervisor/storage/test_pins.py property/test_schema_meaning.py",
         {

@@ -205,8 +205,11 @@ class Failing(MemoryStore):
 
 @pytest.mark.parametrize("pins", ["report", "block"])
 async def test_while_nobody_can_tell_every_skill_is_held_back(pins, autojump_clock, caplog):
-    async with open_supervisor([lab(two())], gate=10, state=Failing(), pins=pins) as supervisor:
+    server = two()
+    async with open_supervisor([lab(server)], gate=10, state=Failing(), pins=pins) as supervisor:
+        await supervisor.list_skills()
         listed = await supervisor.list_skills()
+        assert server.asked == ["skills/list"] * 2  # to be compared as soon as that is possible
         assert len(listed) == (0 if pins == "block" else 2)
         assert "it cannot be used: a stone" in caplog.text
         if pins == "block":
@@ -326,6 +329,49 @@ async def test_a_server_that_is_reached_in_another_way_is_another(autojump_clock
         await supervisor.wait_connected("lab")
         assert (supervisor.skills, supervisor.definition_changes) == ((), ())
         assert len(await supervisor.list_skills()) == 2
+
+
+async def test_what_was_asked_of_another_server_is_not_held_against_this_one(autojump_clock):
+    """A list begun before a reload pins nothing after it, whoever has answered."""
+    first, second = two(), two()
+    SERVERS["second"] = second.server
+
+    async def never(params):
+        await trio.sleep_forever()
+
+    first.server.answers["skills/list"] = never
+
+    async def look():
+        with pytest.raises(NotApproved, match="reached in another way since it was asked for skills"):
+            await supervisor.list_skills("lab")
+
+    async with (
+        open_supervisor([lab(first)], gate=10, state=MemoryStore(), pins="block") as supervisor,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(look)
+        await trio.sleep(1)
+        await supervisor.reload([ServerSpec("lab", Named("second"))])
+        await supervisor.wait_connected("lab")
+    assert second.asked == ["skills/list"]
+
+
+async def test_many_skills_that_are_asked_for_have_a_budget_and_push_out_nothing_that_is_held_back(autojump_clock):
+    server, most = two(), 20_000
+    for number in range(100):
+        server.add(f"skill://s{number}", {"SKILL.md": main(f"s{number}")})
+    one = lab(server, max_kept_bytes=most)
+    async with open_supervisor([one], gate=10, state=MemoryStore(), pins="block") as supervisor:
+        await supervisor.get_skill(SKILL)
+        turned(server)
+        with pytest.raises(NotApproved):
+            await supervisor.get_skill(SKILL)
+        for each in server.entries[1:]:
+            await supervisor.request("lab", "skills/get", {"uri": each["uri"]})
+        assert most / 2 < sum(skill.kept_bytes for skill in supervisor.skills) < most
+        assert [change.tool for change in supervisor.definition_changes] == [SKILL]
+        with pytest.raises(NotApproved):
+            await supervisor.read_resource(GUIDE, server="lab")
 
 
 # -- behind the gateway -----------------------------------------------------------------------------------------------
