@@ -174,7 +174,7 @@ class LearnSkills(Command):
     whole: bool
     """True if they are its list; False if others are known as well."""
     transport: Transport
-    """How the server was reached: another one's skills are not these."""
+    """The way in which the server was reached: one that is reached otherwise has other skills."""
     review: Review = field(default=UNREVIEWED, init=False)
     """The comparison, once it is done."""
 

@@ -1,5 +1,5 @@
-"""The comparison of tools with what they were at their first use. Pure: `storage.tool_pins` applies it to what a server
-lists.
+"""The comparison of tools and skills with what they were at their first use. Pure: `storage.tool_pins` applies it to what
+a server lists.
 
 A server that changes a description after its user has agreed to it can instruct a model behind the user's back
 (CVE-2025-54136): what a model is shown of a tool, and its hints, are pinned on first use.
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 SCHEMAS: Final = ("inputSchema", "outputSchema")
 """Fields that count by their meaning."""
 MOST_PINS: Final = 20_000
-"""Names that the tools of one server may have in its life: four times as many as it may usually have at once."""
+"""Names that the tools of one server may have in its life: four times as many as it may usually have at once. As many
+skills are pinned, and they have as much room again."""
 MOST_PINNED: Final = 16 * 2**20
 """Characters that the pins of one server may have together, and as many again for definitions that differ from them."""
 
@@ -132,9 +133,9 @@ class Review:
     """The comparison of a server's tools, or of its skills, with what they were at first use."""
 
     changes: Mapping[str, DefinitionChange] = field(factory=dict[str, DefinitionChange])
-    """Those that differ, by the server's own names, or by URI."""
+    """The tools that differ, by the server's own names; or the skills, by URI."""
     held: Mapping[str, str] = field(factory=dict[str, str])
-    """Those that are held back, in the same way, and why, one line each."""
+    """The tools or skills that are held back, in the same way, and why, one line each."""
     certain: bool = True
     """True if all could be compared. If not, they are reviewed again."""
 
