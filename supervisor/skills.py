@@ -131,8 +131,8 @@ class KnownSkills:
         return {uri: skill for uri, skill in self.by_uri.items() if uri not in self.review.held}
 
     def with_some(self, skills: Mapping[str, Skill], review: Review, room: int) -> "KnownSkills":
-        """The known skills once these were given as well, with their review: as many as there is room for, in bytes. The
-        first go, but those that are held back stay longest, so that none can be pushed out to be read."""
+        """The known skills once these were given as well, with their review: as many as there is room for, in bytes.
+        The first go, but those that are held back stay longest, so that none can be pushed out to be read."""
         others = {uri: skill for uri, skill in self.by_uri.items() if uri not in skills}
         held = {*review.held, *(self.review.held.keys() & others.keys())}
         known: dict[str, Skill] = {}

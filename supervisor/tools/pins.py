@@ -1,5 +1,5 @@
-"""The comparison of tools and skills with what they were at their first use. Pure: `storage.tool_pins` applies it to what
-a server lists.
+"""The comparison of tools and skills with what they were at their first use. Pure: `storage.tool_pins` applies it to
+what a server lists.
 
 A server that changes a description after its user has agreed to it can instruct a model behind the user's back
 (CVE-2025-54136): what a model is shown of a tool, and its hints, are pinned on first use.
