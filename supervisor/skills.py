@@ -81,7 +81,7 @@ class Skill:
 
     @kept_bytes.default
     def _count(self) -> int:
-        return len(marshal.dumps(self.declared, 0))
+        return len(marshal.dumps(cast("dict[str, Any]", self.declared), 0))
 
     @property
     def root(self) -> str:

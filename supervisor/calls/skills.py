@@ -51,6 +51,7 @@ MOST_PAGES: Final = 100
 LIST: Final = "skills/list"
 GET: Final = "skills/get"
 DIRECTORY: Final = "resources/directory/read"
+READ: Final = "resources/read"
 _MOST_SHOWN: Final = 100
 """Characters of a URI that a line of the log has: a server may list one of megabytes."""
 _LISTED: Final = {LIST: "skills", DIRECTORY: "resources"}
@@ -358,22 +359,28 @@ async def _check_pins(servers: ServerView, server: str, uri: str) -> None:
         await get_skill(servers, held[0], server)
 
 
-async def check_read(servers: ServerView, server: str, uri: str) -> None:
-    """Refuse what was read of a server as a resource if it belongs to a skill that is held back. While changed skills
-    are held back, the skills of a server with skills are listed for that; one that is not listed is asked for.
+async def _check_read(servers: ServerView, server: str, uri: str) -> bool:
+    """Refuse to read a resource that belongs to a skill that is held back. While changed skills are held back, the
+    skills of a server with skills are listed for that; one that is not listed is asked for.
+
+    Returns:
+        False if it is not known yet whether the server has skills.
 
     Raises:
         NotApproved: It is held back.
         NurseryError: The skills cannot be listed, so that it is not known.
     """
-    if not servers.pinned or not serves_skills(servers, server):
-        return
+    if not servers.pinned:
+        return True
+    if not serves_skills(servers, server):
+        return servers.snapshot(server).value.introduction is not None
     if not _is_fresh(servers, server) and not _covering(servers, server, uri):
         await list_of(servers, server)
     if not _covering(servers, server, uri) and uri.endswith(MAIN):
         with suppress(ServerError):  # it is no skill
             await get_skill(servers, uri, server)
     await _check_pins(servers, server, uri)
+    return True
 
 
 async def read_unless_held(
@@ -381,7 +388,7 @@ async def read_unless_held(
 ) -> ResourceResult:
     """Read a resource that belongs to no skill that is held back. See `Supervisor.read_resource`."""
     result = await read_resource(call, servers, agreed, refresh=refresh)
-    await check_read(servers, result.server, result.uri)
+    await _check_read(servers, result.server, result.uri)
     return result
 
 
@@ -390,14 +397,16 @@ async def relay(call: RelayedCall) -> RelayedResult:
     skills are held back, entries that cannot be compared are so as well. See `Supervisor.request`."""
     servers, method, server = call.servers, call.method, call.asked.server
     assert server is not None  # a relayed request names it
-    if method not in (LIST, GET, "resources/read"):
+    if method not in (LIST, GET, READ):
         return await deliver(call)
     transport, uri = _transport_of(servers, server), str(call.given_params.get("uri"))
+    checked = method == READ and await _check_read(servers, server, uri)
     relayed = await deliver(call)
     if relayed.result.get("resultType") == "input_required":
         return relayed
-    if method == "resources/read":
-        await check_read(servers, server, uri)
+    if method == READ:
+        if not checked:
+            await _check_read(servers, server, uri)
     elif method == LIST:
         return evolve(relayed, result=await _without_held(servers, server, relayed.result, transport))
     else:

@@ -394,16 +394,28 @@ async def test_clients_of_a_gateway_get_nothing_of_it(life, modern, autojump_clo
             for method, uri in (("resources/read", GUIDE), ("resources/read", SKILL), ("skills/get", SKILL)):
                 with pytest.raises(JsonRpcError, match="resources changed since it was first used"):
                     await client.ask(method, {"uri": shown + uri}, view)
+            assert not any(each.startswith("resources/read") for each in server.asked)
             listed = await client.ask("skills/list", {}, view)
             assert [each["uri"] for each in listed["skills"]] == [shown + PDF]
             assert (await client.ask("skills/get", {"uri": shown + PDF}, view))["skill"]["uri"] == shown + PDF
             assert (await client.ask("resources/read", {"uri": shown + PDF}, view))["contents"]
+            server.server.requests.clear()
         await supervisor.accept_change(*supervisor.definition_changes)
         for view, shown in (("lab", ""), (None, "mcp-server://lab/")):
             assert len((await client.ask("skills/list", {}, view))["skills"]) == 2
             assert (await client.ask("skills/get", {"uri": shown + SKILL}, view))["skill"]["uri"] == shown + SKILL
             read = await client.ask("resources/read", {"uri": shown + GUIDE}, view)
             assert read["contents"][0]["text"] == EVIL
+
+
+async def test_a_read_that_starts_its_server_is_refused_all_the_same(autojump_clock):
+    store, server = MemoryStore(), two()
+    async with open_supervisor([lab(server)], gate=10, state=store, pins="block") as supervisor:
+        await supervisor.list_skills()
+    turned(server)
+    async with open_supervisor([lab(server, lazy=True)], gate=10, state=store, pins="block") as supervisor:
+        with pytest.raises(NotApproved):
+            await supervisor.request("lab", "resources/read", {"uri": GUIDE})
 
 
 async def test_what_a_client_is_first_to_see_is_pinned_and_told(autojump_clock, caplog):
