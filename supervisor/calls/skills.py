@@ -51,7 +51,7 @@ MOST_PAGES: Final = 100
 LIST: Final = "skills/list"
 GET: Final = "skills/get"
 DIRECTORY: Final = "resources/directory/read"
-READ: Final = "resources/read"
+_READ: Final = "resources/read"
 _MOST_SHOWN: Final = 100
 """Characters of a URI that a line of the log has: a server may list one of megabytes."""
 _LISTED: Final = {LIST: "skills", DIRECTORY: "resources"}
@@ -322,7 +322,7 @@ def _check_serves(servers: ServerView, server: str, uri: str) -> None:
         raise UnknownResource(uri, server=server)
 
 
-async def skills_with(servers: ServerView, uri: str, server: str) -> Sequence[Skill]:
+async def skills_with(servers: ServerView, uri: str, server: str, *, timeout: float | None = None) -> Sequence[Skill]:
     """The skills of a server that a file belongs to, each of which has it.
 
     Raises:
@@ -333,10 +333,10 @@ async def skills_with(servers: ServerView, uri: str, server: str) -> Sequence[Sk
     _check_serves(servers, server, uri)
     if not _covering(servers, server, uri):
         if uri.endswith(MAIN):
-            await get_skill(servers, uri, server)
+            await get_skill(servers, uri, server, timeout=timeout)
         else:
-            await list_of(servers, server)
-    await _check_pins(servers, server, uri)
+            await list_of(servers, server, timeout=timeout)
+    await _check_pins(servers, server, uri, timeout)
     skills = [skill for skill in _covering(servers, server, uri) if skill.covers(uri)]
     if not skills:
         raise UnknownResource(uri, server=server)
@@ -345,7 +345,7 @@ async def skills_with(servers: ServerView, uri: str, server: str) -> Sequence[Sk
     return skills
 
 
-async def _check_pins(servers: ServerView, server: str, uri: str) -> None:
+async def _check_pins(servers: ServerView, server: str, uri: str, timeout: float | None) -> None:
     """Refuse a file of a skill that is held back, once its server has been asked for that skill again.
 
     Raises:
@@ -356,10 +356,10 @@ async def _check_pins(servers: ServerView, server: str, uri: str) -> None:
         for each in _covering(servers, server, uri)
         if each.uri in servers.snapshot(server).value.skills.review.held
     ]:
-        await get_skill(servers, held[0], server)
+        await get_skill(servers, held[0], server, timeout=timeout)
 
 
-async def _check_read(servers: ServerView, server: str, uri: str) -> bool:
+async def _check_read(servers: ServerView, server: str, uri: str, timeout: float | None) -> bool:
     """Refuse to read a resource that belongs to a skill that is held back. While changed skills are held back, the
     skills of a server with skills are listed for that; one that is not listed is asked for.
 
@@ -375,11 +375,11 @@ async def _check_read(servers: ServerView, server: str, uri: str) -> bool:
     if not serves_skills(servers, server):
         return servers.snapshot(server).value.introduction is not None
     if not _is_fresh(servers, server) and not _covering(servers, server, uri):
-        await list_of(servers, server)
+        await list_of(servers, server, timeout=timeout)
     if not _covering(servers, server, uri) and uri.endswith(MAIN):
         with suppress(ServerError):  # it is no skill
-            await get_skill(servers, uri, server)
-    await _check_pins(servers, server, uri)
+            await get_skill(servers, uri, server, timeout=timeout)
+    await _check_pins(servers, server, uri, timeout)
     return True
 
 
@@ -388,7 +388,7 @@ async def read_unless_held(
 ) -> ResourceResult:
     """Read a resource that belongs to no skill that is held back. See `Supervisor.read_resource`."""
     result = await read_resource(call, servers, agreed, refresh=refresh)
-    await _check_read(servers, result.server, result.uri)
+    await _check_read(servers, result.server, result.uri, call.timeout)
     return result
 
 
@@ -397,16 +397,16 @@ async def relay(call: RelayedCall) -> RelayedResult:
     skills are held back, entries that cannot be compared are so as well. See `Supervisor.request`."""
     servers, method, server = call.servers, call.method, call.asked.server
     assert server is not None  # a relayed request names it
-    if method not in (LIST, GET, READ):
+    if method not in (LIST, GET, _READ):
         return await deliver(call)
     transport, uri = _transport_of(servers, server), str(call.given_params.get("uri"))
-    checked = method == READ and await _check_read(servers, server, uri)
+    checked = method == _READ and await _check_read(servers, server, uri, call.asked.timeout)
     relayed = await deliver(call)
     if relayed.result.get("resultType") == "input_required":
         return relayed
-    if method == READ:
+    if method == _READ:
         if not checked:
-            await _check_read(servers, server, uri)
+            await _check_read(servers, server, uri, call.asked.timeout)
     elif method == LIST:
         return evolve(relayed, result=await _without_held(servers, server, relayed.result, transport))
     else:
@@ -450,7 +450,7 @@ async def read_skill_file(call: Call, servers: ServerView, agreed: Agreement | N
     """Read a file of a skill, and verify it. See `Supervisor.read_skill_file`."""
     uri = call.name
     owner = await _owner_of(servers, uri, call.server)
-    skills = await skills_with(servers, uri, owner)
+    skills = await skills_with(servers, uri, owner, timeout=call.timeout)
     named = Call(uri, server=owner, timeout=call.timeout, when_down=call.when_down, meta=call.meta)
     result = await read_resource(named, servers, agreed, refresh=True)
     try:

@@ -58,7 +58,7 @@ TRUST = (
             "if not serves_skills(servers, server):": "if True:",
             "shown = {id(skill) for uri, skill in by_uri.items() if uri not in review.held}": "shown = {id(skill) for skill in by_uri.values()}",
             "if why is not None:": "if False:",
-            "await get_skill(servers, held[0], server)": "return",
+            "await get_skill(servers, held[0], server, timeout=timeout)": "return",
             "if review.certain:": "if True:",
         },
     ),
