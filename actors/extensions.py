@@ -13,6 +13,8 @@ from typing import Any, Final, cast
 
 from attrs import frozen
 
+from .json_depth import TOO_DEEP, nested_too_deep
+
 APPS: Final = "io.modelcontextprotocol/ui"
 SKILLS: Final = "io.modelcontextprotocol/skills"
 TASKS: Final = "io.modelcontextprotocol/tasks"
@@ -91,9 +93,12 @@ def checked_extensions(extensions: object) -> dict[str, Settings]:
         if not isinstance(settings, Mapping):
             raise ValueError(f"the settings of {identifier} must be an object, such as {{}}")  # noqa: TRY004
     try:
-        return cast("dict[str, Settings]", json.loads(json.dumps(extensions, allow_nan=False, default=dict)))
+        checked = json.loads(json.dumps(extensions, allow_nan=False, default=dict))
     except (TypeError, ValueError, RecursionError):
         raise ValueError("the settings of extensions must be JSON") from None
+    if nested_too_deep(checked):
+        raise ValueError(f"the settings of extensions are {TOO_DEEP}")
+    return cast("dict[str, Settings]", checked)
 
 
 def declared_by(capabilities: Mapping[str, Any] | None) -> Mapping[str, Settings]:

@@ -15,7 +15,7 @@ import trio
 from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, seconds_or_none, true_or_false
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError, UnknownServer
-from mcp_nursery.actors.extensions import APPS, declares
+from mcp_nursery.actors.extensions import APPS, declared_by, declares
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.nurseries import open_bare_nursery
@@ -226,17 +226,16 @@ class Gateway:
                 await self._settled.wait()
 
     async def _answer(self, request: ClientRequest, view: View) -> Json:
-        hello: Json
         match request.method:
             case "ping":
                 return {}
             case "initialize":
-                hello = self._introduce(view, await view.hello())
+                hello = await self._introduce(request, view)
                 return initialize_result(
                     hello, request.params.get("protocolVersion"), tuple(HANDSHAKE_PROTOCOL_VERSIONS)
                 )
             case "server/discover":
-                return discover_result(self._introduce(view, await view.hello()))
+                return discover_result(await self._introduce(request, view))
             case "subscriptions/listen":
                 return await self.news.listen(request, view)
             case "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
@@ -298,8 +297,12 @@ class Gateway:
             room = self.supervisor.spec(server).max_result_chars
         return await by_turns(mark_result(request.method, result, server=server, tool=tool, room=room))
 
-    def _introduce(self, view: View, hello: Json) -> Json:
-        """The introduction for a client, with marks if they are wanted."""
+    async def _introduce(self, request: ClientRequest, view: View) -> Json:
+        """The introduction for a client, with marks if they are wanted. To a client that declares extensions it says
+        which of them the servers have: it waits as a list does."""
+        if view.server is None and declared_by(request.params.get("capabilities") or request.capabilities):
+            await self._gate.wait(partial(view.lists, request.method))
+        hello = await view.hello()
         if not self._mark:
             return hello
         said = [*view.instructions().items()]
@@ -349,9 +352,10 @@ async def open_gateway(
         answer_within: Seconds that a call waits for answers of its client, where its server's spec has no
             `human_timeout`; None: 600. A client that never answers keeps its call under way for that long, and
             meanwhile an older server over stdio can ask no other client.
-        gate: Seconds that lists wait at most for servers whose first attempt is under way and of which nothing is
-            cached. They count from the opening of the gateway, or for a server added later from the first list after
-            that. Lists then contain what is known, and clients are notified of what follows. 0: no list waits.
+        gate: Seconds that lists, and introductions of all servers to clients that declare extensions, wait at most for
+            servers whose first attempt is under way and of which nothing is cached. They count from the opening of the
+            gateway, or for a server added later from the first list after that. Lists then contain what is known, and
+            clients are notified of what follows. 0: nothing waits.
         search: List two tools in place of all: `find_tools`, which finds tools by words, and `call_tool`, which calls
             a tool that was found.
         mark: Put the answers of servers between marks, as a `Toolset` does, for clients whose hosts have none of their

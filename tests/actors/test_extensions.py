@@ -1,5 +1,6 @@
 """Extensions: identifiers, and the table of those with a standard."""
 
+import functools
 import re
 from typing import Any
 
@@ -50,6 +51,10 @@ def test_extensions_are_copied_at_depth() -> None:
     assert copy == {APPS: {"mimeTypes": ["text/html"]}}
 
 
+def nested(levels: int) -> dict[str, Any]:
+    return functools.reduce(lambda inner, _: {"a": inner}, range(levels - 1), {})
+
+
 @pytest.mark.parametrize(
     ("extensions", "problem"),
     [
@@ -60,6 +65,7 @@ def test_extensions_are_copied_at_depth() -> None:
         ({APPS: True}, f"the settings of {APPS} must be an object, such as {{}}"),
         ({APPS: {"a": {1}}}, "the settings of extensions must be JSON"),
         ({APPS: {"a": float("nan")}}, "the settings of extensions must be JSON"),
+        ({APPS: nested(200)}, "the settings of extensions are nested deeper than 200 levels"),
     ],
 )
 def test_a_wrong_declaration_is_refused_in_one_line(extensions: Any, problem: str) -> None:

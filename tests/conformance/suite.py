@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,13 +103,17 @@ async def _run(command: list[str], log: Path) -> int:
 
 def required(revision: str) -> Iterator[str]:
     """The client scenarios that the suite itself lists as required."""
-    run = subprocess.run(
-        [*suite(), "list", "--client", "--requirements", revision],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    lines = run.stdout.partition("Client scenarios")[2].partition("\n\n")[0].splitlines()
-    return (line.strip().removeprefix("- ") for line in lines[1:])
+    lines = _listed("--client", "--requirements", revision).partition("Client scenarios")[2].partition("\n\n")[0]
+    return (line.strip().removeprefix("- ") for line in lines.splitlines()[1:])
+
+
+def of_extensions(side: str) -> set[str]:
+    """The scenarios of extensions that the suite has for a `client` or a `server`."""
+    return set(re.findall(r"- (\S+) \[extension\]", _listed(f"--{side}")))
+
+
+def _listed(*options: str) -> str:
+    """What the suite prints of its scenarios."""
+    command = [*suite(), "list", *options]
+    said = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=True)
+    return said.stdout

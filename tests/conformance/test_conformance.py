@@ -47,3 +47,9 @@ async def test_a_scenario(revision, scenario):
 @pytest.mark.parametrize("revision", REQUIRED)
 def test_no_required_scenario_is_left_out(revision):
     assert set(suite.required(revision)) == set(REQUIRED[revision])
+
+
+@pytest.mark.interop
+@pytest.mark.usefixtures("installed")
+def test_no_scenario_of_an_extension_is_left_out():
+    assert suite.of_extensions("client") <= set(OPTIONAL)

@@ -11,7 +11,7 @@ import trio
 from ..lab import PROGRAMS
 from ..lab.gateways import served_over_http
 from ..lab.processes import eventually
-from .suite import suite
+from .suite import of_extensions, suite
 
 pytestmark = pytest.mark.push
 
@@ -81,6 +81,10 @@ async def test_the_gateway_is_invisible_to_the_official_suite(revision, era, ups
 SKILLS = ["sep-2640-skills-directory", "sep-2640-skills-enumeration", "sep-2640-skills-manifest"]
 QUALIFIED = {"sep-2640-skill-uri-scheme"}
 """What the suite advises against, and a view of all servers does: its URIs name their servers."""
+
+
+def test_no_scenario_of_skills_is_left_out():
+    assert {name for name in of_extensions("server") if "skills" in name} == set(SKILLS)
 
 
 async def checks_of(url, scenario, revision, folder):

@@ -23,7 +23,6 @@ from mcp_nursery.actors.limits import MOST_VALUES
 from mcp_nursery.actors.messages import CANCELLED
 from mcp_nursery.actors.pieces import SMALL
 from mcp_nursery.actors.protocol import (
-    CLIENT_CAPABILITIES_META_KEY,
     ERROR_CODE_HTTP_STATUS,
     HANDSHAKE_PROTOCOL_VERSIONS,
     HEADER_MISMATCH,
@@ -299,15 +298,15 @@ class HttpMessages:
                 await exchange.end()
             return
         request_id, _, params, meta = split_message(message)
-        rejection = _fault_in_headers(exchange, view, message)
-        if rejection is not None:
-            frame = codec.refusal(request_id, rejection.code, rejection.message, **as_object(rejection.data))
-            await exchange.answer(frame, ERROR_CODE_HTTP_STATUS.get(rejection.code, HTTPStatus.BAD_REQUEST))
-            return
         request = ClientRequest(
             request_id, method, params, meta, partial(self._notify, exchange), principal=exchange.client
         )
         request.describe()
+        rejection = _fault_in_headers(exchange, view, message, request)
+        if rejection is not None:
+            frame = codec.refusal(request_id, rejection.code, rejection.message, **as_object(rejection.data))
+            await exchange.answer(frame, ERROR_CODE_HTTP_STATUS.get(rejection.code, HTTPStatus.BAD_REQUEST))
+            return
         exchange.request = request
         if method == LISTEN:
             exchange.begin_stream()
@@ -409,8 +408,10 @@ class HttpMessages:
         return frame, HTTPStatus(status), code
 
 
-def _fault_in_headers(exchange: HttpExchange, view: View, message: Json) -> "InboundLadderRejection | None":
-    """The fault in the headers or the envelope of a request."""
+def _fault_in_headers(
+    exchange: HttpExchange, view: View, message: Json, request: ClientRequest
+) -> "InboundLadderRejection | None":
+    """The fault in the headers or the envelope of a request, whose message is given as well."""
     from mcp.shared.inbound import (
         InboundLadderRejection,
         classify_inbound_request,
@@ -424,15 +425,14 @@ def _fault_in_headers(exchange: HttpExchange, view: View, message: Json) -> "Inb
     route = classify_inbound_request(message, headers=exchange.headers)
     if isinstance(route, InboundLadderRejection):
         return route
-    if message["method"] != "tools/call":
+    if request.method != "tools/call":
         return None
-    params: Json = message["params"]
-    if declares(as_object(as_object(params.get("_meta")).get(CLIENT_CAPABILITIES_META_KEY)), APPS):
+    if declares(request.capabilities, APPS):
         view = view.with_apps()
-    schema = view.input_schema(params.get("name"))
+    schema = view.input_schema(request.params.get("name"))
     if schema is None:
         return None
-    return validate_mcp_param_headers(schema, as_object(params.get("arguments")), exchange.headers)
+    return validate_mcp_param_headers(schema, as_object(request.params.get("arguments")), exchange.headers)
 
 
 def _is_id(request_id: object, *, absent: bool) -> bool:

@@ -59,8 +59,8 @@ def opens_with_handshake(line: bytes) -> bool | None:
 
 def capabilities_in(line: bytes) -> Mapping[str, Any] | None:
     """The capabilities of a client whose first line this is; None: the line does not show them."""
-    message: object = codec.decode(line) if len(line) <= SMALL else None
-    params = as_object(as_object(message).get("params"))
+    message = codec.message(line) if len(line) <= SMALL else {}  # no server could be told of what is nested too deep
+    params = as_object(message.get("params"))
     said = params if _method(line) == "initialize" else as_object(params.get("_meta"))
     name = "capabilities" if said is params else CLIENT_CAPABILITIES_META_KEY
     return as_object(said[name]) if name in said else None

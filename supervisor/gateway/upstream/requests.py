@@ -242,11 +242,12 @@ class Upstream:
         except NurseryError as error:
             request.record_failure(before, error)
             raise
-        if relayed.result.get("resultType") == "input_required":
-            return relayed.result
-        request.delivery = Delivery.ANSWERED
         result = relayed.result
-        if request.method == CALL_TOOL and not is_text_alone(result):
+        kind = result.get("resultType", "complete")
+        if kind == "input_required":
+            return result
+        request.delivery = Delivery.ANSWERED
+        if request.method == CALL_TOOL and kind == "complete" and not is_text_alone(result):  # others are of extensions
             result = await _readable(result)
         from_modern = is_modern(relayed.protocol_version)
         gets_info = request.modern and not from_modern

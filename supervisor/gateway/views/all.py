@@ -129,7 +129,7 @@ class All(View):
         self._pages = pages
 
     async def hello(self) -> Json:
-        """The introduction, at once, with the servers that are connected: later tools are announced as a change."""
+        """The introduction, at once, with what is known of the servers: later tools are announced as a change."""
         changes = {"listChanged": True}
         capabilities: Json = {
             "tools": changes,
@@ -166,15 +166,17 @@ class All(View):
 
     async def _route_extension(self, request: ClientRequest) -> RequestRoute | None:
         """The server that has what a request of an extension names by its URI; of a request that names nothing which a
-        gateway knows, the only server with the extension."""
+        gateway knows, the only server with the extension: those in their first start may have it, too."""
         method, params = request.method, request.params
         known = EXTENSION_OF.get(method)
+        uri: object = params.get("uri") if known is None or known.requests[method] == "uri" else None
+        if not isinstance(uri, str) or split_qualified(uri) is None:
+            await self._wait_first_starts()
         takers = self._takers(method)
         if not takers:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
         if known is not None and known.requests[method] is None:
             return None
-        uri: object = params.get("uri") if known is None or known.requests[method] == "uri" else None
         if isinstance(uri, str):
             named = await self._resource_of_takers(uri, takers)
             if named[0] not in takers:

@@ -17,6 +17,8 @@ SIGNALS_KEY: Final = "mcp-nursery/signals"
 """The key, in the `_meta` of a marked result, of the names of the injection signals found in it."""
 
 _HOLDS_TEXT: Final = "text"
+_SHOWN: Final = frozenset(["content", "structuredContent"])
+"""The members of a tool's result that a model is shown."""
 
 
 def add_preamble(hello: Json, instructions: Mapping[str, str], missing: str) -> Json:
@@ -31,7 +33,7 @@ def mark_result(method: str, result: Json, *, server: str, tool: str, room: int)
     if result.get("resultType") == "input_required":
         return result
     match method:
-        case "tools/call":
+        case "tools/call" if result.keys() & _SHOWN:  # a task has none of them
             return (yield from _mark_call(result, server=server, tool=tool, room=room))
         case "resources/read":
             return (yield from _mark_contents(result, server=server, room=room))

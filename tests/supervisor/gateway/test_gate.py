@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.protocol import SUBSCRIPTION_ID_META_KEY, JsonRpcError
+from mcp_nursery.actors.protocol import CLIENT_CAPABILITIES_META_KEY, SUBSCRIPTION_ID_META_KEY, JsonRpcError
 from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
@@ -26,6 +26,8 @@ LISTS = {
     "resources/templates/list": "resourceTemplates",
 }
 EVERYTHING = Access()
+NOTHING = {}
+APPS = {"extensions": {"io.modelcontextprotocol/ui": {}}}
 
 
 def script(*lives):
@@ -62,13 +64,14 @@ class Front:
         result = as_read(await self.gateway.answer(incoming, self.gateway.view(server, access), NEW if modern else OLD))
         return [entry["name"] for entry in result[LISTS[method]]]
 
-    async def introduction(self, server, *, modern):
-        """What a client of one server is told of it first."""
-        method, params = "server/discover", {}
+    async def introduction(self, server, *, modern, able=NOTHING):
+        """What a client of one server, or of all, is told first."""
+        method, params, meta = "server/discover", {}, ENVELOPE | {CLIENT_CAPABILITIES_META_KEY: able}
         if not modern:
-            method = "initialize"
-            params = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-        incoming = ClientRequest(1, method, params, dict(ENVELOPE) if modern else {}, print, "ann")
+            method, meta = "initialize", {}
+            params = {"protocolVersion": OLD, "capabilities": able, "clientInfo": {"name": "test", "version": "1"}}
+        incoming = ClientRequest(1, method, params, dict(meta), print, "ann")
+        incoming.describe()
         return await self.gateway.answer(incoming, self.gateway.view(server), NEW if modern else OLD)
 
     async def told(self, *, modern, server=None):
@@ -209,6 +212,25 @@ async def test_one_server_is_introduced_from_the_cache(autojump_clock, modern):
     assert said[0] == said[1]
     assert said[1]["instructions"] == "Look first."
     assert trio.current_time() == 4
+
+
+@pytest.mark.parametrize("modern", [True, False])
+@pytest.mark.parametrize("search", [True, False])
+async def test_who_has_extensions_is_told_of_those_that_servers_have_when_they_come(autojump_clock, modern, search):
+    """What is not in an introduction is missing for a session. Others wait for lists alone."""
+    slow, later = late(3), late(20)
+    for server in (slow, later):
+        server.capabilities |= APPS
+    async with served([spec(slow, "a"), spec(script(), "b")], search=search) as (_, front):
+        assert "extensions" not in (await front.introduction(None, modern=modern))["capabilities"]
+        assert trio.current_time() == 0
+        assert (await front.introduction(None, modern=modern, able=APPS))["capabilities"]["extensions"] == (
+            APPS["extensions"]
+        )
+        assert trio.current_time() == 3
+    async with served([spec(later, "a")], search=search) as (_, front):
+        assert "extensions" not in (await front.introduction(None, modern=modern, able=APPS))["capabilities"]
+        assert trio.current_time() == 13
 
 
 async def test_a_server_that_may_come_later_holds_up_nothing(autojump_clock):

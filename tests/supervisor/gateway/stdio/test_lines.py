@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, serve_stdio
-from mcp_nursery.supervisor.gateway.stdio.streams import ClientStreams
+from mcp_nursery.supervisor.gateway.stdio.streams import ClientStreams, capabilities_in
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 from ....lab.specs import spec
@@ -55,6 +55,17 @@ async def test_the_first_message_says_whether_there_is_a_handshake_whatever_come
     lines = [*before, first, b"more"]
     lines[0] = mark + lines[0]
     assert await opening(*lines) == (handshake, [first, b"more"], codes)
+
+
+@pytest.mark.parametrize("levels", [100, 450])
+@pytest.mark.parametrize("method", ["initialize", "server/discover"])
+async def test_no_server_is_told_of_capabilities_that_are_refused(levels, method):
+    """They could not be written again: the start of each server would fail with them."""
+    settings = json.loads('{"a":' * levels + "1" + "}" * levels)
+    able, key = {"experimental": {"x": settings}}, "io.modelcontextprotocol/clientCapabilities"
+    params = HELLO | {"capabilities": able} if method == "initialize" else {"_meta": META | {key: able}}
+    line = json.dumps(request(1, method, params)).encode()
+    assert capabilities_in(line) == (able if levels == 100 else None)
 
 
 async def test_a_client_that_writes_no_message_opens_with_none():

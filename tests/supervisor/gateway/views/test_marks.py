@@ -198,6 +198,13 @@ def test_what_a_server_says_of_its_signals_stays():
     assert marks_of(said)["_meta"] == {"x": 1, "mcp-nursery/signals": ["ignore-previous"]}
 
 
-def test_a_question_is_no_result():
-    question = {"resultType": "input_required", "inputRequests": {}}
-    assert marks_of(question) is question
+@pytest.mark.parametrize(
+    "said", [{"resultType": "input_required", "inputRequests": {}}, {"resultType": "task", "taskId": "t-1"}]
+)
+def test_a_question_is_no_result_and_nor_is_a_task(said):
+    assert marks_of(said) is said
+
+
+def test_no_kind_of_result_evades_the_marks():
+    said = {"resultType": "task", "content": [{"type": "text", "text": "a"}]}
+    assert "untrusted" in marks_of(said)["content"][0]["text"]

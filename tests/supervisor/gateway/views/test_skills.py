@@ -1,13 +1,21 @@
 """Skills of all servers as one, with URIs that name their servers. In memory, virtual time."""
 
 import pytest
+import trio
 from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
+from mcp_nursery.supervisor import MemoryStore, open_supervisor
+from mcp_nursery.supervisor.errors import ContestedResource
 from mcp_nursery.supervisor.gateway import Access
+from mcp_nursery.supervisor.gateway.client_request import ClientRequest
+from mcp_nursery.supervisor.gateway.views.all import All
 from mcp_nursery.supervisor.gateway.views.shown_uris import qualify
+from mcp_nursery.supervisor.gateway.views.view import RequestRoute
+from mcp_nursery.supervisor.testing import Life
 
 from ....lab.skills import FORMS, GIT, SkillServer, git, main
-from .test_all import refusal, served
+from ....lab.specs import spec
+from .test_all import refusal, served, unheard
 
 SKILL = f"{GIT}/SKILL.md"
 
@@ -75,3 +83,25 @@ async def test_a_server_that_does_not_list_its_skills_costs_no_other_its_own(aut
     del skills["honest"].server.capabilities["extensions"]
     async with served(servers={"honest": skills["honest"].server}) as (_, ask):
         assert (await refusal(ask, "skills/list"))[0] == METHOD_NOT_FOUND
+
+
+async def test_servers_in_their_first_start_may_have_skills_too(autojump_clock):
+    """What names a server goes to that one at once."""
+    slow = two()["hostile"].live(Life(connects_after=3))
+    async with open_supervisor([spec(git().server, "honest"), spec(slow.server, "slow")]) as supervisor:
+        await supervisor.wait_connected("honest")
+        began, view, named = trio.current_time(), All(supervisor), {"uri": qualify("honest", SKILL)}
+
+        def asking(method, **params):
+            return ClientRequest(1, method, params, {}, unheard, principal="ann")
+
+        assert await view.route(asking("skills/get", **named)) == RequestRoute("honest", {"uri": SKILL})
+        assert trio.current_time() == began
+        with pytest.raises(ContestedResource):
+            await view.route(asking("skills/get", uri=SKILL))
+        assert trio.current_time() == 3
+    slow.live(Life(connects_after=3))
+    async with open_supervisor([spec(slow.server, "slow")], state=MemoryStore()) as supervisor:
+        view, incoming = All(supervisor), asking("skills/list")
+        assert await view.route(incoming) is None
+        assert len((await view.answer(incoming))["skills"]) == 1
