@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
 from mcp_nursery.actors.errors import SkillMismatch
 from mcp_nursery.actors.json_depth import more_values_than
@@ -76,12 +76,10 @@ class Skill:
     verified."""
     declared: Mapping[str, Any] = field(repr=False, eq=False)
     """The entry as it came."""
-    kept_bytes: int = field(init=False, repr=False, eq=False)
+    kept_bytes: int = field(
+        default=Factory(lambda skill: _size_of(skill.declared), takes_self=True), init=False, repr=False, eq=False
+    )
     """Bytes that the entry counts as, of those that the server may make the host keep."""
-
-    @kept_bytes.default
-    def _count(self) -> int:
-        return len(marshal.dumps(cast("dict[str, Any]", self.declared), 0))
 
     @property
     def root(self) -> str:
@@ -111,6 +109,10 @@ def skill_pinning_steps(skill: Skill) -> Steps[str]:
     identify their content."""
     files = "dynamic" if skill.files is None else {each.uri: each.digest for each in skill.files}
     return fingerprint({"frontmatter": skill.frontmatter, "resources": files})
+
+
+def _size_of(entry: Mapping[str, Any]) -> int:
+    return len(marshal.dumps(cast("dict[str, Any]", entry), 0))
 
 
 @frozen
