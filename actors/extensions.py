@@ -68,6 +68,9 @@ OF_ONE_SERVER: Final = EXTENSIONS.keys() - OFFERED.keys()
 """The extensions whose requests name what one server alone knows: behind a gateway they need its only server that has
 the extension."""
 
+TASK_CHANGED: Final = "notifications/tasks"
+"""The notification of the status of a task, for those who listen to the task."""
+
 EXTENSION_OF: Final[Mapping[str, Extension]] = {
     method: extension for extension in EXTENSIONS.values() for method in extension.requests
 }

@@ -152,6 +152,7 @@ cancelled."""
 
 
 CALL_TOOL: Final = "tools/call"
+LISTEN: Final = "subscriptions/listen"
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 CANCELLED: Final = "notifications/cancelled"
 LISTED: Final[Mapping[str, str]] = {

@@ -123,6 +123,8 @@ class Relay:
     """Answers the server's questions; None: they are refused."""
     on_unclear: Callable[[], None] | None = None
     """Called when the server asks a question that names no request."""
+    listens: bool = False
+    """True if the request is a stream of notifications: the server does nothing for it, and need never answer it."""
 
 
 @define(eq=False, repr=False, kw_only=True)

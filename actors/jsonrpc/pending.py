@@ -62,7 +62,9 @@ class CallTable:
             raise ValueError(f"request id {request_id!r} is already in flight")
         slot.begin(request_id, codec, self._account)
         self._waiting[key] = slot
-        if codec is not None:
+        if codec is not None and slot.relay is not None and slot.relay.listens:
+            self.relays.streams.add(slot)
+        elif codec is not None:
             self.calls.add(slot)
             if slot.relay is not None:
                 self.relays.add(slot, slot.relay)

@@ -14,6 +14,7 @@ import trio
 from attrs import define, field
 
 from ..account import weight
+from ..extensions import TASK_CHANGED
 from ..pieces import SMALL
 from ..protocol import INTERNAL_ERROR, JsonRpcError, RequestId, as_request_id, coerce_request_id
 from ..reply import Relay, ReplySlot
@@ -46,6 +47,8 @@ class Relays:
         self._given_up: dict[RequestId, Hashable] = {}
         """The principals of abandoned requests that the server may still work on, by id."""
         self._asks: set[Handler] = set()
+        self.streams: Final[set[ReplySlot]] = set()
+        """The requests that are streams of notifications: no calls, about which a server may ask or say something."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -62,6 +65,7 @@ class Relays:
     def discard(self, slot: ReplySlot) -> None:
         """Remove a request that is decided. A question ends with the requests that it may be about."""
         self._waiting.pop(slot, None)
+        self.streams.discard(slot)
         for ask in tuple(self._asks):
             ask.review()
 
@@ -88,11 +92,13 @@ class Relays:
         """Hand on a notification of `size` bytes to the request it is about; False if none.
 
         Over a single stream one that names no request, such as a log message, is taken as about the latest, if all that
-        the server may be working on are one principal's.
+        the server may be working on are one principal's. Of a large one about a task only the id of that is handed on.
         """
-        slot = about if about in self._waiting else None
+        slot = about if about in self._waiting or about in self.streams else None
         if slot is None and about is None and self._waiting and not others and self._is_one_principals:
             slot = next(reversed(self._waiting))
+        if size > SMALL and method == TASK_CHANGED and isinstance(named := (params or {}).get("taskId"), str):
+            params, size = {"taskId": named}, len(named)
         if slot is None or size > SMALL:
             return False
         slot.note(method, params or {}, weight(params, size))

@@ -9,7 +9,7 @@ from attrs import define, field, frozen
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
 from mcp_nursery.actors.json_depth import levels_of, texts_in
-from mcp_nursery.actors.messages import CALL_TOOL, LISTED
+from mcp_nursery.actors.messages import CALL_TOOL, LISTED, LISTEN
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import NAME_BEARING_METHODS
@@ -69,7 +69,8 @@ class RelayedCall(DestinationCall[RelayedResult]):
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
-        self.relay: Relay | None = Relay(self.principal, self.on_question, self.on_unclear)
+        listens = self.method == LISTEN
+        self.relay: Relay | None = Relay(self.principal, self.on_question, self.on_unclear, listens)
         self.on_said: NoticeCallback | None = self.on_notice
 
     @property

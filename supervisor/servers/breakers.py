@@ -76,7 +76,8 @@ class CircuitBreakers:
             circuit = Circuit(breaker)
         now, sent = trio.current_time(), slot.sent or circuit.probe is call  # a probe that it does not read has failed
         waited = math.inf if slot.waits_since is None else now - slot.waits_since
-        answers = judge(slot.outcome, sent=sent, waited=waited, heard=slot.heard)
+        lasts = slot.relay is not None and slot.relay.listens  # the end of a stream shows nothing
+        answers = None if lasts else judge(slot.outcome, sent=sent, waited=waited, heard=slot.heard)
         rest = slot.outcome.retry_in if isinstance(slot.outcome, (Dropped, Rejected)) else None
         self._set(server, circuit.settled(call, answers=answers, now=now, rest=rest))
 

@@ -4,10 +4,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_nursery.actors.extensions import TASK_CHANGED
 from mcp_nursery.actors.jsonrpc.incoming import MOST_SERVED
 from mcp_nursery.actors.jsonrpc.stream_carrier import MOST_OWED, OUTBOX_LIMIT
 from mcp_nursery.actors.messages import ACKNOWLEDGED
 from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.pieces import SMALL
 from mcp_nursery.actors.protocol import SUBSCRIPTION_ID_META_KEY, JsonRpcError
 from mcp_nursery.actors.reply import Relay, ReplySlot
 
@@ -611,3 +613,58 @@ async def test_a_notification_about_a_subscription_goes_to_whoever_subscribed(me
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert heard == [to]
+
+
+async def test_a_stream_is_no_call_about_which_a_server_may_ask_or_say_something():
+    """Nor is it one that has to end before the connection may: a server need never answer it, nor when it ends."""
+    peer, heard = Peer(), []
+    stream, call = (ReplySlot(relay=Relay(who, listens=listens)) for who, listens in (("ann", True), ("bob", False)))
+
+    async def hear(*_notice):
+        heard.append("stream")
+
+    async def hear_call(*_notice):
+        heard.append("call")
+
+    async with running(peer) as endpoint, trio.open_nursery() as nursery:
+        endpoint.post([post(call)])
+        endpoint.post([post(stream, "subscriptions/listen")])
+        nursery.start_soon(stream.wait, hear)
+        nursery.start_soon(call.wait, hear_call)
+        await wait_all_tasks_blocked()
+        assert endpoint.in_flight == 1
+        peer.say(notice("notifications/other", {}))
+        peer.say(notice("notifications/other", {"_meta": {SUBSCRIPTION_ID_META_KEY: stream.request_id}}))
+        await wait_all_tasks_blocked()
+        stream.cancel()
+        endpoint.cancel([stream], "no more")
+        peer.say(notice("notifications/other", {}))
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert sorted(heard) == ["call", "call", "stream"]
+
+
+@pytest.mark.parametrize(
+    ("method", "task_id", "handed_on"),
+    [
+        (TASK_CHANGED, "t1", {"taskId": "t1"}),
+        (TASK_CHANGED, "t" * (SMALL + 1), None),
+        (TASK_CHANGED, 1, None),
+        ("notifications/other", "t1", None),
+    ],
+)
+async def test_of_a_large_notification_about_a_task_its_id_is_handed_on(method, task_id, handed_on):
+    peer, heard, stream = Peer(), [], ReplySlot(relay=Relay("ann", listens=True))
+
+    async def hear(_method, params):
+        heard.append(params)
+
+    async with running(peer) as endpoint, trio.open_nursery() as nursery:
+        endpoint.post([post(stream, "subscriptions/listen")])
+        nursery.start_soon(stream.wait, hear)
+        await wait_all_tasks_blocked()
+        about = {"taskId": task_id, "text": "x" * SMALL, "_meta": {SUBSCRIPTION_ID_META_KEY: stream.request_id}}
+        peer.say(notice(method, about))
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert heard == ([] if handed_on is None else [handed_on])

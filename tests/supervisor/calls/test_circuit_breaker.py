@@ -195,6 +195,19 @@ async def test_what_says_nothing_neither_counts_nor_begins_the_row_anew(autojump
         assert status(supervisor).breaker == BreakerStatus("open", 3, 300)
 
 
+async def test_a_stream_of_notifications_says_nothing(autojump_clock):
+    """Many streams end at once where a proxy ends them."""
+    server = lab(Life(modern=True))
+    async with open_supervisor([spec(server)], gate=10) as supervisor:
+        server.hang()
+        for _ in range(5):
+            with pytest.raises(CallTimeout):
+                await supervisor.request("lab", "subscriptions/listen", {"notifications": {}}, timeout=2)
+        assert status(supervisor).breaker is None
+        await time_out(supervisor, times=3)
+        assert status(supervisor).breaker == BreakerStatus("open", 3, 300)
+
+
 @pytest.mark.parametrize("options", [{"timeout": 2}, {"idle_timeout": 2}, {"timeout": 2, "on_progress": nothing}])
 async def test_every_timeout_counts(autojump_clock, options):
     async with open_supervisor([spec(lab())]) as supervisor:
