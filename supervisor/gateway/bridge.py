@@ -83,7 +83,8 @@ def bridge_result(method: str, result: Json, *, to_modern: bool, from_modern: bo
         hints = {"ttlMs": 0, "cacheScope": "private"} if method in _CACHEABLE_METHODS else {}
         return {"resultType": "complete"} | hints | result | {"_meta": meta}
     meta.pop(SERVER_INFO_META_KEY, None)
-    kept = {key: value for key, value in result.items() if key not in ("resultType", "ttlMs", "cacheScope", "_meta")}
+    caching = ("ttlMs", "cacheScope") if method in _CACHEABLE_METHODS else ()  # a task has a `ttlMs` of its own
+    kept = {key: value for key, value in result.items() if key not in ("resultType", "_meta", *caching)}
     if result.get("resultType", "complete") != "complete":
         kept["resultType"] = result["resultType"]  # that of an extension, by which its clients know it
     return kept | ({"_meta": meta} if meta else {})

@@ -74,7 +74,7 @@ def test_a_result_for_an_older_client():
     said["_meta"]["vendor"] = 2
     kept = {"vendor": 1, "_meta": {"vendor": 2}}
     assert bridge_result("tools/list", said, to_modern=False, from_modern=True, server_info=US) == kept
-    task = {"resultType": "task", "taskId": "1"}
+    task = {"resultType": "task", "taskId": "1", "ttlMs": 5}
     assert bridge_result("tools/call", task, to_modern=False, from_modern=True, server_info=US) == task
 
 
