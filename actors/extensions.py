@@ -7,7 +7,7 @@ to know of an extension when it speaks for several servers or to several clients
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, cast
 
@@ -64,10 +64,8 @@ OFFERED: Final[Mapping[str, Settings]] = {
 }
 """The settings of the extensions that a gateway declares for all its clients, by identifier."""
 
-OF_ONE_SERVER: Final = EXTENSIONS.keys() - OFFERED.keys()
-"""The extensions whose requests name what one server alone knows: behind a gateway they need its only server that has
-the extension."""
-
+TASK_REQUESTS: Final = EXTENSIONS[TASKS].requests.keys()
+"""The requests of clients that are about a task."""
 TASK_CHANGED: Final = "notifications/tasks"
 """The notification of the status of a task, for those who listen to the task."""
 
@@ -139,7 +137,7 @@ def united(servers: Sequence[Mapping[str, Any] | None]) -> dict[str, dict[str, A
     union: dict[str, dict[str, Any]] = {}
     for identifier in dict.fromkeys(chain.from_iterable(map(declared_by, servers))):
         said = [each for each in (settings_of(one, identifier) for one in servers) if each is not None]
-        if not said or (identifier in OF_ONE_SERVER and len(said) > 1):
+        if not said:
             continue
         union[identifier] = {
             name: value for name, value in said[0].items() if all(name in one and one[name] == value for one in said)
@@ -149,12 +147,6 @@ def united(servers: Sequence[Mapping[str, Any] | None]) -> dict[str, dict[str, A
             if any(one.get(name) is True for one in said):
                 union[identifier][name] = True
     return union
-
-
-def without_extensions(capabilities: Mapping[str, Any], identifiers: Collection[str]) -> dict[str, Any]:
-    """The capabilities without these extensions."""
-    kept = {name: value for name, value in declared_by(capabilities).items() if name not in identifiers}
-    return with_extensions(capabilities, kept)
 
 
 def with_extensions(capabilities: Mapping[str, Any], extensions: Mapping[str, Settings]) -> dict[str, Any]:

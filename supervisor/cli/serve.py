@@ -108,9 +108,7 @@ def serve(
                 open_bare_nursery() as nursery,
                 open_supervisor(
                     servers,
-                    callbacks=gateway_callbacks(
-                        None if streams is None else streams.capabilities, several_servers=only is None
-                    ),
+                    callbacks=gateway_callbacks(None if streams is None else streams.capabilities),
                     approval_rules=_rules(ask, deny),
                     template=template,
                     state=options.state,

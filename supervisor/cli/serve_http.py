@@ -29,7 +29,7 @@ from mcp_nursery.supervisor.gateway.auth.principal import bearer_of
 from mcp_nursery.supervisor.gateway.client_status import ClientsStatus
 from mcp_nursery.supervisor.gateway.http.application import serve_http
 from mcp_nursery.supervisor.gateway.http.served_names import LOOPBACK_NAMES, host_name, page_origin
-from mcp_nursery.supervisor.gateway.sealing import MAX_AGE, SessionKeys
+from mcp_nursery.supervisor.gateway.sealing import MAX_AGE, SessionKeys, random_keys
 from mcp_nursery.supervisor.http_server.listening import bind_socket, inherited_socket, listen
 from mcp_nursery.supervisor.http_server.server import Tls
 from mcp_nursery.supervisor.watch import FileWatch
@@ -124,7 +124,7 @@ class HttpFront:
 
     def _make_visitors(self) -> "Visitors":
         """Make the visitors of the page. They log in if clients need tokens."""
-        from .web.visitors import Visitors, random_keys
+        from .web.visitors import Visitors
 
         if self._tokens is None and self._oauth is None:
             return Visitors(None, self.session_keys)

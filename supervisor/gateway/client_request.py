@@ -18,7 +18,7 @@ from mcp_nursery.actors.errors import (
     UnknownResource,
     delivery_of,
 )
-from mcp_nursery.actors.extensions import EXTENSION_OF
+from mcp_nursery.actors.extensions import EXTENSION_OF, declares
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.protocol import (
@@ -43,6 +43,7 @@ from mcp_nursery.actors.reply import PROGRESS
 
 from ..log_limits import log_of_client
 from ..preload import ALL_MODULES
+from .auth.principal import Principal
 from .bridge import Json, as_object
 from .clients import LOG, ClientListener, ClientSession, is_severe
 
@@ -75,12 +76,18 @@ class ClientRequest:
     """The function that asks the client in the middle of this request; None in an era without such questions."""
     capabilities: Mapping[str, Any] = field(factory=dict[str, Any])
     """The capabilities of the client."""
+    alone: bool = False
+    """True if its client is the only one of the gateway."""
     apps: bool = False
     """True if its client shows the pages of tools, whatever its server is told of it."""
     info: Mapping[str, Any] | None = None
     """The client's description of itself."""
     level: str | None = None
     """The level of the least severe log messages that it asks for, outside of a session."""
+    instance: str = ""
+    """The name of the session's own instance that its task is in; empty: none."""
+    went_to: str = ""
+    """The name of the session's own instance to which it went last; empty: none."""
     listener: ClientListener | None = None
     """The listener of a stream of notifications, from the arrival of its request on."""
     delivery: Delivery = Delivery.NOT_SENT
@@ -90,6 +97,12 @@ class ClientRequest:
     def modern(self) -> bool:
         """True if its client has no session."""
         return self.session is None
+
+    @property
+    def client(self) -> Principal | None:
+        """The principal whose requests have the same tasks; None: it is not authenticated."""
+        whose = self.principal if self.session is None else self.session.client
+        return whose if isinstance(whose, Principal) else None
 
     def describe(self) -> None:
         """Record the client as the `_meta` of a request without a session describes it."""
@@ -135,6 +148,17 @@ class ClientRequest:
         elif method == LOG and not self.wants(params.get("level")):
             return
         await self.notify(method, params)
+
+
+def check_declares(capabilities: Mapping[str, Any], extension: str) -> None:
+    """Refuse a client with these capabilities if it has not declared an extension.
+
+    Raises:
+        JsonRpcError: It has not.
+    """
+    if not declares(capabilities, extension):
+        data: Json = {"requiredCapabilities": {"extensions": {extension: {}}}}
+        raise JsonRpcError(MISSING_REQUIRED_CLIENT_CAPABILITY, f"the client has not declared {extension}", data)
 
 
 def split_meta(given: object) -> tuple[Json, Json]:

@@ -17,7 +17,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError, UnknownServer
 from mcp_nursery.actors.extensions import APPS, declared_by, declares
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.messages import LISTED
+from mcp_nursery.actors.messages import LISTED, LISTEN
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS
 
@@ -36,6 +36,7 @@ from .upstream.ask_client import Unattended
 from .upstream.requests import Upstream
 from .views.all import INSTRUCTIONS, All, Pages
 from .views.marks import add_preamble, mark_result
+from .views.task_ids import TaskIds
 from .views.view import One, View, status_of
 
 logger: Final = logging.getLogger(__name__)
@@ -91,7 +92,6 @@ class Gate:
             scope.cancel()
 
 
-LISTEN: Final = "subscriptions/listen"
 MOST_VIEWS: Final = 256
 """Views of single servers that are kept."""
 
@@ -115,13 +115,14 @@ class Gateway:
         self.supervisor: Final = supervisor
         """The supervisor whose servers it offers."""
         self.session_keys: Final = session_keys
-        """The keys by which sessions and held calls outlive the gateway."""
+        """The keys by which sessions, ids of tasks and held calls outlive the gateway."""
         self.session_notes: Final = supervisor.session_notes
         """The notes about sessions that outlive the gateway."""
         self._mark = mark
         self._hold = hold
         self.news: Final = ClientNotifications(supervisor, nursery, search=search)
         """The notifications of changes to its clients."""
+        self._task_ids = TaskIds(session_keys, self.news.instances.has)
         self._upstream = Upstream(
             supervisor,
             self.news.instances,
@@ -237,7 +238,7 @@ class Gateway:
             case "server/discover":
                 return discover_result(await self._introduce(request, view))
             case "subscriptions/listen":
-                return await self.news.listen(request, view)
+                return await self.news.listen(request, view, self._task_ids, partial(self._shown, view))
             case "logging/setLevel" | "resources/subscribe" | "resources/unsubscribe":
                 return await self._for_session(request, view)
             case method:
@@ -271,12 +272,12 @@ class Gateway:
 
     async def _forward(self, request: ClientRequest, view: View) -> Json:
         try:
-            route = await view.route(request)
+            route = self._task_ids.route(request, view) or await view.route(request)
             if route is None:
                 return await self._answer_here(request, view)
             request.capabilities = view.told(request.capabilities, route.server)
-            result = await view.filter_result(request, await self._upstream.request(request, route), route.server)
-            return await self._mark_result(request, result, route.server, route.params.get("name"))
+            result = self._task_ids.show(request, view, route, await self._upstream.request(request, route))
+            return await self._shown(view, request, result, route.server, route.params.get("name"))
         except NurseryError as error:
             if request.method in LISTED and await view.route(request) is None:  # its server was lost meanwhile
                 return await self._answer_here(request, view)
@@ -284,6 +285,12 @@ class Gateway:
             if raw or request.method != "tools/call":
                 raise
             return self._error_result(error, request)
+
+    async def _shown(
+        self, view: View, request: ClientRequest, result: Json, server: str, tool: str | None = None
+    ) -> Json:
+        """The result of a server as the client is shown it; `tool`: see `_mark_result`."""
+        return await self._mark_result(request, await view.filter_result(request, result, server), server, tool)
 
     async def _answer_here(self, request: ClientRequest, view: View) -> Json:
         return await self._mark_result(request, await view.answer(request), view.server or EVERY_SERVER)
@@ -363,8 +370,9 @@ async def open_gateway(
         unattended: The decision about a call that the supervisor's `approval_rules` want asked about, if there is no
             `approve` and the client takes no forms. By default the call is allowed, since a client's host has approval
             of its own.
-        session_keys: The keys by which sessions of the handshake era over HTTP, and calls that wait for an approval
-            alone, outlive this block and go on at other gateways with one of these keys. None: they end with the block.
+        session_keys: The keys by which sessions of the handshake era over HTTP, ids of tasks, and calls that wait for
+            an approval alone, outlive this block and go on at other gateways with one of these keys. None: they end
+            with the block.
 
     Raises:
         ValueError: An option has a value that is not allowed.

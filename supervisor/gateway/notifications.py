@@ -4,7 +4,7 @@ to, and notices."""
 from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import trio
 
@@ -27,6 +27,8 @@ from .bridge import Json, as_object
 from .client_request import STANDARD_REQUESTS, ClientRequest
 from .clients import LOG, ClientListener, ClientSession, Listing, Notification, is_severe, last_change
 from .upstream.instance_leases import InstancePool, ListChanged, owner_of
+from .upstream.task_streams import ShowResult, TaskStream, TaskStreams
+from .views.task_ids import TaskIds
 from .views.view import View
 
 BURST: Final = 0.05
@@ -34,7 +36,7 @@ BURST: Final = 0.05
 LOOK_AGAIN: Final = 2.0
 """Seconds between two attempts to subscribe to a resource for a client, while its server is away."""
 MOST_SUBSCRIBED: Final = 1_000
-"""Resources that one client may subscribe to, in one session or with one stream of notifications."""
+"""Resources and tasks that one client may subscribe to, in one session or with one stream of notifications."""
 
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _CHANGES: Final = {
@@ -58,6 +60,7 @@ class ClientNotifications:
         self._nursery = nursery
         self.instances: Final = InstancePool(supervisor, nursery, self)
         """Further instances of its servers."""
+        self._task_streams = TaskStreams()
         self._search = search
         self._sessions: set[ClientSession] = set()
         self._listeners: set[ClientListener] = set()
@@ -243,12 +246,20 @@ class ClientNotifications:
         finally:
             self._listeners.discard(request.listener)
 
-    async def listen(self, request: ClientRequest, view: View) -> Json:
+    async def listen(self, request: ClientRequest, view: View, task_ids: TaskIds, show: ShowResult) -> Json:
         """Serve one stream of notifications for a client without a session, until the client ends it. Resources that
-        cannot be subscribed to are left out of the acknowledgement."""
+        cannot be subscribed to are left out of the acknowledgement, and so are tasks of which the client is not
+        notified. `show` returns what it is told of tasks as it sees that."""
         wanted = _wanted_by(request)
         uris: list[str] = wanted.pop("resourceSubscriptions", [])
-        _check_number(len(uris))
+        tasks: object = wanted.pop("taskIds", [])
+        if not isinstance(tasks, list):
+            raise JsonRpcError(INVALID_PARAMS, "taskIds must be a list")
+        _check_number(len(uris) + len(cast("list[object]", tasks)))
+        streams = [
+            TaskStream(self.instances, view, asked, server, shown, show)
+            for server, asked, shown in task_ids.by_place(request, view, cast("list[object]", tasks))
+        ]
         tagged = {"_meta": {SUBSCRIPTION_ID_META_KEY: request.id}}
         with self.begin_stream(request, view) as listener:
             notify = partial(listener.notify, UPDATED)
@@ -260,7 +271,12 @@ class ClientNotifications:
                         followed.append(uri)
                 if followed:
                     wanted["resourceSubscriptions"] = followed
+                streams = await self._task_streams.begin(streams, nursery)
+                if streams:
+                    wanted["taskIds"] = [task for each in streams for task in each.agreed]
                 await request.notify(ACKNOWLEDGED, {"notifications": wanted} | tagged)
+                for each in streams:
+                    nursery.start_soon(each.send)
                 while True:
                     method, params = await listener.news.receive()
                     await request.notify(method, params | tagged)

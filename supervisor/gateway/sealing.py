@@ -1,5 +1,5 @@
-"""Keys that seal what a gateway gives to clients and wants back unchanged, perhaps at another gateway: ids of sessions,
-and the state of calls that wait for their clients.
+"""Keys that seal what a gateway gives to clients and wants back unchanged, perhaps at another gateway: ids of sessions
+and tasks, and the state of calls that wait for their clients.
 
     text = base64url(nonce + AES-256-GCM(key, nonce, plain, associated data))
 
@@ -35,7 +35,7 @@ _PURPOSE: Final = b"mcpn session id"
 
 
 class SessionKeys:
-    """The keys that seal ids of sessions, and the state of calls that wait for their clients: for
+    """The keys that seal ids of sessions and tasks, and the state of calls that wait for their clients: for
     `open_gateway(session_keys=…)`. Gateways with a key in common go on with each other's sessions, and a restarted
     gateway with its own. Needs `cryptography`, of the extra `gateway`.
 
@@ -109,6 +109,11 @@ class SessionKeys:
             except self._forged:
                 continue
         return None
+
+
+def random_keys() -> SessionKeys:
+    """Keys of this process alone."""
+    return SessionKeys([os.urandom(LEAST_KEY)])
 
 
 def bind(purpose: bytes, owner: Principal | None, *more: str | None) -> bytes:

@@ -104,8 +104,7 @@ def test_settings_in_which_servers_differ_are_left_out() -> None:
         {"extensions": [APPS]},
         None,
     ]
-    assert united(servers) == {SKILLS: {"a": 1, "directoryRead": True}, "a.b/c": {"x": [1]}}
-    assert united(servers[:1])[TASKS] == {}
+    assert united(servers) == {SKILLS: {"a": 1, "directoryRead": True}, TASKS: {}, "a.b/c": {"x": [1]}}
 
 
 def test_a_request_about_a_task_names_it_in_a_header() -> None:

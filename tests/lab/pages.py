@@ -16,11 +16,12 @@ from attrs import frozen
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.cli.web.acts import PageHost
 from mcp_nursery.supervisor.cli.web.page import open_page
-from mcp_nursery.supervisor.cli.web.visitors import Visitors, random_keys
+from mcp_nursery.supervisor.cli.web.visitors import Visitors
 from mcp_nursery.supervisor.gateway import HttpApplication, open_gateway, open_http
 from mcp_nursery.supervisor.gateway.auth.principal import Authenticate
 from mcp_nursery.supervisor.gateway.client_status import ClientsStatus
 from mcp_nursery.supervisor.gateway.http.application import serve_http
+from mcp_nursery.supervisor.gateway.sealing import random_keys
 from mcp_nursery.supervisor.http_server.listening import bind_socket
 
 

@@ -120,7 +120,7 @@ class HttpClient:
         if self._version == NEW and "method" in message:
             headers["mcp-method"] = message["method"]
             params = message.get("params", {})
-            name = params.get("name") or params.get("uri")
+            name = params.get("name") or params.get("uri") or params.get("taskId")
             headers |= {"mcp-name": name} if name else {}
         return headers
 

@@ -114,8 +114,8 @@ TABLE = [
             "tasks/update": SAID,
             "tasks/cancel": {"code": -32602, "message": "no such task", "data": {"why": [1]}},
         },
-        other=None,
-        merged={"own": 1},
+        other={"differs": 2},
+        merged={},
     ),
     Extension(
         VENDOR,
@@ -172,6 +172,8 @@ class Host:
     def __init__(self, client, version, extension, *, of_all=False):
         self._client, self._version, self._extension, self._of_all = client, version, extension, of_all
         self._able = {"extensions": {extension.identifier: extension.host}}
+        self._task = TASK["taskId"]
+        """The id of the task, as it is shown."""
 
     async def talk(self):
         """The extensions that the server declares, and all that comes for each request."""
@@ -184,6 +186,7 @@ class Host:
         heard = []
         for number, (method, params) in enumerate(self._extension.requests, 2):
             frames = await self._client.ask(self._frame(number, method, params), self._answer)
+            self._task = json.loads(frames[-1]).get("result", {}).get("taskId", self._task)
             heard.append([self._comparable(method, json.loads(self._own(text))) for text in frames])
         return opened["result"]["capabilities"]["extensions"], heard
 
@@ -192,6 +195,8 @@ class Host:
             params = params | {"uri": qualify("one", params["uri"])}
         if self._of_all and params.get("name") == "do":
             params = params | {"name": "one_do"}
+        if "taskId" in params:
+            params = params | {"taskId": self._task}
         message = json.loads(request(self._version, number, method, **params))
         if self._version == NEW:
             message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = self._able
@@ -203,7 +208,8 @@ class Host:
             await self._client.send(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": SAID}))
 
     def _own(self, text):
-        """A frame with the names and URIs that the server has."""
+        """A frame with the names, URIs and ids that the server has."""
+        text = text.replace(self._task, TASK["taskId"])
         if self._of_all:
             for shown, own in (("mcp-server://one/", ""), ("ui://one+", "ui://"), ("one_", "")):
                 text = text.replace(f'"{shown}', f'"{own}')

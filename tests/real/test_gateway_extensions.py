@@ -7,13 +7,16 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from mcp_nursery.actors.extensions import APPS, SKILLS, TASKS
-from mcp_nursery.supervisor import ServerSpec, StdioTransport
+from mcp_nursery.actors.extensions import APPS, SKILLS, TASK_CHANGED, TASKS
+from mcp_nursery.actors.messages import ACKNOWLEDGED
+from mcp_nursery.supervisor import HttpTransport, ServerSpec, StdioTransport
+from mcp_nursery.supervisor.gateway.upstream import task_streams
 from mcp_nursery.supervisor.gateway.views.shown_uris import qualify
 
 from ..lab import PROGRAMS
 from ..lab.gateways import served
 from ..lab.raw_clients import NEW, OLD, answer_in, http_client, piped_client, request
+from ..lab.scripted_http import ScriptedHttp
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +34,10 @@ class Scripted:
         script, self._log = folder / f"{name}.json", folder / f"{name}.log"
         complete = {"resultType": "complete"} if version == NEW else {}
         answers = {method: [_result({"who": name} | complete)] for method in METHODS}
+        answers["subscriptions/listen"] = [
+            _about_stream(ACKNOWLEDGED, notifications={"taskIds": ["1"]}),
+            _about_stream(TASK_CHANGED, taskId="1", status="completed", result={"who": name}),
+        ]
         facts = {"capabilities": {"tools": {}, "extensions": declared}}
         if version == NEW:
             caching = {"ttlMs": 0, "cacheScope": "private"} | complete
@@ -38,7 +45,8 @@ class Scripted:
         else:
             info = {"serverInfo": {"name": name, "version": "1"}}
             answers["initialize"] = [_result({"protocolVersion": OLD, **info, **facts})]
-        calls = {"do": [_result({"content": [], **complete})]}
+        task = {"resultType": "task", "taskId": "1"} if TASKS in declared else {}
+        calls = {"do": [_result({"content": [], **complete, **task})]}
         script.write_text(json.dumps({"pages": [[_TOOL]], "calls": calls, "answers": answers}))
         command = [str(PROGRAMS / "stdio_scripted.py"), version, str(script), str(self._log)]
         self.spec = ServerSpec(name, StdioTransport(sys.executable, command), **options)
@@ -63,6 +71,11 @@ def _result(result):
     return f'{{"jsonrpc":"2.0","id":$ID,"result":{json.dumps(result)}}}'
 
 
+def _about_stream(method, **params):
+    params = json.dumps(params | {"_meta": {"io.modelcontextprotocol/subscriptionId": 0}}).replace(": 0", ": $ID")
+    return f'{{"jsonrpc":"2.0","method":"{method}","params":{params}}}'
+
+
 class Asking:
     """A client that declares extensions."""
 
@@ -78,12 +91,12 @@ class Asking:
         await self._client.send('{"jsonrpc":"2.0","method":"notifications/initialized"}')
         return said["result"]
 
-    async def __call__(self, method, **params):
+    async def __call__(self, method, on_frame=None, **params):
         self._number += 1
         message = json.loads(request(self._version, self._number, method, **params))
         if self._version == NEW:
             message["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] = {"extensions": MINE}
-        return answer_in(await self._client.ask(json.dumps(message)), self._number)
+        return answer_in(await self._client.ask(json.dumps(message), on_frame), self._number)
 
     async def who(self, method, **params):
         """The server that has answered, or the code and the message of the error."""
@@ -116,15 +129,15 @@ async def test_all_servers_as_one_have_the_extensions_of_each_and_route_their_re
             code, why = await ask.who("skills/get", uri="skill://x/SKILL.md")
             assert code == -32602
             assert all(qualify(name, "skill://x/SKILL.md") in why for name in "ab")
-            assert await ask.who("tasks/get", taskId="1") == "c"
+            task = (await ask("tools/call", name="c_do"))["result"]["taskId"]
+            assert await ask.who("tasks/get", taskId=task) == "c"
             assert await ask.who("com.example/do", what=1) == "a"
             assert await ask.who("com.example/do", uri="a:b") == "a"
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-async def test_tasks_that_nobody_could_fetch_are_not_made(tmp_path, version):
-    """Which server has made a task cannot be known by its id: at /mcp none is told of tasks unless it is the only
-    one."""
+async def test_tasks_of_several_servers_are_told_apart(tmp_path, version):
+    """But a server of the handshake era that several clients share is not told of tasks."""
     some, more = ({TASKS: {}}, {TASKS: {}, APPS: {}})
     servers = {name: Scripted(tmp_path, name, version, said) for name, said in (("a", some), ("b", more))}
     async with (
@@ -134,25 +147,85 @@ async def test_tasks_that_nobody_could_fetch_are_not_made(tmp_path, version):
     ):
         ask, ask_one = Asking(client, version), Asking(client_of_one, version)
         with trio.fail_after(60):
-            assert (await ask.open())["capabilities"]["extensions"] == {APPS: {}}
-            code, why = await ask.who("tasks/get", taskId="1")
-            assert code == -32602
-            assert "a, b" in why
+            assert (await ask.open())["capabilities"]["extensions"] == {APPS: {}, TASKS: {}}
+            assert (await ask.who("tasks/get", taskId="1"))[0] == -32602
+            for name in "ab":
+                task = (await ask("tools/call", name=f"{name}_do"))["result"]["taskId"]
+                assert await ask.who("tasks/get", taskId=task) == name
+            assert servers["a"].read("tasks/get")[0]["taskId"] == "1"
             assert (await ask.who("com.example/do"))[0] == -32601
             assert (await ask_one.open())["capabilities"]["extensions"] == some
-            assert await ask_one.who("tasks/get", taskId="1") == "a"
-            await ask("tools/call", name="a_do")
-            await ask_one("tools/call", name="do")
+            assert (await ask_one.who("tasks/get", taskId="1"))[0] == -32602
+            task = (await ask_one("tools/call", name="do"))["result"]["taskId"]
+            assert await ask_one.who("tasks/get", taskId=task) == "a"
+            task = (await ask("tools/call", name="b_do"))["result"]["taskId"]
             if version == NEW:
-                others = {name: value for name, value in MINE.items() if name != TASKS}
-                assert servers["a"].told("tools/call") == [others, MINE]
+                assert servers["a"].told("tools/call") == [MINE, MINE]
                 await gateway.supervisor.remove_server("b")
-                await ask("tools/call", name="a_do")
-                assert servers["a"].told("tools/call")[2:] == [MINE]
+                assert (await ask.who("tasks/get", taskId=task))[0] == -32602
                 assert (await ask("server/discover"))["result"]["capabilities"]["extensions"] == some
             else:
                 offered = {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}, SKILLS: {}}
                 assert servers["a"].told("initialize") == [offered]
+
+
+@pytest.mark.parametrize("front", ["stdio", "http"])
+async def test_a_stream_follows_tasks_of_several_servers(tmp_path, front):
+    servers = [Scripted(tmp_path, name, NEW, {TASKS: {}}) for name in "ab"]
+    heard, enough = [], trio.CancelScope()
+
+    async def hear(frame):
+        heard.append(json.loads(frame))
+        if len(heard) == 3:
+            enough.cancel()
+
+    async with (
+        served([each.spec for each in servers]) as (gateway, url),
+        client_of(front, gateway, url, NEW, None) as client,
+    ):
+        ask = Asking(client, NEW)
+        with trio.fail_after(60):
+            tasks = {name: (await ask("tools/call", name=f"{name}_do"))["result"]["taskId"] for name in "ab"}
+            with enough:
+                await ask("subscriptions/listen", hear, notifications={"taskIds": [*tasks.values()]})
+    acknowledged, *changed = (each["params"] for each in heard)
+    assert sorted(acknowledged["notifications"]["taskIds"]) == sorted(tasks.values())
+    assert {each["result"]["who"]: each["taskId"] for each in changed} == tasks
+
+
+async def test_a_stream_goes_on_though_its_server_ends_it_again_and_again(monkeypatch):
+    """Over HTTP, as proxies end those that are silent for long."""
+    monkeypatch.setattr(task_streams, "LISTEN_AGAIN", 0.01)
+    monkeypatch.setattr(task_streams, "LONGEST_PAUSE", 0.01)
+    complete = {"resultType": "complete"}
+    caching = {"ttlMs": 0, "cacheScope": "private"} | complete
+    hello = {"supportedVersions": [NEW], "capabilities": {"tools": {}, "extensions": {TASKS: {}}}, **caching}
+    stream = [_about_stream(ACKNOWLEDGED, notifications={"taskIds": ["1"]}), _about_stream(TASK_CHANGED, taskId="1")]
+    results = {
+        "server/discover": hello,
+        "tools/list": {"tools": [_TOOL], **caching},
+        "tasks/get": {"taskId": "1", "status": "working", **complete},
+    }
+    answers = {method: [_result(result)] for method, result in results.items()}
+    begin = [_result({"resultType": "task", "taskId": "1"})]
+    script = ScriptedHttp({"calls": {"do": begin}, "answers": answers | {"subscriptions/listen": stream}})
+    enough, heard = trio.CancelScope(), []
+
+    async def hear(frame):
+        heard.append(json.loads(frame))
+        if sum('"subscriptions/listen"' in frame for frame in script.read) > 10:
+            enough.cancel()
+
+    async with trio.open_nursery() as nursery:
+        server = ServerSpec("a", HttpTransport(await nursery.start(script.serve)))
+        async with served([server]) as (_, url), http_client(url, NEW) as client:
+            ask = Asking(client, NEW)
+            with trio.fail_after(60):
+                begun = (await ask("tools/call", name="a_do"))["result"]["taskId"]
+                with enough:
+                    await ask("subscriptions/listen", hear, notifications={"taskIds": [begun]})
+            assert {each["params"]["taskId"] for each in heard[1:]} == {begun}
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("version", [OLD, NEW])

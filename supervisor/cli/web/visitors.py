@@ -8,7 +8,6 @@ anew at each request, so that a token that is removed opens nothing any more; ev
 
 import hmac
 import math
-import os
 import secrets
 import time
 from collections import OrderedDict
@@ -197,11 +196,6 @@ def set_cookie(exchange: HttpExchange, name: str, value: str, *, seconds: int | 
     exchange.answer_headers["set-cookie"] = (
         f"{cookie_name(name, exchange)}={value}; Path=/ui; HttpOnly; SameSite=Lax{ends}{'; Secure' if secure else ''}"
     )
-
-
-def random_keys() -> SessionKeys:
-    """Keys of this process alone."""
-    return SessionKeys([os.urandom(32)])
 
 
 def _cookies(exchange: HttpExchange) -> Mapping[str, str]:

@@ -16,11 +16,11 @@ import trio
 
 from mcp_nursery.actors.account import NEWS, QUESTIONS, VALUE
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.extensions import APPS, declares
+from mcp_nursery.actors.extensions import APPS, TASK_CHANGED, TASK_REQUESTS, declares
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
-from mcp_nursery.actors.messages import CANCELLED
+from mcp_nursery.actors.messages import CANCELLED, LISTEN
 from mcp_nursery.actors.pieces import SMALL
 from mcp_nursery.actors.protocol import (
     ERROR_CODE_HTTP_STATUS,
@@ -29,6 +29,7 @@ from mcp_nursery.actors.protocol import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
     LISTEN_STREAM_METHODS,
+    MCP_NAME_HEADER,
     MCP_PROTOCOL_VERSION_HEADER,
     PARSE_ERROR,
     REQUEST_TIMEOUT,
@@ -47,7 +48,7 @@ from ..client_request import (
     offered_version,
     split_message,
 )
-from ..gateway import LISTEN, Gateway
+from ..gateway import Gateway
 from ..views.view import View
 from .exchange import Attendance, HttpExchange, expiry_refusal
 from .request_limits import UNCOUNTED_BYTES, BytesUnderWay, HttpLimits
@@ -359,7 +360,7 @@ class HttpMessages:
         room to keep it until the client reads."""
         frame = codec.notification(method, params)
         with self._kept.hold_unread(exchange.client, len(frame), NEWS) as has_room:
-            if has_room or method in LISTEN_STREAM_METHODS:
+            if has_room or method in LISTEN_STREAM_METHODS or method == TASK_CHANGED:
                 await exchange.event(frame)
 
     async def _ask_client(self, exchange: HttpExchange, frame: bytes) -> None:
@@ -415,13 +416,12 @@ def _fault_in_headers(
     from mcp.shared.inbound import (
         InboundLadderRejection,
         classify_inbound_request,
-        find_duplicated_routing_header,
         validate_mcp_param_headers,
     )
 
-    twice = find_duplicated_routing_header(exchange.lines)
-    if twice is not None:
-        return InboundLadderRejection(HEADER_MISMATCH, f"{twice} header appears more than once")
+    fault = _fault_in_names(exchange, message)
+    if fault is not None:
+        return InboundLadderRejection(HEADER_MISMATCH, fault)
     route = classify_inbound_request(message, headers=exchange.headers)
     if isinstance(route, InboundLadderRejection):
         return route
@@ -433,6 +433,23 @@ def _fault_in_headers(
     if schema is None:
         return None
     return validate_mcp_param_headers(schema, as_object(request.params.get("arguments")), exchange.headers)
+
+
+def _fault_in_names(exchange: HttpExchange, message: Json) -> str | None:
+    """The fault in the headers that the SDK does not see."""
+    from mcp.shared.inbound import decode_header_value, find_duplicated_routing_header
+
+    twice = find_duplicated_routing_header(exchange.lines)
+    if twice is not None:
+        return f"{twice} header appears more than once"
+    beyond = next((name for name, value in exchange.lines if name.startswith("mcp-") and not value.isascii()), None)
+    if beyond is not None:  # the SDK's decoder raises
+        return f"{beyond} header must be ASCII, encoded as =?base64?...?="
+    named = exchange.headers.get(MCP_NAME_HEADER)
+    if message["method"] not in TASK_REQUESTS or named is None:  # FastMCP's client leaves it out
+        return None
+    is_same = decode_header_value(named) == as_object(message.get("params")).get("taskId")
+    return None if is_same else f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
 
 
 def _is_id(request_id: object, *, absent: bool) -> bool:

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import trio
 
+from mcp_nursery.actors.extensions import TASK_CHANGED
 from mcp_nursery.actors.jsonrpc.carrier import Outgoing
 from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Inbound
 from mcp_nursery.actors.limits import MOST_VALUES, CostLimits
-from mcp_nursery.actors.messages import ACKNOWLEDGED
+from mcp_nursery.actors.messages import ACKNOWLEDGED, LISTEN
 from mcp_nursery.actors.protocol import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -29,12 +30,12 @@ from ...preload import ALL_MODULES
 from ..bridge import Json
 from ..client_request import ClientRequest, check_request, failure_of, is_plain, offered_version, split_meta
 from ..clients import Backlog, ClientSession
-from ..gateway import LISTEN, Gateway
+from ..gateway import Gateway
 from ..views.view import View
 from .streams import BATCHING, ClientCarrier, ClientStreams, open_client_streams
 
 _INITIALIZED: Final = "notifications/initialized"
-_NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, ACKNOWLEDGED])
+_NEVER_LOST: Final = frozenset([*LISTEN_STREAM_METHODS, ACKNOWLEDGED, TASK_CHANGED])
 """Notifications that are never lost; others about a request, progress and log messages, are if there is no room."""
 
 
@@ -211,7 +212,7 @@ class _StdioClient:
             if notification == ACKNOWLEDGED:
                 self._streams.add(context)
 
-        return ClientRequest(context.request_id, method, params, meta, notify, principal=self)
+        return ClientRequest(context.request_id, method, params, meta, notify, principal=self, alone=True)
 
     async def _send(self, frame: bytes) -> None:
         await self._carrier.room()

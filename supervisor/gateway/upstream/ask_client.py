@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import trio
 
 from mcp_nursery.actors.errors import NotApproved
-from mcp_nursery.actors.extensions import OF_ONE_SERVER, OFFERED, declared_by, without_extensions
+from mcp_nursery.actors.extensions import OFFERED
 from mcp_nursery.actors.limits import unanswered
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, JsonRpcError
 from mcp_nursery.actors.reply import AskPeer
@@ -126,7 +126,7 @@ async def _refuse_question(_: object) -> "ErrorData":
     return ErrorData(code=INTERNAL_ERROR, message="no call is under way that this could be for")
 
 
-def gateway_callbacks(capabilities: Mapping[str, Any] | None = None, *, several_servers: bool = False) -> Callbacks:
+def gateway_callbacks(capabilities: Mapping[str, Any] | None = None) -> Callbacks:
     """The callbacks of the supervisor behind a gateway. Questions outside of calls are refused.
 
     Args:
@@ -134,15 +134,11 @@ def gateway_callbacks(capabilities: Mapping[str, Any] | None = None, *, several_
             roots, may ask nothing else, and are told of the same extensions. None: there may be several clients;
             servers are offered all that a client may be asked, and each client decides for itself. They are told of
             the extensions that a gateway can pass on to any client (Apps, Skills).
-        several_servers: True if this client sees several servers as one: those of the handshake era are not told of
-            extensions whose requests do not say which server they are for (Tasks).
     """
     if capabilities is None:
         some = {"extensions": OFFERED}
         return Callbacks(elicit=_refuse_question, sample=_refuse_question, roots=[], capabilities=some)
     told: Json = {name: value for name, value in capabilities.items() if isinstance(value, Mapping)}
-    if several_servers and OF_ONE_SERVER & declared_by(told).keys():
-        told = without_extensions(told, OF_ONE_SERVER)
     return Callbacks(
         elicit=_refuse_question if "elicitation" in told else None,
         sample=_refuse_question if "sampling" in told else None,

@@ -1,9 +1,11 @@
 """One instance of a server: the principals whose calls it works on, its lifetime, and the level of its log messages."""
 
 import math
+import secrets
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -187,6 +189,8 @@ class FurtherInstance(Instance):
     callbacks: Callbacks | None = field(kw_only=True)
     """The callbacks for the questions that the client of its session can answer; None: for those that any client
     can."""
+    name: str = field(factory=partial(secrets.token_hex, 8), init=False)
+    """The name of the instance in the ids of its tasks."""
     life: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     """The scope that it runs in; its deadline is that of an idle instance."""
     opened: trio.Event = field(factory=trio.Event, init=False)

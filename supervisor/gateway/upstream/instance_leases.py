@@ -145,9 +145,12 @@ class InstancePool:
         if request.method in LISTED:  # a list says what a server offers, in any instance
             return await self._supervisor.request(server, principal=principal, **asked)
         spec = self._supervisor.spec(server)
-        instance = (
-            self._session_instance(spec, request) if spec.instances == "session" else self._lease(spec, principal)
-        )
+        instance: Instance
+        if spec.instances == "session" or request.instance:
+            instance = self._session_instance(spec, request)
+            request.went_to = instance.name
+        else:
+            instance = self._lease(spec, principal)
         try:
             return await instance.request(principal, asked)
         except LeaseFailed:
@@ -167,6 +170,10 @@ class InstancePool:
         instance = self._session_instance(spec, request)
         with instance.use(instance.owner):
             yield await instance.ready()
+
+    def has(self, server: str, name: str) -> bool:
+        """True if the instance of this name is here, and takes calls."""
+        return any(each.name == name and not each.is_ending for each in self._more.get(server, []))
 
     async def notify(self, server: str, owner: Hashable, method: str, params: Mapping[str, Any] | None) -> None:
         """Send a server a notification of a client: the client's own instance, where each has one.
@@ -190,8 +197,11 @@ class InstancePool:
             raise instance_ended(spec.name)
         there = self._more.get(spec.name, [])
         for each in there:
-            if each.owner == owner and not each.is_ending:
+            wanted = each.name == request.instance if request.instance else each.owner == owner
+            if wanted and not each.is_ending:
                 return each
+        if request.instance:
+            raise instance_ended(spec.name)
         own, share, most = _instances_of(owner, there), _client_share(spec), spec.max_instances
         if len(own) >= share:
             raise InstancesTaken(server=spec.name, most=share, retry_in=_seconds_until_free(own), own=True)
@@ -241,9 +251,7 @@ class InstancePool:
     ) -> FurtherInstance:
         if spec.stop_idle_after is not None:
             idle_after = spec.stop_idle_after or math.inf
-        callbacks = (
-            None if session is None else gateway_callbacks(session.capabilities, several_servers=session.server is None)
-        )
+        callbacks = None if session is None else gateway_callbacks(session.capabilities)
         instance = FurtherInstance(spec.name, spec=spec, owner=owner, idle_after=idle_after, callbacks=callbacks)
         self._more.setdefault(spec.name, []).append(instance)
         self._nursery.start_soon(self._run, instance)

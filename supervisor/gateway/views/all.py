@@ -11,15 +11,7 @@ from attrs import define, field
 
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import ContestedResource, NurseryError, UnknownResource, UnknownServer, UnknownTool
-from mcp_nursery.actors.extensions import (
-    EXTENSION_OF,
-    OF_ONE_SERVER,
-    declared_by,
-    declares,
-    takes,
-    united,
-    without_extensions,
-)
+from mcp_nursery.actors.extensions import EXTENSION_OF, declared_by, takes, united
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.messages import LISTED
@@ -169,7 +161,7 @@ class All(View):
         gateway knows, the only server with the extension: those in their first start may have it, too."""
         method, params = request.method, request.params
         known = EXTENSION_OF.get(method)
-        uri: object = params.get("uri") if known is None or known.requests[method] == "uri" else None
+        uri: object = params.get("uri")
         if not isinstance(uri, str) or split_qualified(uri) is None:
             await self._wait_first_starts()
         takers = self._takers(method)
@@ -207,18 +199,6 @@ class All(View):
         hellos = ((one.name, self.supervisor.hello(one.name) or {}) for one in self.statuses)
         said = ((name, as_object(hello.get("capabilities"))) for name, hello in hellos)
         return {name: able for name, able in said if declared_by(able)}
-
-    @override
-    def told(self, capabilities: Mapping[str, Any], server: str) -> Mapping[str, Any]:
-        told = super().told(capabilities, server)
-        if told is not capabilities:  # as its user wants it
-            return told
-        lost = {
-            each
-            for each in OF_ONE_SERVER & declared_by(told).keys()
-            if [name for name, able in self._capabilities().items() if declares(able, each)] != [server]
-        }
-        return without_extensions(told, lost) if lost else told
 
     async def refresh(self, request: ClientRequest, since: float) -> None:
         """Fetch this list again from the servers whose own may be old."""

@@ -19,6 +19,8 @@ SIGNALS_KEY: Final = "mcp-nursery/signals"
 _HOLDS_TEXT: Final = "text"
 _SHOWN: Final = frozenset(["content", "structuredContent"])
 """The members of a tool's result that a model is shown."""
+_TASK: Final = "task"
+"""The name in the marks of the result of a task: the tool that began it is not known any more."""
 
 
 def add_preamble(hello: Json, instructions: Mapping[str, str], missing: str) -> Json:
@@ -35,6 +37,9 @@ def mark_result(method: str, result: Json, *, server: str, tool: str, room: int)
     match method:
         case "tools/call" if result.keys() & _SHOWN:  # a task has none of them
             return (yield from _mark_call(result, server=server, tool=tool, room=room))
+        case "tasks/get" if isinstance(result.get("result"), dict):
+            marked = yield from _mark_call(result["result"], server=server, tool=_TASK, room=room)
+            return result | {"result": marked}
         case "resources/read":
             return (yield from _mark_contents(result, server=server, room=room))
         case "tools/list":

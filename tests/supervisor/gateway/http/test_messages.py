@@ -202,8 +202,22 @@ async def test_a_header_that_repeats_an_argument_says_the_same(autojump_clock):
         call = {"id": 1, "method": "tools/call"}
         call["params"] = {"name": "echo", "arguments": {"a": "x"}, "_meta": ENVELOPE}
         said = partial(web.status, call, **modern(call, mcp_name="echo"))
-        assert [await said(mcp_param_a=value) for value in ("x", "y")] == [200, 400]
+        assert [await said(mcp_param_a=value) for value in ("x", "y", "é", "=?base64?é?=")] == [200, 400, 400, 400]
+        assert await said(mcp_param_a="x", mcp_name="=?base64?é?=") == 400
         assert [tool for _, tool, _ in server.calls] == ["echo"]
+
+
+@pytest.mark.parametrize(
+    ("named", "code"),
+    [("a b", -32021), ("=?base64?YSBi?=", -32021), (None, -32021), ("a", -32020), ("=?base64?é?=", -32020)],
+)
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+async def test_a_header_that_repeats_the_id_of_a_task_says_the_same(method, named, code, autojump_clock):
+    """Only then is it a fault that the client has not declared the extension."""
+    async with served() as (_, web):
+        asked = {"id": 1, "method": method, "params": {"taskId": "a b", "_meta": ENVELOPE}}
+        said = await web.say(asked, **modern(asked, mcp_name=named))
+        assert (said.status, said.last["error"]["code"]) == (400, code)
 
 
 async def test_a_session_has_one_stream_at_once(autojump_clock):

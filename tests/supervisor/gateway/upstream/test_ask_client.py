@@ -399,11 +399,6 @@ async def test_what_is_asked_is_bounded_and_hides_nothing(autojump_clock):
         assert asked["params"]["message"].endswith("more characters that are not shown")
 
 
-@pytest.mark.parametrize(
-    ("several_servers", "told"),
-    [(False, {APPS: {"x": 1}, TASKS: {}}), (True, {APPS: {"x": 1}})],
-)
-def test_servers_that_are_seen_as_one_are_told_of_no_extension_whose_requests_name_none(several_servers, told):
+def test_servers_are_told_of_all_extensions_of_the_only_client():
     client = {"sampling": {}, "extensions": {APPS: {"x": 1}, TASKS: {}}}
-    callbacks = gateway_callbacks(client, several_servers=several_servers)
-    assert callbacks.declared == {"sampling": {}, "extensions": told}
+    assert gateway_callbacks(client).declared == client
