@@ -9,7 +9,7 @@ from attrs import define, evolve, field, frozen
 from .account import Account
 from .argument_checks import choice, function_or_none, mapping_or_none, one_of
 from .enums import Protocol
-from .extensions import Settings, with_extensions
+from .extensions import TASKS, Settings, declared_by, with_extensions
 from .limits import HUMAN_TIMEOUT, USUAL, CostLimits
 from .roots import Folder, root_uris, roots_or_none
 
@@ -195,6 +195,18 @@ class Host:
     """The account to which messages to it and from it are charged while they wait."""
     human_timeout: float = HUMAN_TIMEOUT
     """Seconds for an answer to one of its questions; `inf`: no limit."""
+    follows_tasks: bool = False
+    """True if a call may become a task: a server since 2026-07-28 is told so with each request."""
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The capabilities of the host as a server since 2026-07-28 is told of them with each request."""
+        return told_of_tasks(self.callbacks.declared) if self.follows_tasks else self.callbacks.declared
+
+
+def told_of_tasks(capabilities: Mapping[str, Any]) -> dict[str, Any]:
+    """The capabilities, with the extension Tasks."""
+    return with_extensions(capabilities, {TASKS: {}, **declared_by(capabilities)})
 
 
 NO_CALLBACKS = Callbacks()

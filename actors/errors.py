@@ -414,6 +414,27 @@ class InvalidResult(CallError):
         super().__init__(problem, server=server, tool=tool, incarnation=incarnation, delivery=delivery)
 
 
+class TaskLost(CallError):
+    """The server made a task of the call, and nobody can say any more what becomes of it: its server does not know it,
+    has failed for good, or has cancelled it, or its time is over. `delivery` is `unknown`."""
+
+    def __init__(
+        self, why: str, *, server: str, tool: str, incarnation: int | None, task_id: str, status: str, said: str | None
+    ) -> None:
+        self.task_id = task_id
+        """The server's id of the task."""
+        self.status = status
+        """The last known status: `working`, `input_required`, `completed`, `failed` or `cancelled`."""
+        last = f"{status}: {said:.200}" if said else status
+        super().__init__(
+            f"its task {task_id:.80} is lost: {why} (last known: {last}); the server may have acted",
+            server=server,
+            tool=tool,
+            incarnation=incarnation,
+            delivery=Delivery.UNKNOWN,
+        )
+
+
 class SkillMismatch(InvalidResult):
     """A file is not as its server's entry for the skill says, or is not in it. Its content must not be used. The skill
     may have changed: `get_skill` brings the entry of now."""

@@ -107,6 +107,11 @@ class Codec(Protocol):
         """The typed result, validated."""
         ...
 
+    @property
+    def may_make_task(self) -> bool:
+        """True if the server may answer with a task."""
+        ...
+
 
 AskPeer = Callable[[str, str, Mapping[str, Any] | None], Awaitable[Mapping[str, Any]]]
 """Answers a question of the server: `(key, method, params)`, where the key names the question. A raised `MCPError` is
@@ -333,7 +338,7 @@ class ReplySlot:
                 while self._said:
                     said = self._take_said()
                     if on_said is not None:
-                        await _report(on_said, *said)
+                        await report_to(on_said, *said)
                 if self.outcome is not None:
                     return self.outcome
                 self._task = trio.lowlevel.current_task()
@@ -372,7 +377,8 @@ class ReplySlot:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
-async def _report(on_said: Callable[..., Awaitable[None]], *said: Any) -> None:
+async def report_to(on_said: Callable[..., Awaitable[None]], *said: Any) -> None:
+    """Run a callback with a message of the server about a call. An error in it is logged."""
     try:
         await on_said(*said)
     except Exception:

@@ -618,6 +618,7 @@ class Supervisor:
         on_unclear: Callable[[], None] | None = None,
         agreed: Agreement | None = None,
         for_models: bool = False,
+        follow_tasks: bool | None = None,
     ) -> RelayedResult:
         """Make a request on behalf of a client of the host: any method, raw in both directions.
 
@@ -650,6 +651,9 @@ class Supervisor:
                 client is asked.
             agreed: The agreement to this call, by `agree`, with the arguments that it was given.
             for_models: True: a tool that is for pages alone counts as unknown, as the server declares it by then.
+            follow_tasks: True: the server is told that a call may become a task, which is followed to its result, with
+                its questions for `on_question`. False: a task is returned as it comes. None: True, unless `meta` says
+                what a client can do.
 
         Raises:
             ValueError: An option has a value that is not allowed, or `agreed` is for another call.
@@ -661,6 +665,8 @@ class Supervisor:
         """
         if for_models not in (True, False):
             check_argument("for_models", for_models, true_or_false)
+        if not (follow_tasks is None or type(follow_tasks) is bool):
+            check_argument("follow_tasks", follow_tasks, true_or_false)
         name = name_in(method, params or {})
         if agreed is not None and (method, server, name) != ("tools/call", agreed.server, agreed.tool):
             raise ValueError(f"agreed= is for {agreed.server}: tools/call {agreed.tool}, not for this request")
@@ -684,6 +690,7 @@ class Supervisor:
             on_unclear=on_unclear,
             agreed=agreed,
             for_models=for_models,
+            follow_tasks=follow_tasks,
         )
         return await relay(relayed)
 

@@ -33,6 +33,8 @@ CONNECTION_METHODS: Final = frozenset(["ping"])
 """The requests of a server that are about the connection and about no call."""
 MOST_CANCELLED: Final = 10_000
 """Abandoned requests that are remembered; beyond that, questions are refused."""
+NOBODY_ASKED: Final = "the client of this call cannot be asked"
+"""The answer to a server whose question has no addressee."""
 _HOST_ITSELF: Final = object()
 """The principal of the host's own requests."""
 _OTHER_REQUESTS: Final = "others"
@@ -142,6 +144,27 @@ class Relays:
         return any(each.principal == principal for each in self._waiting.values())
 
 
+async def asked_peer(relay: Relay, key: str, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The answer of the maker of a request to a question of its server.
+
+    Raises:
+        JsonRpcError: The server's answer instead.
+    """
+    if relay.ask is None:
+        raise JsonRpcError(INTERNAL_ERROR, NOBODY_ASKED)
+    try:
+        return dict(await relay.ask(key, method, params))
+    except JsonRpcError:
+        raise
+    except Exception as raised:
+        if "mcp.shared.exceptions" in sys.modules:  # or no error of it was raised
+            from mcp.shared.exceptions import MCPError
+
+            if isinstance(raised, MCPError):
+                raise JsonRpcError(raised.code, raised.message, raised.data) from raised
+        raise
+
+
 @define(eq=False)
 class Handler:
     """The handler of one question: an `OnRequest`."""
@@ -151,7 +174,7 @@ class Handler:
     """True while a request that the question may be about is under way."""
     _asks: "set[Handler]" = field(factory=set["Handler"])
     """The handlers of the connection's questions that wait for an answer."""
-    problem: str = "the client of this call cannot be asked"
+    problem: str = NOBODY_ASKED
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
 
     def review(self) -> None:
@@ -170,16 +193,7 @@ class Handler:
         self._asks.add(self)
         try:
             with self._scope:
-                return dict(await self._relay.ask(str(context.request_id), method, params))
-        except JsonRpcError:
-            raise
-        except Exception as raised:
-            if "mcp.shared.exceptions" in sys.modules:  # or no error of it was raised
-                from mcp.shared.exceptions import MCPError
-
-                if isinstance(raised, MCPError):
-                    raise JsonRpcError(raised.code, raised.message, raised.data) from raised
-            raise
+                return await asked_peer(self._relay, str(context.request_id), method, params)
         finally:
             self._asks.discard(self)
         raise JsonRpcError(INTERNAL_ERROR, "the call is over")

@@ -39,7 +39,7 @@ async def open_connection(
         server=host.server,
         offer=offer,
         overhear=host.overhear,
-        capabilities=host.callbacks.declared,
+        capabilities=host.told,
     )
     changes = Changes(host.server)
     async with open_session(endpoint, host, changes) as session:

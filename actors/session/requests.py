@@ -10,13 +10,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import folded
-from ..extensions import EXTENSIONS, TASKS
+from ..extensions import EXTENSIONS, TASKS, declares
 from ..json_depth import TOO_DEEP, more_values_than, nested_too_deep
 from ..jsonrpc.codec import decode, encode
 from ..jsonrpc.incoming import MOST_ASKED
 from ..messages import CALL_TOOL, Round
+from ..overrides import override
 from ..pieces import Steps
 from ..protocol import (
+    CLIENT_CAPABILITIES_META_KEY,
     LOG_LEVEL_META_KEY,
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
@@ -35,7 +37,8 @@ if TYPE_CHECKING:
 MOST_BLOCKS: Final = 10_000
 """Parts of a result: content blocks, contents of a resource, messages of a prompt. Validating one takes a hundredth of
 a millisecond, and so does showing one that is not text."""
-_NAMED: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(EXTENSIONS[TASKS].requests, "taskId")}
+_ABOUT_TASKS: Final = EXTENSIONS[TASKS].requests
+_NAMED: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(_ABOUT_TASKS, "taskId")}
 """Requests with a header for what they are about, and the parameter that names it."""
 _ARRAY: Final = frozenset([list])
 
@@ -62,6 +65,11 @@ class PreparedRequest:
         self._parts = _PARTS_MEMBER.get(method, "")
         self.promises: bool = False
         """True if results are checked against more than the protocol: see `check_promise`."""
+
+    @property
+    def may_make_task(self) -> bool:
+        """True if the server is told that it may answer with a task."""
+        return self._modern and declares(self._stamp.get(CLIENT_CAPABILITIES_META_KEY), TASKS)
 
     def frame(
         self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False
@@ -147,7 +155,7 @@ class PreparedRequest:
             if not small and more_values_than(raw, MOST_ASKED):
                 raise BadResult(f"a request for input with more than {MOST_ASKED} JSON values")
             raise InputWanted(_question(raw))
-        elif kind != "complete":
+        elif kind != "complete" and not (kind == "task" and self._method in _ABOUT_TASKS):  # as its examples have it
             raise BadResult(f"unknown resultType {kind!r:.40}")
 
     def _typed_in_pieces(self, raw: dict[str, Any], parts: list[Any]) -> "Steps[BaseModel]":
@@ -180,6 +188,11 @@ class RelayedRequest(PreparedRequest):
         super().__init__(method, protocol_version=protocol_version, stamp=version)
         self._ours = {key: value for key, value in stamp.items() if key != LOG_LEVEL_META_KEY}
         self._prepared = prepared
+
+    @property
+    @override
+    def may_make_task(self) -> bool:
+        return self._modern  # what its `_meta` says counts
 
     def frame(
         self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False

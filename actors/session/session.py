@@ -79,7 +79,7 @@ class ServerSession:
         self._endpoint = endpoint
         self._host = host
         self._news = news
-        self._capabilities: Final = host.callbacks.declared
+        self._announced: Final = host.told
         self._log_level = _log_level(host)
         self._hello: dict[str, Any] = {}
         """The answer that was adopted, as far as the protocol knows it."""
@@ -128,7 +128,7 @@ class ServerSession:
         self.offered = version
         params = {
             "protocolVersion": version or LATEST_HANDSHAKE_VERSION,
-            "capabilities": self._capabilities,
+            "capabilities": self._host.callbacks.declared,
             "clientInfo": client_info(),
         }
         raw = await self._endpoint.send_raw_request(INITIALIZE, params, _patiently())
@@ -243,7 +243,7 @@ class ServerSession:
         stamp: dict[str, Any] = {
             PROTOCOL_VERSION_META_KEY: version,
             CLIENT_INFO_META_KEY: client_info(),
-            CLIENT_CAPABILITIES_META_KEY: self._capabilities,
+            CLIENT_CAPABILITIES_META_KEY: self._announced,
         }
         return stamp if self._log_level is None else {**stamp, LOG_LEVEL_META_KEY: self._log_level}
 

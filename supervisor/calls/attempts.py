@@ -22,6 +22,7 @@ from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import InputWanted
 
 from .call import ActiveCall, Found, R, target_of
+from .followed_task import follow
 from .input_rounds import Asked, InputRounds, may_be_question, wants_a_visit
 from .outcome_to_result import judge, lost
 
@@ -91,7 +92,8 @@ async def _find(call: ActiveCall[Any, Any]) -> Found:
 
 
 async def _ended(call: ActiveCall[Any, R], outcome: Outcome) -> R | Unrouted | Loss | Dropped:
-    """The end of one attempt, after all the rounds in which its server asks before it answers."""
+    """The end of one attempt, after all the rounds in which its server asks before it answers, or once the task that
+    its server has made of it is over."""
     rounds: InputRounds | None = None
     while True:
         match outcome:
@@ -99,6 +101,8 @@ async def _ended(call: ActiveCall[Any, R], outcome: Outcome) -> R | Unrouted | L
                 return outcome
             case Rejected() if call.answers_questions and wants_a_visit(outcome):
                 question: Asked = outcome
+            case Answered() if outcome.result.get("resultType") == "task" and call.follows_tasks:
+                return await judge(await follow(call, outcome), call)
             case _:
                 try:
                     return await judge(outcome, call)

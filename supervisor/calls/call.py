@@ -360,6 +360,18 @@ class ActiveCall(ABC, Generic[F, R]):
         if scope.cancelled_caught:
             raise self.timed_out()
 
+    @contextmanager
+    def standing_still(self) -> Generator[None, None, None]:
+        """Let the time of the call stand still in the block, unless its caller has named the limit: somebody is
+        asked."""
+        if self.deadline is not None:
+            self.deadline.pause()
+        try:
+            yield
+        finally:
+            if self.deadline is not None:
+                self.deadline.resume()
+
     def timed_out(self, idle: float | None = None) -> CallTimeout:
         """The error of a call whose time is over, or that got no progress for `idle` seconds."""
         return CallTimeout(
@@ -430,14 +442,22 @@ class ActiveCall(ABC, Generic[F, R]):
         if found is None:
             self.slot.withdraw()
 
+    @property
+    def follows_tasks(self) -> bool:
+        """True if its server was told that it may answer with a task, whose result is then the call's."""
+        return False
+
     async def tell_progress(self, progress: float, message: str) -> None:
         """Tell its caller of progress of our own, while no server can have reported any."""
-        if self.delivery is not Delivery.NOT_SENT:
-            return
+        if self.delivery is Delivery.NOT_SENT:
+            await self.tell(progress, message)
+
+    async def tell(self, progress: float, message: str | None) -> None:
+        """Tell its caller of progress."""
         if self.asked.on_progress is not None:
             await self.asked.on_progress(progress, None, message)
         elif self.on_said is not None:
-            await self.on_said(PROGRESS, {"progress": progress, "message": message})
+            await self.on_said(PROGRESS, {"progress": progress} | ({} if message is None else {"message": message}))
 
     async def submit(
         self, hand_on: Callable[[Request], None] | None = None, *, earlier: CallError | None = None

@@ -66,7 +66,7 @@ class InputRounds:
         self._pause = _FIRST_PAUSE
         responses: dict[str, Any] = {}
         for key, request in wanted.input_requests.items():  # one after another: each may be a person
-            said = await self._ask(key, request)
+            said = await ask_host(self._call, key, request)
             if not isinstance(said, Answered):
                 return said
             responses[key] = said.result
@@ -85,7 +85,7 @@ class InputRounds:
         if not pages or self._visits > MAX_VISITS:
             raise await refused(refusal, self._call)
         for page in pages:
-            said = await self._ask(page.elicitation_id or "page", ElicitRequest(params=page))
+            said = await ask_host(self._call, page.elicitation_id or "page", ElicitRequest(params=page))
             if isinstance(said, Rejected):
                 raise await refused(refusal, self._call)
             if not isinstance(said, Answered):
@@ -96,28 +96,6 @@ class InputRounds:
             self._call.check_bound()
         return await self._send_again(None, None)
 
-    async def _ask(self, key: str, request: "InputRequest") -> Outcome:
-        """Have a callback of the host answer. That time is the host's: no idle limit applies, and the deadline stands
-        still unless the caller has named it.
-
-        Returns `Answered` with the answer as JSON, `Rejected` if the host refuses, or the loss of the connection.
-
-        Raises:
-            CallTimeout: The time that the caller has named is over.
-        """
-        self._call.renew_slot()
-        slot, deadline = self._call.slot, self._call.deadline
-        follow_up(self._owner, Question(self._call.name, key, request, slot, self._call.servers.callbacks))
-        with self._call.in_time():
-            if deadline is not None:
-                deadline.pause()
-            try:
-                return await slot.wait()
-            finally:
-                if deadline is not None:
-                    deadline.resume()
-        raise AssertionError  # its time being over is an error of its own
-
     async def _send_again(self, responses: dict[str, Any] | None, state: str | None) -> Outcome:
         """Send the call once more with answers and the server's state: a part of the same attempt."""
         asked = self._call.slot
@@ -126,20 +104,38 @@ class InputRounds:
             if self._begun:
                 self._call.bound = None
             call.slot.follow(asked)
-            follow_up(self._owner, Round(call, responses, state))
+            follow_up(owner_of(self._call), Round(call, responses, state))
 
         return await self._call.submit(hand_on)
 
-    @property
-    def _owner(self) -> Owner | None:
-        observable = self._call.servers.snapshots.get(self._call.server_name)
-        return None if observable is None else observable.value.owner
+
+async def ask_host(call: ActiveCall[Any, Any], key: str, request: "InputRequest") -> Outcome:
+    """Have a callback of the host answer a question of the call's server. That time is the host's: no idle limit
+    applies, and the deadline stands still unless the caller has named it.
+
+    Returns `Answered` with the answer as JSON, `Rejected` if the host refuses, or the loss of the connection.
+
+    Raises:
+        CallTimeout: The time that the caller has named is over.
+    """
+    call.renew_slot()
+    slot = call.slot
+    follow_up(owner_of(call), Question(call.name, key, request, slot, call.servers.callbacks))
+    with call.in_time(), call.standing_still():
+        return await slot.wait()
+    raise AssertionError  # its time being over is an error of its own
+
+
+def owner_of(call: ActiveCall[Any, Any]) -> Owner | None:
+    """The live incarnation of the call's server, if any."""
+    observable = call.servers.snapshots.get(call.server_name)
+    return None if observable is None else observable.value.owner
 
 
 def may_be_question(outcome: Outcome | None) -> bool:
-    """True if it may be a question of the server's instead of an answer."""
+    """True if it may be a question of the server's, or the promise of an answer, instead of an answer."""
     if isinstance(outcome, Answered):
-        return outcome.result.get("resultType") == "input_required"
+        return outcome.result.get("resultType") in ("input_required", "task")
     return outcome is not None and wants_a_visit(outcome)
 
 

@@ -2,22 +2,23 @@
 awaited like all calls: see `attempts.deliver`."""
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from attrs import define, field, frozen
 
+from mcp_nursery.actors.callbacks import told_of_tasks
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
 from mcp_nursery.actors.json_depth import levels_of, texts_in
 from mcp_nursery.actors.messages import CALL_TOOL, LISTED, LISTEN
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
-from mcp_nursery.actors.protocol import NAME_BEARING_METHODS
+from mcp_nursery.actors.protocol import CLIENT_CAPABILITIES_META_KEY, NAME_BEARING_METHODS
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback, Relay
 
 from ..security.injection import scan_in_pieces
 from .approvals import check_agreed, check_transport
-from .resources_and_prompts import Destination, DestinationCall
+from .destination import Destination, DestinationCall
 
 __all__ = ["RelayedResult"]
 
@@ -66,6 +67,7 @@ class RelayedCall(DestinationCall[RelayedResult]):
     principal: Hashable = None
     on_unclear: Callable[[], None] | None = None
     for_models: bool = False
+    follow_tasks: bool | None = None
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -129,8 +131,21 @@ class RelayedCall(DestinationCall[RelayedResult]):
         return UnknownTool(self.asked.name, server=self.asked.server, down=down)
 
     def own_meta(self) -> dict[str, Any]:
-        """The `_meta` as it was given: null is a value."""
-        return dict(self.asked.meta or {})
+        """The `_meta` as it was given: null is a value. With `follow_tasks`, the server is told of the extension."""
+        meta = dict(self.asked.meta or {})
+        told = meta.get(CLIENT_CAPABILITIES_META_KEY)
+        if self.follow_tasks and isinstance(told, Mapping):
+            meta[CLIENT_CAPABILITIES_META_KEY] = told_of_tasks(cast("Mapping[str, Any]", told))
+        return meta
+
+    @property
+    @override
+    def follows_tasks(self) -> bool:
+        follows = self.follow_tasks
+        if follows is None:  # for itself, and not for a client that says what it can do
+            follows = CLIENT_CAPABILITIES_META_KEY not in (self.asked.meta or {})
+        codec = self.slot.codec
+        return follows and self.method == CALL_TOOL and codec is not None and codec.may_make_task
 
     @override
     def encode(self) -> bytes:

@@ -41,8 +41,9 @@ from ..tools.approval_rules import Agreement
 from ..transports import Transport
 from .attempts import deliver
 from .call import Call
+from .destination import Destination, DestinationCall
 from .relayed import RelayedCall, RelayedResult
-from .resources_and_prompts import Destination, DestinationCall, read_resource
+from .resources_and_prompts import read_resource
 
 logger: Final = logging.getLogger(__name__)
 

@@ -80,6 +80,8 @@ class ClientRequest:
     """True if its client is the only one of the gateway."""
     apps: bool = False
     """True if its client shows the pages of tools, whatever its server is told of it."""
+    own_capabilities: Mapping[str, Any] | None = None
+    """The capabilities of the client, whatever its server is told of it; None: the same."""
     info: Mapping[str, Any] | None = None
     """The client's description of itself."""
     level: str | None = None

@@ -275,6 +275,7 @@ class Gateway:
             route = self._task_ids.route(request, view) or await view.route(request)
             if route is None:
                 return await self._answer_here(request, view)
+            request.own_capabilities = request.capabilities
             request.capabilities = view.told(request.capabilities, route.server)
             result = self._task_ids.show(request, view, route, await self._upstream.request(request, route))
             return await self._shown(view, request, result, route.server, route.params.get("name"))

@@ -259,7 +259,7 @@ class Keeper:
             return
         self._may_install = self._installs_next()
         self._write(self._machine.incarnated())
-        self._settings.definitions.declare(self._settings.offered.declared)
+        self._settings.definitions.declare(self._settings.told)
         self._actor = self._new_actor(connector)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._actor.run)
@@ -367,8 +367,8 @@ class Keeper:
         spec = self._now.spec
         overhear = partial(self._registry.notices.publish, spec.name)
         account = Account(whole=self._registry.account(spec.name))
-        offered, limit = self._settings.offered, spec.human_limit
-        return Host(spec.name, offered, spec.cost_limits, spec.protocol, self._log, overhear, account, limit)
+        offered, limit, tasks = self._settings.offered, spec.human_limit, self._settings.follows_tasks
+        return Host(spec.name, offered, spec.cost_limits, spec.protocol, self._log, overhear, account, limit, tasks)
 
     def _write(self, machine: StateMachine, prepared: Prepared = NOTHING_PREPARED) -> None:
         """Take the machine that follows an event; all that depends on it is published in the same step."""
@@ -402,7 +402,8 @@ class Keeper:
     async def _hear_connected(self, report: Connected) -> None:
         self._asked_person = False
         self._settings.notes.learn(report.handshake.remembered, answered=report.handshake.era_answered)
-        redact, announced = self._settings.secrets.hide, self._settings.offered.declared
+        redact, modern = self._settings.secrets.hide, report.handshake.era is Era.MODERN
+        announced = self._settings.told if modern else self._settings.offered.declared
         review = await self._settings.pins.review(report.definitions.tools)  # before anybody sees a tool
         said = introduction_of(report.handshake, self._settings.secrets.redactor.said_in_pieces, announced)
         introduction, tail = await by_turns(said), redact_tail(report.stderr_tail, redact)
@@ -439,7 +440,7 @@ class Keeper:
     def _look_up_definitions(self) -> None:
         """Ask the store for cached definitions, while the server is being started."""
         if self._now.recalling:
-            self._settings.definitions.declare(self._settings.offered.declared)
+            self._settings.definitions.declare(self._settings.told)
             self._settings.definitions.fetch()
             self.send(Recall())
 

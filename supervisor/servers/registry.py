@@ -63,6 +63,7 @@ from ..tools.tool import Invoke
 from .breakers import CircuitBreakers
 from .call_counter import CallCounter
 from .commands import Command
+from .given_up_tasks import GivenUpTasks
 from .observable import Observable
 from .projection import Projection, StatusFigures
 from .resources import KeptReads, Subscriptions
@@ -116,6 +117,7 @@ class ServerRegistry(Projection):
         """The kept reads of each server whose resources somebody has read."""
         self.skills_fresh_until: Final[dict[str, float]] = {}
         """The times until which the known skills of servers are those of their lists, on Trio's clock."""
+        self.given_up_tasks: Final = GivenUpTasks()
 
     def account(self, server: str) -> Account:
         """The account of the messages that wait for it, or that it has sent."""
@@ -151,8 +153,12 @@ class ServerRegistry(Projection):
         moved = new.owner is not old.owner or new.spec.transport != old.spec.transport
         if moved or _may_have_announced_resources(old, new):
             self.skills_fresh_until.pop(name, None)
+        if new.spec.transport != old.spec.transport:
+            self.given_up_tasks.forget(name)
         if new.owner is not old.owner:
             self.breakers.close(name)
+            if new.owner is not None:
+                self.given_up_tasks.connected(name, new.owner)
         if self.telemetry is not None:
             self.telemetry.record_step(old, new)
         self._counter.note(old, new)
@@ -245,6 +251,7 @@ class ServerRegistry(Projection):
         self.subscriptions.end(server)
         self._reads.pop(server, None)
         self.skills_fresh_until.pop(server, None)
+        self.given_up_tasks.forget(server)
         self._log.forget(server)
         if self.telemetry is not None:
             self.telemetry.forget(server)

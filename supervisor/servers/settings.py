@@ -5,14 +5,14 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import trio
 from attrs import Factory, evolve, field, frozen
 
-from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots
+from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, told_of_tasks
 from mcp_nursery.actors.errors import AuthorizationFailed, ConfigError
-from mcp_nursery.actors.extensions import Settings
+from mcp_nursery.actors.extensions import TASKS, Settings
 from mcp_nursery.actors.oauth.tokens import MemoryVault, Tokens, Vault
 from mcp_nursery.actors.server_actor import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
@@ -217,6 +217,16 @@ class KeeperSettings:
         """The callbacks that the server is offered if it connects now: roots only where there are some."""
         callbacks = self.callbacks.announcing(self.extensions)
         return evolve(callbacks, roots=None if self.roots.given is None else self.roots)
+
+    @property
+    def follows_tasks(self) -> bool:
+        """True if a call of the server may become a task."""
+        return self.extensions is None or TASKS in self.extensions
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The capabilities of the host as the server is told of them since 2026-07-28."""
+        return told_of_tasks(self.offered.declared) if self.follows_tasks else self.offered.declared
 
 
 def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> float:

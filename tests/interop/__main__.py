@@ -13,6 +13,7 @@ from .installing import CannotInstall, npm_modules, npm_package, python_with
 from .slow_starters import SLOW_STARTERS
 from .test_apps_in_a_browser import BUNDLER, SDK
 from .test_client_libraries import IN_PYTHON, IN_TYPESCRIPT
+from .test_fastmcp_tasks import TASKS
 from .test_gateway_clients import FASTMCP, FIRST_LINE, INSPECTOR
 from .test_remote import PROXY
 
@@ -22,7 +23,7 @@ AT_ONCE = 2
 def all_installs() -> Iterator[Callable[[], object]]:
     """What installs each of them, those that take longest first."""
     yield from (host.command for host in HOSTS)
-    for requirement in (*filter(None, IN_PYTHON.values()), FASTMCP, FIRST_LINE, PROXY):
+    for requirement in (*filter(None, IN_PYTHON.values()), FASTMCP, FIRST_LINE, PROXY, TASKS):
         yield partial(python_with, requirement)
     yield from (partial(npm_modules, requirement) for requirement in (*IN_TYPESCRIPT.values(), SDK, BUNDLER))
     yield from (partial(each.command, Path()) for each in (*CASES.values(), *SLOW_STARTERS))

@@ -253,7 +253,7 @@ async def test_a_host_says_what_its_servers_are_told(tmp_path, version):
     opening = "server/discover" if version == NEW else "initialize"
     host = {APPS: {"mimeTypes": []}, VENDOR: {}}
     async with served([server.spec], extensions=host) as (gateway, _):
-        assert server.told(opening) == [host]
+        assert server.told(opening) == [host | ({TASKS: {}} if version == NEW else {})]
         assert gateway.supervisor.status_of("a").extensions == (APPS,)
 
 

@@ -49,6 +49,7 @@ ARGUMENTS = {
     ("Supervisor.call_tool", "meta"): [("abc", "a mapping or None")],
     ("Supervisor.request", "meta"): [(["a"], "a mapping or None")],
     ("Supervisor.request", "for_models"): [("no", TRUTH), (None, TRUTH)],
+    ("Supervisor.request", "follow_tasks"): [("no", TRUTH), (1, TRUTH)],
     ("Supervisor.fan_out", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     ("Supervisor.broadcast", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     **{

@@ -131,8 +131,8 @@ class InstancePool:
         self, server: str, request: ClientRequest, params: Json, meta: Json, **options: Any
     ) -> RelayedResult:
         """Make a request, given as its client made it, to the instance that it belongs to, with the parameters and the
-        `_meta` that the server is sent. The options are `when_down`, `on_notice`, `on_question` and `agreed` of
-        `Supervisor.request`.
+        `_meta` that the server is sent. The options are `when_down`, `on_notice`, `on_question`, `agreed` and
+        `follow_tasks` of `Supervisor.request`.
 
         Raises:
             InstancesTaken: All instances that there may be belong to other sessions.

@@ -16,6 +16,11 @@ same era, everything is passed on as it came; otherwise the gateway translates:
 | new, old | requests | holds the call, and answers the client `input_required` (`held`) |
 | new, new | `input_required` | passes it on: the client comes back by itself |
 
+*Tasks.* A server since 2026-07-28 may answer a call with a task. A client that has declared the extension follows it
+itself. For any other client the gateway declares the extension, and its call waits until the task is over
+(`follow_tasks` of `Supervisor.request`): the questions of the task reach the client as those of an old server do, and
+what cancels the call cancels the task.
+
 An approval that the client's user has to give is one more question: for a new client the call is held, whichever
 server it is for. Results are translated by `bridge`.
 
@@ -52,6 +57,7 @@ import trio
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import NurseryError, UnknownServer
+from mcp_nursery.actors.extensions import TASKS, declares
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.limits import HUMAN_TIMEOUT
@@ -146,8 +152,35 @@ class Upstream:
                 needs_question = True
             if needs_question:
                 return await self._held.begin(HeldCall(request, route.server), make)
+            if self._follows_tasks(request, route.server):  # it may ask
+                return await self._held.begin(
+                    HeldCall(request, route.server), partial(self._request_followed, route=route, agreed=agreed)
+                )
         return await self._request(
             request, route.server, route.params, modern=modern, on_notice=request.forward, agreed=agreed
+        )
+
+    def _follows_tasks(self, request: ClientRequest, server: str) -> bool:
+        """True if its server may make a task of a call whose client does not follow tasks."""
+        client, told = request.own_capabilities, request.capabilities
+        if request.method != CALL_TOOL or (declares(client, TASKS) and declares(told, TASKS)):
+            return False
+        own = self._supervisor.spec(server).extensions
+        if own is not None and TASKS not in own:
+            return False
+        return declares((self._supervisor.hello(server) or {}).get("capabilities"), TASKS)
+
+    async def _request_followed(self, call: HeldCall, *, route: RequestRoute, agreed: Agreement | None) -> Json:
+        """Make a call that may become a task, for a client without sessions."""
+        call.approved = True
+        return await self._request(
+            call.request,
+            route.server,
+            route.params,
+            modern=True,
+            on_notice=call.notify,
+            on_question=call.ask,
+            agreed=agreed,
         )
 
     def _human_limit(self, server: str) -> float:
@@ -236,6 +269,7 @@ class Upstream:
             meta = build_envelope(request.meta, request.capabilities, request.info, request.wanted_level)
         else:
             meta = strip_hop(request.meta)
+        options["follow_tasks"] = modern and self._follows_tasks(request, server)
         before, request.delivery = request.delivery, Delivery.UNKNOWN
         try:
             relayed = await self._instances.request(server, request, params, meta, when_down=self._hold, **options)

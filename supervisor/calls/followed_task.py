@@ -1,0 +1,398 @@
+"""A call that its server answers with a task: the task is followed until it is over, and the call has its result.
+
+Everything happens in the caller's task, step after step, one request at a time: the server is asked how the task is,
+its questions are put to the host as those of any call, and the answers are sent. Each request is sent and waited for
+like a call. A lost connection, a restart or an idle stop is therefore a pause: the next incarnation is asked, because a
+server may keep its tasks longer than its connections. The answers to questions stay here, and are sent until the server
+does not ask any more: so nobody is asked twice.
+
+When the caller gives up, the server is sent `tasks/cancel`. Nobody waits for the answer to that.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Final
+
+import trio
+from attrs import define
+
+from mcp_nursery.actors.errors import (
+    BreakerOpen,
+    CallError,
+    CallTimeout,
+    ConnectionLost,
+    InvalidResult,
+    ServerBusy,
+    ServerDown,
+    ServerError,
+    TaskLost,
+    UnknownServer,
+    UnknownTool,
+)
+from mcp_nursery.actors.json_depth import more_values_than
+from mcp_nursery.actors.jsonrpc.incoming import MOST_ASKED
+from mcp_nursery.actors.jsonrpc.relays import asked_peer
+from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Malformed, Outcome, Rejected, Unrouted
+from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.preload import RESULT_TYPES
+from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from mcp_nursery.actors.reply import IdleLimit, report_to
+from mcp_nursery.actors.session.base import InputWanted
+
+from ..decisions.task_states import TASK_TRANSITIONS, BadTask, TaskState, task_made
+from ..transports import Transport
+from .call import ActiveCall, Call, target_of
+from .destination import Destination, DestinationCall
+from .input_rounds import ask_host, owner_of
+from .outcome_to_result import judge, lost
+
+ANSWER_WITHIN = 20.0
+"""Seconds that a server may take to answer a request about a task, its restart included."""
+LAST_ANSWER_WITHIN = 10.0
+"""Seconds for the same at least, however soon the task's time is over."""
+MOST_FAILURES = 5
+"""Requests about a task in a row that may fail at a server that is connected."""
+TOLD_EVERY = 10.0
+"""Seconds after which the caller is told of progress again, although nothing is new."""
+_JITTER: Final = 0.1
+"""The part of an interval by which it may be longer, so that many tasks are not asked about in one moment."""
+_Reply = dict[str, Any] | ServerError | None
+_UNKNOWN: Final = (INVALID_PARAMS, METHOD_NOT_FOUND)
+"""The errors of a server that knows no such task, or no tasks at all."""
+
+
+async def follow(call: ActiveCall[Any, Any], answer: Answered) -> Answered | Rejected | Malformed:
+    """Follow the task that a server has made of a call, until it is over. Returns the outcome of the call.
+
+    Raises:
+        TaskLost: Nobody can say any more what becomes of it.
+        CallTimeout: The call's time is over, or there was no progress in time.
+        SupervisorClosed: The block is being left.
+    """
+    call.bound = None  # it has begun
+    call.renew_slot()
+    try:
+        task = task_made(answer.result, trio.current_time())
+    except BadTask as error:
+        return Malformed(str(error))
+    outcome = await FollowedTask(call, task).result()
+    call.slot.resolve(outcome)
+    return outcome
+
+
+@define(eq=False, repr=False)
+class TaskRequest(DestinationCall[dict[str, Any]]):
+    """One request about a task, to whatever incarnation of its server is connected, or is connected next. It changes
+    nothing if it is made twice."""
+
+    method: str
+    content: Mapping[str, Any]
+    transport: Transport | None
+
+    def find(self) -> Destination | None:
+        """The place of its server.
+
+        Raises:
+            ServerReplaced: There is another in its place, for which the id of a task is not meant.
+        """
+        if self.asked.server in self.servers.snapshots and _transport_of(self) != self.transport:
+            raise ServerReplaced
+        return self.place(self.server_name, self.asked.name)
+
+    @override
+    def former_owner(self) -> str | None:
+        return self.asked.server
+
+    def unknown(self, down: Sequence[str]) -> UnknownTool:
+        """An error that is never raised: the server is named."""
+        return UnknownTool(self.asked.name, server=self.asked.server, down=down)
+
+    @override
+    def encode(self) -> bytes:
+        return self.as_json(self.content)
+
+    def params(self) -> bytes:
+        """The task's id, and answers."""
+        return self.encoded
+
+    def given(self, result: dict[str, Any], incarnation: int, *, small: bool) -> Steps[dict[str, Any]]:
+        """The answer as it came."""
+        del incarnation, small
+        yield
+        return result
+
+    @override
+    def _begin_operation(self, telemetry: object) -> None:
+        """Nothing: it is a part of the call that the task was made of."""
+
+    async def answer(self) -> dict[str, Any]:
+        """Make the request once, as soon as its server is connected. Returns the answer.
+
+        Raises:
+            NurseryError: There is none.
+        """
+        found = self.find()
+        self.begin(found)
+        if found is None or not found.available:
+            with self.in_time():
+                await target_of(self).ready(patient=True)
+            self.found = self.find()
+        outcome = await self.submit()
+        if isinstance(outcome, Loss):
+            with self.in_time():
+                await target_of(self).noticed(self.slot.incarnation)
+        if isinstance(outcome, Unrouted):
+            outcome = Loss("it was just ending")
+        if isinstance(outcome, (Loss, Dropped)):
+            raise lost(outcome, self)
+        try:
+            return await judge(outcome, self)
+        except InputWanted:
+            raise InvalidResult(
+                "asked about a task, it asks for input", server=self.server_name, tool=self.name, incarnation=None
+            ) from None
+
+    @property
+    def failed(self) -> bool:
+        """True if it has failed at a server that was there."""
+        return self.slot.sent and not isinstance(self.slot.outcome, Loss)
+
+
+class ServerReplaced(Exception):
+    """The server of a task was configured anew, and is not the one that made it."""
+
+
+def _transport_of(call: ActiveCall[Any, Any]) -> Transport | None:
+    observable = call.servers.snapshots.get(call.server_name)
+    return None if observable is None else observable.value.spec.transport
+
+
+class FollowedTask:
+    """One task that a call waits for."""
+
+    def __init__(self, call: ActiveCall[Any, Any], task: TaskState) -> None:
+        self._call = call
+        self._task = task
+        self._transport = _transport_of(call)
+        self._is_over = False
+        """True if its server needs not be told that nobody waits for it."""
+        self._asked_at = trio.current_time() if TASK_TRANSITIONS[task.status] else -math.inf
+        """The time at which it was asked about last; `-inf`: it is over, and its server has not said how."""
+        self._rest = 0.0
+        """Seconds for which its server wants to be asked nothing, after a failure."""
+        self._failures = 0
+        """Failures since the last answer."""
+        self._refusal: ServerError | None = None
+        """The refusal of answers to its questions, since one was taken."""
+        self._told: str | None = None
+        """The message that the caller was told last."""
+        self._tells = call.asked.on_progress is not None or "progressToken" in (call.asked.meta or {})
+        """True if the caller wants to be told of progress."""
+        self._told_at = -math.inf if self._tells else math.inf
+        self._times_told = 0
+        idle = call.asked.idle_timeout
+        self._idle = None if idle is None else IdleLimit(idle)
+
+    async def result(self) -> Answered | Rejected | Malformed:
+        """The outcome of the call, once it is known.
+
+        Raises:
+            CallError: There is none: see `follow`.
+        """
+        try:
+            with self._call.in_time(), nullcontext() if self._idle is None else self._idle.scope:
+                return await self._follow()
+            assert self._idle is not None  # the other limit is an error of its own
+            raise self._call.timed_out(self._idle.seconds)
+        except BadTask as error:
+            return Malformed(str(error))
+        finally:
+            if not self._is_over:
+                self._cancel()
+
+    async def _follow(self) -> Answered | Rejected | Malformed:
+        await self._tell_progress()
+        while not self._task.is_over:
+            while (key := self._task.unanswered) is not None:
+                said = await self._ask(key)
+                if isinstance(said, (Rejected, Malformed)):
+                    return said
+                if not isinstance(said, Answered):
+                    break  # its connection was lost, and with it somebody's answer
+                self._task = self._task.answered(key, said.result)
+            if unheard := self._task.unheard:
+                await self._send_answers(unheard)
+            await self._wait()
+            await self._look()
+        self._is_over = True
+        if self._task.outcome is None:
+            raise self._lost("it was cancelled")
+        return self._task.outcome
+
+    # -- its server -----------------------------------------------------------------------------------------------
+
+    async def _wait(self) -> None:
+        """Wait until it is to be asked about. The caller is told of it meanwhile: it may end a call that is silent."""
+        interval = max(self._task.interval * (1 + random.random() * _JITTER), self._rest)  # noqa: S311
+        until = min(self._asked_at + interval, self._task.expires_at)
+        while self._told_at + TOLD_EVERY < until:
+            await trio.sleep_until(self._told_at + TOLD_EVERY)
+            await self._tell_progress()
+        await trio.sleep_until(until)
+
+    async def _look(self) -> None:
+        """Ask how it is.
+
+        Raises:
+            BadTask: The answer cannot be true, or cannot be read.
+            TaskLost: Nobody can say any more what becomes of it.
+        """
+        raw, size = await self._request("tasks/get", {})
+        self._asked_at = trio.current_time()
+        if isinstance(raw, ServerError):
+            if raw.code in _UNKNOWN:
+                self._is_over = True
+                raise self._lost(f"its server does not know it: {raw.message:.200}")
+            self._fail(raw)
+        elif raw is not None:
+            self._failures = 0
+            self._rest = 0.0
+            self._take(self._task.seen(raw, size))
+        await self._tell_progress()
+        if not self._task.is_over and trio.current_time() >= self._task.expires_at:
+            raise self._lost("its time is over (ttlMs)")
+
+    def _take(self, task: TaskState) -> None:
+        before, self._task = self._task, task
+        is_new = (task.status, task.message, task.updated) != (before.status, before.message, before.updated)
+        if is_new and self._idle is not None:
+            self._idle.restart()
+
+    async def _send_answers(self, answers: Mapping[str, Any]) -> None:
+        """Send answers to its questions. If they do not arrive, they are sent again.
+
+        Raises:
+            ServerError: The server refuses them twice: the first time the task may have been over.
+        """
+        said, _ = await self._request("tasks/update", {"inputResponses": answers})
+        if isinstance(said, ServerError):
+            if self._refusal is not None:
+                raise self._refusal
+            self._refusal = said
+        elif said is not None:
+            self._refusal = None
+
+    async def _request(self, method: str, content: Mapping[str, Any]) -> "tuple[_Reply, int]":
+        """The server's answer to a request about it, or its refusal, and the bytes of that; None: there is none now.
+
+        Raises:
+            TaskLost: There will be none.
+            InvalidResult: The answer cannot be read.
+        """
+        call, left = self._call, self._task.expires_at - trio.current_time()
+        within = min(ANSWER_WITHIN, max(left, LAST_ANSWER_WITHIN))
+        asked = Call(call.name, server=call.server_name, timeout=within, when_down="wait")
+        request = TaskRequest(asked, call.servers, method, {"taskId": self._task.id, **content}, self._transport)
+        try:
+            raw = await request.answer()
+        except ServerReplaced:
+            self._is_over = True
+            raise self._lost("its server is reached in another way now") from None
+        except (ServerDown, UnknownServer) as error:
+            self._is_over = True
+            raise self._lost(error.fact) from None
+        except (ServerBusy, BreakerOpen) as error:
+            self._rest = error.retry_in or 0.0
+            return None, 0
+        except (ConnectionLost, CallTimeout) as error:
+            if request.failed:
+                self._fail(error)
+            return None, 0
+        except ServerError as error:
+            return error, 0
+        assert request.slot.incarnation is not None  # it has answered
+        assert request.slot.control is not None
+        call.slot.route(request.slot.incarnation, request.slot.control)
+        outcome = request.slot.outcome
+        return raw, outcome.size if isinstance(outcome, Answered) else 0
+
+    def _fail(self, error: CallError) -> None:
+        """Count a failure of a server that is there.
+
+        Raises:
+            TaskLost: There were too many.
+        """
+        self._failures += 1
+        self._rest = error.retry_in or 0.0
+        if self._failures > MOST_FAILURES:
+            raise self._lost(f"{self._failures} times in a row its server did not say how it is: {error.fact}")
+
+    def _lost(self, why: str) -> TaskLost:
+        call, task = self._call, self._task
+        said = None if task.message is None else call.redactor.said(task.message)
+        return TaskLost(
+            call.redactor.said(why),
+            server=call.server_name,
+            tool=call.name,
+            incarnation=call.slot.incarnation,
+            task_id=task.id,
+            status=str(task.status),
+            said=said,
+        )
+
+    def _cancel(self) -> None:
+        """Have its server told that nobody waits for it any more. Never waits: an incarnation sees to it."""
+        call = self._call
+        if _transport_of(call) == self._transport:
+            call.servers.registry.given_up_tasks.cancel(
+                call.server_name, owner_of(call), self._task.id, call.servers.timer
+            )
+
+    # -- its caller -----------------------------------------------------------------------------------------------
+
+    async def _tell_progress(self) -> None:
+        """Tell the caller how it is, if that is new, or was not told for a while."""
+        now, message = trio.current_time(), self._task.message
+        if self._tells and (message != self._told or now >= self._told_at + TOLD_EVERY):
+            self._told, self._told_at = message, now
+            self._times_told += 1
+            await report_to(self._call.tell, self._times_told, message)
+
+    async def _ask(self, key: str) -> Outcome:
+        """Have one of its questions answered, by a callback of the host or by the client for whom the call is made."""
+        call, question = self._call, self._task.questions[key]
+        if self._idle is not None:
+            self._idle.stop()
+        try:
+            return await (_ask_typed(call, key, question) if call.relay is None else _ask_client(call, key, question))
+        finally:
+            call.renew_slot()  # an answer of ours says nothing of what its server did
+            if self._idle is not None:
+                self._idle.restart()
+
+
+async def _ask_typed(call: ActiveCall[Any, Any], key: str, question: object) -> Outcome:
+    if more_values_than(question, MOST_ASKED):
+        return Malformed(f"its task asks a question with more than {MOST_ASKED} JSON values")
+    await RESULT_TYPES.ensure_loaded()
+    from mcp_nursery.actors.session.results import ValidationError, typed_question
+
+    try:
+        wanted = typed_question({"resultType": "input_required", "inputRequests": {key: question}})
+    except ValidationError as error:
+        return Malformed(f"a question of its task cannot be read: {error.errors()[0]['msg']}")
+    return await ask_host(call, key, (wanted.input_requests or {})[key])
+
+
+async def _ask_client(call: ActiveCall[Any, Any], key: str, question: Any) -> Outcome:
+    assert call.relay is not None  # the caller has checked
+    if not isinstance(question, dict) or not isinstance(question.get("method"), str):
+        return Malformed("a question of its task cannot be read")
+    try:
+        with call.standing_still():
+            return Answered(await asked_peer(call.relay, key, question["method"], question.get("params")))
+    except JsonRpcError as error:
+        return Rejected(error.code, f"the server asked for input: {error.message}", error.data)
