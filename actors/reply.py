@@ -107,9 +107,8 @@ class Codec(Protocol):
         """The typed result, validated."""
         ...
 
-    @property
-    def may_make_task(self) -> bool:
-        """True if the server may answer with a task."""
+    def made_task(self, raw: dict[str, Any]) -> dict[str, Any] | None:
+        """The task in an answer, if the server was told that it may answer with one; None if it is none."""
         ...
 
 
@@ -130,6 +129,8 @@ class Relay:
     """Called when the server asks a question that names no request."""
     listens: bool = False
     """True if the request is a stream of notifications: the server does nothing for it, and need never answer it."""
+    follows_tasks: bool = False
+    """True if the party leaves it to us to follow a task that the server makes of the request."""
 
 
 @define(eq=False, repr=False, kw_only=True)

@@ -189,7 +189,8 @@ class Connection:
         """The codec of a request; None for a tool that is not listed."""
         if request.slot.relay is not None:
             tool = self._tools.get(request.name) if request.method == CALL_TOOL else None
-            return RelayedRequest(request.method, tool, **self._prepared_with)
+            follows_tasks = request.slot.relay.follows_tasks
+            return RelayedRequest(request.method, tool, follows_tasks=follows_tasks, **self._prepared_with)
         if request.method == CALL_TOOL:
             return self._tools.get(request.name)
         if request.method not in self._others:

@@ -60,7 +60,7 @@ class LazyDefinition:
     def __getattr__(self, name: str) -> Any:
         if name in _JSON_NAMES:
             return self.said.get(_JSON_NAMES[name])
-        if name == "annotations" and self.said.get(name) is None:
+        if name in ("annotations", "execution") and self.said.get(name) is None:
             return None
         return getattr(self.sdk_model(), name)
 

@@ -65,11 +65,15 @@ class PreparedRequest:
         self._parts = _PARTS_MEMBER.get(method, "")
         self.promises: bool = False
         """True if results are checked against more than the protocol: see `check_promise`."""
+        self.needs_task: bool = False
+        """True if the tool, of 2025-11-25, is only called as a task: by a parameter."""
 
-    @property
-    def may_make_task(self) -> bool:
-        """True if the server is told that it may answer with a task."""
-        return self._modern and declares(self._stamp.get(CLIENT_CAPABILITIES_META_KEY), TASKS)
+    def made_task(self, raw: dict[str, Any]) -> dict[str, Any] | None:
+        """The task in an answer to a call, if the server was told that it may answer with one; None if it is none."""
+        if self.needs_task:
+            return raw["task"] if isinstance(raw.get("task"), dict) else None
+        told = self._modern and declares(self._stamp.get(CLIENT_CAPABILITIES_META_KEY), TASKS)
+        return raw if told and self._method == CALL_TOOL and raw.get("resultType") == "task" else None
 
     def frame(
         self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False
@@ -78,6 +82,8 @@ class PreparedRequest:
         if wants_progress:
             meta = {**meta, "progressToken": request_id}
         stamped = encode({**meta, **self._stamp}) if meta else self._encoded_stamp
+        if self.needs_task:
+            params = params[:-1] + b',"task":{}}'
         encoded_id = b"%d" % request_id if isinstance(request_id, int) else encode(request_id)
         parts = [b'{"jsonrpc":"2.0","id":', encoded_id, self._head]
         if stamped:
@@ -179,20 +185,30 @@ class PreparedRequest:
 class RelayedRequest(PreparedRequest):
     """The codec of a relayed request of any method, even one unknown to the protocol: the client's `_meta` takes
     precedence over ours, except for the protocol version, and the result stays as it came. Without `prepared`, the
-    headers follow from the method. `stamp` has the era's members of the `_meta` of every request."""
+    headers follow from the method. `stamp` has the era's members of the `_meta` of every request. With `follows_tasks`,
+    its answer may be a task."""
 
     def __init__(
-        self, method: str, prepared: PreparedRequest | None, *, protocol_version: str, stamp: Mapping[str, Any]
+        self,
+        method: str,
+        prepared: PreparedRequest | None,
+        *,
+        protocol_version: str,
+        stamp: Mapping[str, Any],
+        follows_tasks: bool = False,
     ) -> None:
         version = {key: value for key, value in stamp.items() if key == PROTOCOL_VERSION_META_KEY}
         super().__init__(method, protocol_version=protocol_version, stamp=version)
         self._ours = {key: value for key, value in stamp.items() if key != LOG_LEVEL_META_KEY}
         self._prepared = prepared
+        self._follows_tasks = follows_tasks
+        self.needs_task = follows_tasks and prepared is not None and prepared.needs_task
 
-    @property
     @override
-    def may_make_task(self) -> bool:
-        return self._modern  # what its `_meta` says counts
+    def made_task(self, raw: dict[str, Any]) -> dict[str, Any] | None:
+        if not self._follows_tasks or self._method != CALL_TOOL or not self._modern:
+            return super().made_task(raw) if self.needs_task else None
+        return raw if raw.get("resultType") == "task" else None  # told by its `_meta`
 
     def frame(
         self, request_id: int | str, params: bytes, meta: Mapping[str, Any], *, wants_progress: bool = False
@@ -266,6 +282,8 @@ class PreparedTool(PreparedRequest):
         self._output_schema = None if promised is None else OutputSchema(promised, tool=definition.name)
         self.promises: bool = promised is not None
         self._schema = definition.input_schema
+        execution = None if self._modern else definition.execution
+        self.needs_task = execution is not None and execution.task_support == "required"
         self._headers: tuple[dict[str, str], HeaderMap] | None = None
 
     def headers(self, params: bytes) -> dict[str, str]:

@@ -101,8 +101,10 @@ async def _ended(call: ActiveCall[Any, R], outcome: Outcome) -> R | Unrouted | L
                 return outcome
             case Rejected() if call.answers_questions and wants_a_visit(outcome):
                 question: Asked = outcome
-            case Answered() if outcome.result.get("resultType") == "task" and call.follows_tasks:
-                return await judge(await follow(call, outcome), call)
+            case Answered() if ("task" in outcome.result or outcome.result.get("resultType") == "task") and (
+                made := call.made_task(outcome.result)
+            ):
+                return await judge(await follow(call, made), call)
             case _:
                 try:
                     return await judge(outcome, call)

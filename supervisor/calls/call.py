@@ -442,10 +442,9 @@ class ActiveCall(ABC, Generic[F, R]):
         if found is None:
             self.slot.withdraw()
 
-    @property
-    def follows_tasks(self) -> bool:
-        """True if its server was told that it may answer with a task, whose result is then the call's."""
-        return False
+    def made_task(self, raw: dict[str, Any]) -> dict[str, Any] | None:
+        """The task in an answer, whose result is then the call's; None if it is none."""
+        return None if self.slot.codec is None else self.slot.codec.made_task(raw)
 
     async def tell_progress(self, progress: float, message: str) -> None:
         """Tell its caller of progress of our own, while no server can have reported any."""

@@ -64,7 +64,7 @@ _UNKNOWN: Final = (INVALID_PARAMS, METHOD_NOT_FOUND)
 """The errors of a server that knows no such task, or no tasks at all."""
 
 
-async def follow(call: ActiveCall[Any, Any], answer: Answered) -> Answered | Rejected | Malformed:
+async def follow(call: ActiveCall[Any, Any], made: Mapping[str, Any]) -> Answered | Rejected | Malformed:
     """Follow the task that a server has made of a call, until it is over. Returns the outcome of the call.
 
     Raises:
@@ -74,11 +74,14 @@ async def follow(call: ActiveCall[Any, Any], answer: Answered) -> Answered | Rej
     """
     call.bound = None  # it has begun
     call.renew_slot()
+    is_old = "resultType" not in made
     try:
-        task = task_made(answer.result, trio.current_time())
+        task = task_made(_renamed(made) if is_old else made, trio.current_time())
     except BadTask as error:
         return Malformed(str(error))
-    outcome = await FollowedTask(call, task).result()
+    outcome = await FollowedTask(call, task, is_old=is_old).result()
+    if is_old and isinstance(outcome, Answered):
+        outcome.result.pop("resultType", None)  # no such key before 2026-07-28
     call.slot.resolve(outcome)
     return outcome
 
@@ -118,11 +121,13 @@ class TaskRequest(DestinationCall[dict[str, Any]]):
         """The task's id, and answers."""
         return self.encoded
 
-    def given(self, result: dict[str, Any], incarnation: int, *, small: bool) -> Steps[dict[str, Any]]:
+    def given(
+        self, result: dict[str, Any] | tuple[dict[str, Any], str], incarnation: int, *, small: bool
+    ) -> Steps[dict[str, Any]]:
         """The answer as it came."""
         del incarnation, small
         yield
-        return result
+        return result[0] if isinstance(result, tuple) else result
 
     @override
     def _begin_operation(self, telemetry: object) -> None:
@@ -173,8 +178,10 @@ def _transport_of(call: ActiveCall[Any, Any]) -> Transport | None:
 class FollowedTask:
     """One task that a call waits for."""
 
-    def __init__(self, call: ActiveCall[Any, Any], task: TaskState) -> None:
+    def __init__(self, call: ActiveCall[Any, Any], task: TaskState, *, is_old: bool = False) -> None:
         self._call = call
+        self._is_old = is_old
+        """True if it is a task of 2025-11-25, where these were an experiment."""
         self._task = task
         self._transport = _transport_of(call)
         self._is_over = False
@@ -260,10 +267,24 @@ class FollowedTask:
         elif raw is not None:
             self._failures = 0
             self._rest = 0.0
-            self._take(self._task.seen(raw, size))
+            if self._is_old:
+                raw, size = await self._with_result(_renamed(raw))
+            if raw:
+                self._take(self._task.seen(raw, size))
         await self._tell_progress()
         if not self._task.is_over and trio.current_time() >= self._task.expires_at:
             raise self._lost("its time is over (ttlMs)")
+
+    async def _with_result(self, raw: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        """The word of a server of 2025-11-25 in the form of later ones: the result comes by a request of its own, which
+        waits for it, and in which its questions are asked meanwhile. Empty if it does not come, and the bytes of it."""
+        if raw.get("status") not in ("input_required", "completed", "failed"):
+            return raw, 0
+        said, size = await self._request("tasks/result", {})
+        if isinstance(said, ServerError):
+            error = {"code": said.code, "message": said.message, "data": said.data}
+            return raw | {"status": "failed", "error": error}, size
+        return ({} if said is None else raw | {"status": "completed", "result": said}), size
 
     def _take(self, task: TaskState) -> None:
         before, self._task = self._task, task
@@ -293,9 +314,10 @@ class FollowedTask:
             InvalidResult: The answer cannot be read.
         """
         call, left = self._call, self._task.expires_at - trio.current_time()
-        within = min(ANSWER_WITHIN, max(left, LAST_ANSWER_WITHIN))
+        within = None if method == "tasks/result" else min(ANSWER_WITHIN, max(left, LAST_ANSWER_WITHIN))
         asked = Call(call.name, server=call.server_name, timeout=within, when_down="wait")
         request = TaskRequest(asked, call.servers, method, {"taskId": self._task.id, **content}, self._transport)
+        request.relay = call.relay if method == "tasks/result" else None
         try:
             raw = await request.answer()
         except ServerReplaced:
@@ -372,6 +394,11 @@ class FollowedTask:
             call.renew_slot()  # an answer of ours says nothing of what its server did
             if self._idle is not None:
                 self._idle.restart()
+
+
+def _renamed(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The word of a server of 2025-11-25 about a task, with the members of later ones."""
+    return {**raw, "ttlMs": raw.get("ttl"), "pollIntervalMs": raw.get("pollInterval")}
 
 
 async def _ask_typed(call: ActiveCall[Any, Any], key: str, question: object) -> Outcome:

@@ -135,7 +135,8 @@ def owner_of(call: ActiveCall[Any, Any]) -> Owner | None:
 def may_be_question(outcome: Outcome | None) -> bool:
     """True if it may be a question of the server's, or the promise of an answer, instead of an answer."""
     if isinstance(outcome, Answered):
-        return outcome.result.get("resultType") in ("input_required", "task")
+        result = outcome.result
+        return result.get("resultType") in ("input_required", "task") or "task" in result
     return outcome is not None and wants_a_visit(outcome)
 
 

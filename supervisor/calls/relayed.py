@@ -72,7 +72,11 @@ class RelayedCall(DestinationCall[RelayedResult]):
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         listens = self.method == LISTEN
-        self.relay: Relay | None = Relay(self.principal, self.on_question, self.on_unclear, listens)
+        follows = self.follow_tasks
+        if follows is None:  # for itself, and not for a client that says what it can do
+            follows = CLIENT_CAPABILITIES_META_KEY not in (self.asked.meta or {})
+        follows = follows and "task" not in self.given_params
+        self.relay: Relay | None = Relay(self.principal, self.on_question, self.on_unclear, listens, follows)
         self.on_said: NoticeCallback | None = self.on_notice
 
     @property
@@ -137,15 +141,6 @@ class RelayedCall(DestinationCall[RelayedResult]):
         if self.follow_tasks and isinstance(told, Mapping):
             meta[CLIENT_CAPABILITIES_META_KEY] = told_of_tasks(cast("Mapping[str, Any]", told))
         return meta
-
-    @property
-    @override
-    def follows_tasks(self) -> bool:
-        follows = self.follow_tasks
-        if follows is None:  # for itself, and not for a client that says what it can do
-            follows = CLIENT_CAPABILITIES_META_KEY not in (self.asked.meta or {})
-        codec = self.slot.codec
-        return follows and self.method == CALL_TOOL and codec is not None and codec.may_make_task
 
     @override
     def encode(self) -> bytes:

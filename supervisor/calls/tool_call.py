@@ -110,11 +110,6 @@ class ToolCall(ActiveCall[Tool, ToolResult]):
         return self.tool.hints.repeatable
 
     @property
-    @override
-    def follows_tasks(self) -> bool:
-        return self.slot.codec is not None and self.slot.codec.may_make_task
-
-    @property
     def name(self) -> str:
         """The server's own name of the tool, or else the caller's name of it."""
         if self.found is not None:

@@ -74,6 +74,7 @@ USES = (
     Use("toggle-simulated-logging", {}, "Stopped simulated"),
     Use("toggle-subscriber-updates", {}, "Started simulated"),
     Use("toggle-subscriber-updates", {}, "Stopped simulated"),
-    Use("simulate-research-query", {"topic": "birds"}, "requires task augmentation", is_error=True),
+    Use("simulate-research-query", {"topic": "birds"}, "Research Report: birds"),
+    Use("simulate-research-query", {"topic": "birds", "ambiguous": True}, "birds (User accepted without selection)"),
 )
-"""Every tool that it offers to this host, in turn. Tasks are not spoken here: what wants one says so."""
+"""Every tool that it offers to this host, in turn. The last is called as a task, and asks in the middle of it."""

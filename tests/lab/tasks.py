@@ -1,6 +1,5 @@
 """A server that answers calls with tasks (the extension Tasks), and keeps them longer than its connections."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,8 +122,34 @@ class TaskServer(ScriptedServer):
         return {}
 
 
-def text_of(answers: Mapping[str, Any]) -> str:
-    return json.dumps(answers, sort_keys=True)
+class OldTaskServer(TaskServer):
+    """The same as 2025-11-25 has it: its tool needs a parameter, and the result comes by a request of its own."""
 
+    def __init__(self, *steps: Any, **options: Any) -> None:
+        needs = {"work": {"execution": {"taskSupport": "required"}}}
+        options = {"declared": needs, "lives": [Life(modern=False)], **options}
+        super().__init__(*steps, made={"ttl": 60_000, "pollInterval": 1000}, **options)
+        self.capabilities["tasks"] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
+        self.answers["tasks/result"] = self._result
+        self.results = 0
 
-__all__ = ["TASKS", "WORKING", "Life", "OneTask", "TaskServer", "done", "failed", "text_of", "wants"]
+    async def _make(self, params: dict[str, Any]) -> Any:
+        self._note(params)
+        if params["name"] == "work" and "task" not in params:
+            return {"content": [{"type": "text", "text": "it needs a task"}], "isError": True}
+        if "task" not in params:
+            return {"content": [{"type": "text", "text": "at once"}]}
+        name = f"t{len(self.tasks)}"
+        self.tasks[name] = OneTask(name, [None, *self.steps])
+        return {"task": {"taskId": name, **self.made}}
+
+    def as_answer(self, task: OneTask, step: dict[str, Any]) -> dict[str, Any]:
+        said = super().as_answer(task, step)
+        return {key: value for key, value in said.items() if key not in ("result", "error")}
+
+    async def _result(self, params: dict[str, Any]) -> Any:
+        self.results += 1
+        now = self._known(params).now
+        if "error" in now:
+            raise Refusal(now["error"]["code"], now["error"]["message"])
+        return now["result"]

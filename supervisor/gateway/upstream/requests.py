@@ -269,7 +269,7 @@ class Upstream:
             meta = build_envelope(request.meta, request.capabilities, request.info, request.wanted_level)
         else:
             meta = strip_hop(request.meta)
-        options["follow_tasks"] = modern and self._follows_tasks(request, server)
+        options["follow_tasks"] = not modern or self._follows_tasks(request, server)
         before, request.delivery = request.delivery, Delivery.UNKNOWN
         try:
             relayed = await self._instances.request(server, request, params, meta, when_down=self._hold, **options)

@@ -24,7 +24,7 @@ from mcp_nursery.supervisor.errors import TaskLost
 from mcp_nursery.supervisor.testing import Life, Refusal, run_virtual
 
 from ...lab.asking import User, form
-from ...lab.tasks import TASKS, WORKING, TaskServer, done, failed, wants
+from ...lab.tasks import TASKS, WORKING, OldTaskServer, TaskServer, done, failed, wants
 
 
 def spec(server: TaskServer, **options: Any) -> ServerSpec:
@@ -607,5 +607,54 @@ def test_a_relayed_call_whose_client_cannot_be_asked():
         async with open_supervisor([spec(server)]) as supervisor:
             with pytest.raises(ServerError, match="the client of this call cannot be asked"):
                 await supervisor.request("lab", "tools/call", {"name": "work"})
+
+    run_virtual(main)
+
+
+# -- the tasks of 2025-11-25 ------------------------------------------------------------------------------------------
+
+
+def test_a_tool_of_2025_that_needs_a_task_is_called_as_one():
+    server = OldTaskServer({**WORKING, "statusMessage": "half"}, WORKING, done("at last"))
+    result = run(server)
+    assert (result.full_text, result.is_error, server.results) == ("at last", False, 1)
+    assert result.duration == pytest.approx(3.0, abs=0.4)
+    assert server.told == [None] * 5
+
+
+def test_only_a_tool_that_needs_a_task_is_called_as_one():
+    async def main():
+        async with open_supervisor([spec(OldTaskServer(done()))]) as supervisor:
+            return await supervisor.call_tool("plain", server="lab")
+
+    assert run_virtual(main).full_text == "at once"
+
+
+def test_an_error_of_a_task_of_2025_is_the_servers_error():
+    error = run(OldTaskServer(failed(-32000, "rate limit")))
+    assert isinstance(error, ServerError)
+    assert (error.code, error.message, error.delivery) == (-32000, "rate limit", "answered")
+
+
+def test_a_task_of_2025_outlives_its_connection_and_is_cancelled_with_its_call():
+    server = OldTaskServer(*[WORKING] * 4, done(), lives=[Life(modern=False, dies_after=2.5), Life(modern=False)])
+    assert run(server).full_text == "done"
+    assert len(server.calls) == 1
+    given_up = OldTaskServer(WORKING)
+    assert isinstance(run(given_up, timeout=5), CallTimeout)
+    assert given_up.task.cancelled == [5.0]
+
+
+def test_a_relayed_call_of_a_tool_of_2025_is_followed_unless_its_client_makes_the_task():
+    async def main():
+        server = OldTaskServer(done())
+        async with open_supervisor([spec(server)]) as supervisor:
+            call = {"name": "work", "arguments": {}}
+            followed = await supervisor.request("lab", "tools/call", call)
+            own = await supervisor.request("lab", "tools/call", {**call, "task": {"ttl": 1000}}, follow_tasks=True)
+            neither = await supervisor.request("lab", "tools/call", call, follow_tasks=False)
+        assert followed.result == done()["result"]
+        assert own.result["task"]["taskId"] == "t1"
+        assert neither.result["isError"]
 
     run_virtual(main)

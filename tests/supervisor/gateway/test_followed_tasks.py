@@ -18,7 +18,7 @@ from mcp_nursery.supervisor.testing import Life, run_virtual
 
 from ...lab.asking import form
 from ...lab.gateway_clients import CAN, ENVELOPE, NEW, OLD
-from ...lab.tasks import CAPABILITIES, TASKS, WORKING, TaskServer, done, wants
+from ...lab.tasks import CAPABILITIES, TASKS, WORKING, OldTaskServer, TaskServer, done, wants
 
 ANSWER = {"action": "accept", "content": {"name": "Ann"}}
 PROGRESS = "notifications/progress"
@@ -207,5 +207,19 @@ def test_the_loss_of_the_server_is_a_pause(era):
         async with served(server, era=era) as client:
             assert (await client.call())["content"][0]["text"] == "done"
         assert len(server.calls) == 1
+
+    run_virtual(main)
+
+
+@both_eras
+@pytest.mark.parametrize("tasks", [False, True])
+def test_a_tool_of_2025_that_needs_a_task_works_for_every_client(era, tasks):
+    async def main():
+        server = OldTaskServer({**WORKING, "statusMessage": "half"}, done())
+        async with served(server, era=era, tasks=tasks) as client:
+            result = await client.call()
+        assert result["content"] == [{"type": "text", "text": "done"}]
+        assert result.get("resultType") == (None if era == OLD else "complete")
+        assert "half" in [params.get("message") for method, params in client.told if method == PROGRESS]
 
     run_virtual(main)
