@@ -59,6 +59,44 @@ CALLS = (
         },
     ),
     *mutants_of(
+        "supervisor/calls/followed_task.py",
+        "supervisor/calls/test_followed_tasks.py",
+        {
+            "call.bound = None  # it has begun": "pass",
+            "call.renew_slot()  # an answer of ours says nothing of what its server did": "pass",
+            "if self.asked.server in self.servers.snapshots and _transport_of(self) != self.transport:": "if False:",
+            "if _transport_of(call) == self._transport:": "if True:",
+            "await target_of(self).noticed(self.slot.incarnation)": (
+                "pass",
+                "The next request comes an interval later, when the keeper has known of the loss for long.",
+            ),
+            "return self.slot.sent and not isinstance(self.slot.outcome, Loss)": "return True",
+            "break  # its connection was lost, and with it somebody's answer": "continue",
+            "if self._refusal is not None:": "if True:",
+            "if self._failures > MOST_FAILURES:": "if False:",
+            "if not self._is_over:": "if False:",
+            "if not self._task.is_over and trio.current_time() >= self._task.expires_at:": "if False:",
+            "self._idle.stop()": "pass",
+        },
+    ),
+    *mutants_of(
+        "supervisor/decisions/task_states.py",
+        "supervisor/decisions/test_task_states.py",
+        {
+            'if raw.get("taskId") != self.id:': "if False:",
+            "if status is not self.status and status not in TASK_TRANSITIONS[self.status]:": "if False:",
+            "if len(asked) > MOST_QUESTIONS:": "if False:",
+        },
+    ),
+    *mutants_of(
+        "supervisor/servers/given_up_tasks.py",
+        "supervisor/calls/test_followed_tasks.py",
+        {
+            "if trio.current_time() < given_up.until:": "if True:",
+            "timer.watch(slot, now + CANCEL_WITHIN)": "pass",
+        },
+    ),
+    *mutants_of(
         "supervisor/calls/input_rounds.py",
         "supervisor/calls/test_bound_calls.py",
         {

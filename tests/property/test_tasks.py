@@ -1,5 +1,5 @@
-"""A call that becomes a task, in any interleaving of looks, losses, restarts, questions, answers, cancellations, its
-time to live and steps of the server's clock: it has one outcome, in time, and the tool runs once."""
+"""R12: a call that becomes a task, in any interleaving of looks, losses, restarts, questions, answers, cancellations,
+its time to live and steps of the server's clock: it has one outcome, in time, and the tool runs once."""
 
 import math
 from typing import Any

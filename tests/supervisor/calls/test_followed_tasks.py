@@ -1,4 +1,4 @@
-"""A call that its server makes a task of: it has one result, and what ends it otherwise says so."""
+"""R12: a call that its server makes a task of has one result, and what ends it otherwise says so."""
 
 import itertools
 import math
@@ -305,6 +305,11 @@ def test_a_caller_hears_of_a_task_that_is_seldom_asked_about():
     run(TaskServer(WORKING, done(), made={"pollIntervalMs": 45_000}), on_progress=note)
     assert all(after - before <= 10 for before, after in itertools.pairwise(times))
     assert times[-1] >= 80
+
+
+def test_the_time_of_a_person_is_no_time_without_progress():
+    server = TaskServer(wants(a=form()), done())
+    assert run(server, callbacks={"elicit": User(after=60)}, idle_timeout=5).full_text == "done"
 
 
 def test_a_task_that_says_nothing_new_has_no_progress():

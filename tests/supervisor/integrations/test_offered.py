@@ -22,6 +22,8 @@ from mcp_nursery.supervisor.portal import open_supervisor_thread
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from mcp_nursery.supervisor.tools.tool import as_available, prepare_for_models
 
+from ...lab.tasks import WORKING, TaskServer, done
+
 ALLOWED = ApprovalRules(allowed=["*"])
 UNASKED = {"server": None, "tool": None, "incarnation": None, "is_error": True, "structured": None}
 
@@ -53,6 +55,16 @@ async def test_the_facts_of_an_answer(autojump_clock: Any) -> None:
         "delivery": "answered",
         "structured": None,
     }
+
+
+async def test_an_agent_gets_the_result_of_a_task(autojump_clock: Any) -> None:
+    """R12."""
+    server = TaskServer(WORKING, done("at last"))
+    async with open_supervisor([ServerSpec("lab", server.transport)], approval_rules=ALLOWED) as supervisor:
+        await supervisor.list_tools()
+        outcome = await offered_by(supervisor).run("mcp_lab_work")
+    assert "at last" in outcome.text
+    assert facts_of(outcome)["delivery"] == "answered"
 
 
 async def test_schemas_for_models_are_made_in_turns_and_once(autojump_clock: Any, monkeypatch: Any) -> None:

@@ -14,6 +14,7 @@ from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ...lab.processes import lab
 from ...lab.specs import hang, spec
+from ...lab.tasks import WORKING, TaskServer, done
 
 
 def allow(_request):
@@ -22,6 +23,13 @@ def allow(_request):
 
 def threads():
     return [each for each in threading.enumerate() if each.name == "mcp-nursery"]
+
+
+def test_a_call_that_becomes_a_task():
+    """R12."""
+    server = TaskServer(WORKING, done("at last"), made={"pollIntervalMs": 100})
+    with open_supervisor_thread([spec(server)]) as supervisor:
+        assert supervisor.call_tool("mcp_lab_work", timeout=20).full_text == "at last"
 
 
 def test_calls_lists_and_streams():
