@@ -72,7 +72,6 @@ async def follow(call: ActiveCall[Any, Any], made: Mapping[str, Any]) -> Answere
         CallTimeout: The call's time is over, or there was no progress in time.
         SupervisorClosed: The block is being left.
     """
-    call.bound = None  # it has begun
     call.renew_slot()
     is_old = "resultType" not in made
     try:
@@ -146,9 +145,6 @@ class TaskRequest(DestinationCall[dict[str, Any]]):
                 await target_of(self).ready(patient=True)
             self.found = self.find()
         outcome = await self.submit()
-        if isinstance(outcome, Loss):
-            with self.in_time():
-                await target_of(self).noticed(self.slot.incarnation)
         if isinstance(outcome, Unrouted):
             outcome = Loss("it was just ending")
         if isinstance(outcome, (Loss, Dropped)):

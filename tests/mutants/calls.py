@@ -62,14 +62,9 @@ CALLS = (
         "supervisor/calls/followed_task.py",
         "supervisor/calls/test_followed_tasks.py",
         {
-            "call.bound = None  # it has begun": "pass",
             "call.renew_slot()  # an answer of ours says nothing of what its server did": "pass",
             "if self.asked.server in self.servers.snapshots and _transport_of(self) != self.transport:": "if False:",
             "if _transport_of(call) == self._transport:": "if True:",
-            "await target_of(self).noticed(self.slot.incarnation)": (
-                "pass",
-                "The next request comes an interval later, when the keeper has known of the loss for long.",
-            ),
             "return self.slot.sent and not isinstance(self.slot.outcome, Loss)": "return True",
             "break  # its connection was lost, and with it somebody's answer": "continue",
             "if self._refusal is not None:": "if True:",

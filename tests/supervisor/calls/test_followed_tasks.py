@@ -343,6 +343,26 @@ def test_a_question_is_asked_again_only_if_it_was_cut_off():
     assert (len(user.asked), user.gave_up) == (2, 1)
 
 
+def test_what_was_agreed_to_holds_for_the_whole_life_of_a_task():
+    """The call has begun: a definition that changes meanwhile is no other call."""
+    server = TaskServer(*[WORKING] * 4, done(), lives=[Life(dies_after=2.5), Life()])
+
+    async def main():
+        specs = [spec(server)]
+        async with open_supervisor(specs, approve=allow, pins="block") as supervisor, trio.open_nursery() as nursery:
+            await supervisor.wait_connected("lab")
+
+            async def change():
+                await trio.sleep(2)
+                server.declared = {"work": {"description": "something else"}}
+
+            nursery.start_soon(change)
+            return await supervisor.tool("mcp_lab_work")({})
+
+    assert run_virtual(main).full_text == "done"
+    assert len(server.starts) == 2
+
+
 def test_a_reconnect_is_a_pause():
     server = TaskServer(*[WORKING] * 5, done())
 
@@ -402,6 +422,35 @@ def test_a_server_in_whose_place_there_is_another_is_not_told_the_id():
 
     run_virtual(main)
     assert new.requests == []
+
+
+def test_a_server_in_whose_place_there_is_another_is_not_told_of_a_caller_that_gives_up():
+    old, new = TaskServer(WORKING, made={"pollIntervalMs": 10_000}), TaskServer(WORKING)
+
+    async def main():
+        async with open_supervisor([spec(old)]) as supervisor, trio.open_nursery() as nursery:
+
+            async def replace():
+                await trio.sleep(3)
+                await supervisor.reload([spec(new)])
+
+            nursery.start_soon(replace)
+            with trio.move_on_after(5):
+                await supervisor.call_tool("work", server="lab")
+            await trio.testing.wait_all_tasks_blocked()
+
+    run_virtual(main)
+    assert new.requests == []
+
+
+def test_losses_in_the_middle_of_looks_are_no_failures_of_a_server_that_is_there():
+    async def look(task):
+        if len(server.starts) < 9:
+            await trio.sleep_forever()
+        return server.as_answer(task, done())
+
+    server = TaskServer(look, lives=[Life(dies_after=2)] * 8 + [Life()])
+    assert run(server, of={"policy": RestartPolicy(delays=(0.1,) * 20)}).full_text == "done"
 
 
 def test_a_reload_that_does_not_change_the_server_is_a_pause():
