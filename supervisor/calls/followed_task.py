@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import trio
 from attrs import define
@@ -382,6 +382,8 @@ class FollowedTask:
     async def _ask(self, key: str) -> Outcome:
         """Have one of its questions answered, by a callback of the host or by the client for whom the call is made."""
         call, question = self._call, self._task.questions[key]
+        if more_values_than(question, MOST_ASKED):
+            return Malformed(f"its task asks a question with more than {MOST_ASKED} JSON values")
         if self._idle is not None:
             self._idle.stop()
         try:
@@ -398,8 +400,6 @@ def _renamed(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _ask_typed(call: ActiveCall[Any, Any], key: str, question: object) -> Outcome:
-    if more_values_than(question, MOST_ASKED):
-        return Malformed(f"its task asks a question with more than {MOST_ASKED} JSON values")
     await RESULT_TYPES.ensure_loaded()
     from mcp_nursery.actors.session.results import ValidationError, typed_question
 
@@ -410,12 +410,13 @@ async def _ask_typed(call: ActiveCall[Any, Any], key: str, question: object) -> 
     return await ask_host(call, key, (wanted.input_requests or {})[key])
 
 
-async def _ask_client(call: ActiveCall[Any, Any], key: str, question: Any) -> Outcome:
+async def _ask_client(call: ActiveCall[Any, Any], key: str, question: object) -> Outcome:
     assert call.relay is not None  # the caller has checked
-    if not isinstance(question, dict) or not isinstance(question.get("method"), str):
+    asked = cast("dict[str, Any]", question) if isinstance(question, dict) else {}
+    if not isinstance(asked.get("method"), str) or not isinstance(asked.get("params"), dict | None):
         return Malformed("a question of its task cannot be read")
     try:
         with call.standing_still():
-            return Answered(await asked_peer(call.relay, key, question["method"], question.get("params")))
+            return Answered(await asked_peer(call.relay, key, asked["method"], asked.get("params")))
     except JsonRpcError as error:
         return Rejected(error.code, f"the server asked for input: {error.message}", error.data)

@@ -42,7 +42,7 @@ class GivenUpTasks:
 
     def connected(self, server: str, owner: Owner) -> None:
         """Tell an incarnation of a server what it is to be told."""
-        for task, given_up in self._waiting.pop(server, {}).items():
+        for task, given_up in self._waiting.pop(server, OrderedDict[str, _GivenUp]()).items():
             if trio.current_time() < given_up.until:
                 _send(server, owner, task, given_up.timer)
 

@@ -568,6 +568,7 @@ def test_a_task_that_cannot_be_read(made, problem):
         (wants(**{str(n): form() for n in range(10_000)}), "asks more than 100 questions"),
         (wants(a={"method": "fly"}), "a question of its task cannot be read"),
         (wants(a=5), "a question of its task cannot be read"),
+        (wants(a=[0] * 20_000), "asks a question with more than 5000 JSON values"),
     ],
 )
 def test_a_state_that_cannot_be_true_ends_its_own_call(step, problem):
@@ -651,6 +652,23 @@ def test_a_relayed_call_is_followed_unless_its_client_speaks_for_itself():
         assert (raw.result["resultType"], raw.result["taskId"]) == ("task", "t1")
         assert for_client.result == followed.result
         assert asked == [("a", "elicitation/create", "who?")] * 2
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("question", [5, {}, {"method": 5}, {"method": "elicitation/create", "params": 5}])
+def test_a_question_that_no_client_could_read(question):
+    async def main():
+        asked: list[Any] = []
+
+        async def answer(key, method, params):
+            asked.append(method)
+            return {}
+
+        async with open_supervisor([spec(TaskServer(wants(a=question)))]) as supervisor:
+            with pytest.raises(InvalidResult, match="a question of its task cannot be read"):
+                await supervisor.request("lab", "tools/call", {"name": "work"}, on_question=answer)
+        assert asked == []
 
     run_virtual(main)
 
