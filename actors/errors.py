@@ -419,8 +419,22 @@ class TaskLost(CallError):
     has failed for good, or has cancelled it, or its time is over. `delivery` is `unknown`."""
 
     def __init__(
-        self, why: str, *, server: str, tool: str, incarnation: int | None, task_id: str, status: str, said: str | None
+        self,
+        why: str,
+        *,
+        server: str,
+        tool: str,
+        incarnation: int | None,
+        task_id: str,
+        status: str,
+        said: str | None,
+        for_good: bool = True,
     ) -> None:
+        self.why = why
+        """The reason."""
+        self.for_good = for_good
+        """False if its server may yet know it: `Supervisor.task` goes on with a recorded task once the server is
+        back."""
         self.task_id = task_id
         """The server's id of the task."""
         self.status = status
@@ -433,6 +447,15 @@ class TaskLost(CallError):
             incarnation=incarnation,
             delivery=Delivery.UNKNOWN,
         )
+
+
+class UnknownTask(NurseryError):
+    """No task of that id is recorded. A finished one is recorded for an hour."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        """The id that was asked for."""
+        super().__init__(f"no task {name!r:.80} is recorded")
 
 
 class SkillMismatch(InvalidResult):

@@ -23,6 +23,7 @@ from mcp_nursery.actors.errors import (
     UnknownPrompt,
     UnknownResource,
     UnknownServer,
+    UnknownTask,
     UnknownTool,
 )
 
@@ -51,6 +52,7 @@ __all__ = [
     "UnknownPrompt",
     "UnknownResource",
     "UnknownServer",
+    "UnknownTask",
     "UnknownTool",
     "error_content",
 ]

@@ -17,6 +17,7 @@ from mcp_nursery.actors.queues import BoundedQueue, QueueReader, WhenFull
 from .catalogue.server_tools import ServerOffers, ServerTools
 from .decisions.circuit_breaker import BreakerState
 from .decisions.state_machine import Snapshot
+from .decisions.task_records import TaskInfo
 from .spec import ServerSpec
 from .status import ServerStatus
 from .tools.pins import DefinitionChange
@@ -39,6 +40,7 @@ __all__ = [
     "SkillsChanged",
     "SnapshotEvent",
     "StateChanged",
+    "TaskChanged",
     "ToolsChanged",
 ]
 
@@ -217,6 +219,18 @@ class BreakerChanged:
 
 
 @frozen
+class TaskChanged:
+    """A change of a recorded task that this host follows or watches: see `Supervisor.submit`."""
+
+    server: str
+    """The server's name."""
+    task: TaskInfo
+    """The task after the change."""
+    at: float
+    """The time, on Trio's clock."""
+
+
+@frozen
 class Lagged:
     """The reader fell behind: this many events were dropped. The events that a stream begins with follow: the status of
     every server, then all changes from now on. A reader that discards here what it derived from events is up to date
@@ -248,6 +262,7 @@ Event = (
     | InjectionSuspected
     | DefinitionsChanged
     | BreakerChanged
+    | TaskChanged
     | Lagged
     | SnapshotEvent
 )

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mcp_nursery.actors.reply import ProgressCallback
 
     from .calls.approvals import Approvals
+    from .calls.kept_tasks import KeptTasks
     from .decisions.restart_policy import WhenDown
     from .servers.borrowed import BorrowedServer
     from .servers.servers import Servers
@@ -363,10 +364,13 @@ async def _supervise(
     nursery: trio.Nursery,
 ) -> "AsyncGenerator[Supervisor, None]":
     """Start everything, wait at the gate, and end everything, within a bound, however the block is left."""
+    from .calls.kept_tasks import KeptTasks
     from .servers.servers import Servers
 
     make = partial(Servers, _shared_settings(host, keeping), nursery)
-    with _host_side(make, host.approvals(), source, reserved=host.reserved) as (servers, supervisor):
+    keep = partial(KeptTasks, nursery=nursery)
+    side = _host_side(make, host.approvals(), source, reserved=host.reserved, keep=keep)
+    with side as (servers, supervisor, tasks):
         if keeping.control:  # before anything is started: if there can be no socket, nothing has to be ended
             from .control.server import serve_control
 
@@ -387,6 +391,8 @@ async def _supervise(
                 await servers.pass_gate(host.wait_for)
             yield supervisor
         finally:
+            if tasks is not None:
+                await tasks.stop()
             await servers.close(keeping.drain)
 
 
@@ -406,7 +412,7 @@ async def _supervise_instance(
     from .servers.instances import InstanceServers
 
     make = partial(InstanceServers, first, server, callbacks, nursery)
-    with _host_side(make, approvals, ConfigSource(()), reserved=()) as (servers, supervisor):
+    with _host_side(make, approvals, ConfigSource(()), reserved=()) as (servers, supervisor, _):
         servers.begin()
         try:
             yield supervisor
@@ -446,7 +452,7 @@ async def _borrow(
         template=host.template,
         reserved=host.reserved | NAMES,
     )
-    with _host_side(make, host.approvals(), ConfigSource(()), reserved=host.reserved) as (borrowed, supervisor):
+    with _host_side(make, host.approvals(), ConfigSource(()), reserved=host.reserved) as (borrowed, supervisor, _):
         try:
             await borrowed.begin()
             with trio.move_on_after(host.gate):
@@ -458,9 +464,15 @@ async def _borrow(
 
 @contextmanager
 def _host_side(
-    make: "Callable[[Invoke], S]", approvals: "Approvals", source: ConfigSource, *, reserved: Collection[str]
-) -> "Generator[tuple[S, Supervisor], None, None]":
-    """Servers, and a supervisor of them, while the block lasts."""
+    make: "Callable[[Invoke], S]",
+    approvals: "Approvals",
+    source: ConfigSource,
+    *,
+    reserved: Collection[str],
+    keep: "Callable[[S], KeptTasks] | None" = None,
+) -> "Generator[tuple[S, Supervisor, KeptTasks | None], None, None]":
+    """Servers, a supervisor of them, and its tasks that outlive their callers, if it may have any, while the block
+    lasts."""
     from .calls.attempts import deliver
     from .calls.call import Call
     from .calls.resource_tools import ResourceTools
@@ -492,8 +504,11 @@ def _host_side(
     servers = make(call_for_model)
     resource_tools = ResourceTools(servers, reserved, approvals)
     search_tools = SearchTools(servers, reserved, resource_tools)
-    supervisor = Supervisor(servers, resource_tools, search_tools, approvals, source, open_instance=_open_instance)
+    tasks = None if keep is None else keep(servers)
+    supervisor = Supervisor(
+        servers, resource_tools, search_tools, approvals, source, tasks=tasks, open_instance=_open_instance
+    )
     try:
-        yield servers, supervisor
+        yield servers, supervisor, tasks
     finally:
         search_tools.close()

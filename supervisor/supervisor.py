@@ -20,6 +20,7 @@ from .calls.approvals import Approvals
 from .calls.attempts import deliver
 from .calls.call import Call, Resend, Target
 from .calls.fan_out import FanOut, Until, open_fan_out
+from .calls.kept_tasks import KeptTasks, Task
 from .calls.relayed import RelayedCall, RelayedResult, name_in
 from .calls.resource_tools import ResourceTools
 from .calls.resources_and_prompts import Completing, PromptGet, ResourceRead
@@ -40,6 +41,7 @@ from .config.specs import ConfigSource, Given, specs_of
 from .decisions.restart_policy import WhenDown
 from .decisions.state_machine import LEFT_BY_NOBODY, Snapshot
 from .decisions.statistics import CallRecord, SupervisorStatistics, statistics_of
+from .decisions.task_records import TaskInfo
 from .events import EventStream, Reloaded, ReloadFailed, ResourceUpdates
 from .notices import Notice
 from .resources import Completion, Prompt, PromptResult, Resource, ResourceResult, ResourceTemplate
@@ -77,6 +79,7 @@ class Supervisor:
         approvals: Approvals,
         source: ConfigSource,
         *,
+        tasks: KeptTasks | None,
         open_instance: "Callable[[Servers, str, Approvals, Callbacks | None], AbstractAsyncContextManager[Supervisor]]",
     ) -> None:
         self._servers = servers
@@ -84,6 +87,7 @@ class Supervisor:
         self._search_tools = search_tools
         self._approvals = approvals
         self._source = source
+        self._tasks = tasks
         self._open_instance = open_instance
 
     # -- tools ----------------------------------------------------------------------------------------------------
@@ -342,6 +346,109 @@ class Supervisor:
             until=until,
             limit=limit,
         )
+
+    # -- tasks ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _kept_tasks(self) -> KeptTasks:
+        """The tasks that outlive their callers.
+
+        Raises:
+            ConfigError: There can be none here.
+        """
+        if self._tasks is not None:
+            return self._tasks
+        raise ConfigError(
+            "it borrows its servers, or is another instance of one: the supervisor that keeps them records tasks"
+        )
+
+    async def submit(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        when_down: WhenDown | None = None,
+        resend: Resend = "safe",
+        meta: Mapping[str, Any] | None = None,
+    ) -> Task:
+        """Call a tool, and leave the task that its server makes of the call to the supervisor. Returns once the server
+        has answered; if with a task, that is recorded in the state by then: after the end of this process, also by
+        SIGKILL, `task` of any other with the same state goes on with it. A server that answers with a result gives a
+        task that is over, and is not recorded.
+
+        The task goes on when the supervisor is closed; then it waits for the next. Its answers to questions are
+        recorded until it is over, its arguments never, its result for an hour.
+
+        Args:
+            name: As for `call_tool`.
+            arguments: As for `call_tool`.
+            server: As for `call_tool`.
+            timeout: Seconds until the task is cancelled. Default: the server has its `call_timeout` to answer, and the
+                task all the time that it takes.
+            when_down: As for `call_tool`, until the server has answered.
+            resend: As for `call_tool`.
+            meta: As for `call_tool`.
+
+        Raises:
+            NurseryError: As for `call_tool`, until the server has answered; `StoreUnreadable` if its task cannot be
+                recorded, and then it is cancelled; `ConfigError` if the servers are borrowed.
+        """
+        call = Call(name, arguments, server=server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
+        return await self._kept_tasks.start(call)
+
+    def start_task(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        server: str | None = None,
+        timeout: float | None = None,
+        when_down: WhenDown | None = None,
+        resend: Resend = "safe",
+        meta: Mapping[str, Any] | None = None,
+    ) -> AbstractAsyncContextManager[Task]:
+        """A call as that of `submit`, for as long as a block lasts: a task that is not over when the block is left is
+        cancelled. Arguments and errors, on entering, are those of `submit`.
+
+        ::
+
+            async with supervisor.start_task("mcp_reports_build", {"year": 2026}) as task:
+                async for info in task.changes(): ...
+                result = await task.result()
+        """
+        call = Call(name, arguments, server=server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
+        return self._kept_tasks.block(call)
+
+    async def tasks(self) -> tuple[TaskInfo, ...]:
+        """The recorded tasks, the oldest first: those under way, also of hosts that have ended and of others that share
+        the state, and those that finished within the last hour.
+
+        Raises:
+            ConfigError: The servers are borrowed.
+            SupervisorClosed: The block was left.
+            StoreUnreadable: The state cannot be read.
+        """
+        return await self._kept_tasks.all()
+
+    async def task(self, id: str) -> Task:  # noqa: A002
+        """Go on with a recorded task: its server is asked how it is, and questions that nobody has answered go to the
+        callbacks of this host. While another host follows it, that host does so; if that host ends, this one takes over
+        within ten seconds. The end of a finished task is read from the state.
+
+        Args:
+            id: The task's `id`.
+
+        Raises:
+            UnknownTask: It is not recorded.
+            TaskLost: There is no server of its name here, or it is reached in another way than when it made the task:
+                no other server is asked.
+            ConfigError: The servers are borrowed.
+            SupervisorClosed: The block was left.
+            StoreUnreadable: The state cannot be read.
+        """
+        return await self._kept_tasks.go_on(id)
 
     # -- resources and prompts ------------------------------------------------------------------------------------
 

@@ -68,6 +68,7 @@ from mcp_nursery.actors.reply import PROGRESS, IdleLimit, NoticeCallback, Progre
 
 from ..decisions.restart_policy import HOLD, WhenDown
 from ..decisions.state_machine import CALLS_WAIT, Snapshot
+from ..decisions.task_states import TaskState
 from ..security.redaction import Redactor
 from ..servers.observable import NON_TOOLS, Observable
 from ..servers.view import ServerView
@@ -442,9 +443,23 @@ class ActiveCall(ABC, Generic[F, R]):
         if found is None:
             self.slot.withdraw()
 
+    # -- the task that its server makes of it -----------------------------------------------------------------------
+
     def made_task(self, raw: dict[str, Any]) -> dict[str, Any] | None:
         """The task in an answer, whose result is then the call's; None if it is none."""
         return None if self.slot.codec is None else self.slot.codec.made_task(raw)
+
+    @property
+    def outlived(self) -> bool:
+        """True if its task goes on when the caller gives up: somebody else can go on with it."""
+        return False
+
+    async def task_made(self, task: TaskState) -> TaskState:
+        """Take notice that its server has made a task of it. Returns the task as it is to be followed."""
+        return task
+
+    async def task_changed(self, task: TaskState) -> None:
+        """Take notice of a change of its task, or of an answer that was given and is about to be sent."""
 
     async def tell_progress(self, progress: float, message: str) -> None:
         """Tell its caller of progress of our own, while no server can have reported any."""

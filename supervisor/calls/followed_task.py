@@ -27,6 +27,7 @@ from mcp_nursery.actors.errors import (
     ServerBusy,
     ServerDown,
     ServerError,
+    SupervisorClosed,
     TaskLost,
     UnknownServer,
     UnknownTool,
@@ -206,12 +207,19 @@ class FollowedTask:
             CallError: There is none: see `follow`.
         """
         try:
+            self._task = await self._call.task_made(self._task)
             with self._call.in_time(), nullcontext() if self._idle is None else self._idle.scope:
                 return await self._follow()
             assert self._idle is not None  # the other limit is an error of its own
             raise self._call.timed_out(self._idle.seconds)
         except BadTask as error:
             return Malformed(str(error))
+        except (trio.Cancelled, SupervisorClosed):
+            self._is_over = self._is_over or self._call.outlived
+            raise
+        except TaskLost as lost:
+            self._is_over = self._is_over or not lost.for_good
+            raise
         finally:
             if not self._is_over:
                 self._cancel()
@@ -226,6 +234,7 @@ class FollowedTask:
                 if not isinstance(said, Answered):
                     break  # its connection was lost, and with it somebody's answer
                 self._task = self._task.answered(key, said.result)
+                await self._call.task_changed(self._task)  # before it is sent: nobody is asked twice
             if unheard := self._task.unheard:
                 await self._send_answers(unheard)
             await self._wait()
@@ -267,6 +276,8 @@ class FollowedTask:
                 raw, size = await self._with_result(_renamed(raw))
             if raw:
                 self._take(self._task.seen(raw, size))
+            if not self._task.is_over:
+                await self._call.task_changed(self._task)
         await self._tell_progress()
         if not self._task.is_over and trio.current_time() >= self._task.expires_at:
             raise self._lost("its time is over (ttlMs)")
@@ -318,10 +329,10 @@ class FollowedTask:
             raw = await request.answer()
         except ServerReplaced:
             self._is_over = True
-            raise self._lost("its server is reached in another way now") from None
+            raise self._lost("its server is reached in another way now", for_good=False) from None
         except (ServerDown, UnknownServer) as error:
             self._is_over = True
-            raise self._lost(error.fact) from None
+            raise self._lost(error.fact, for_good=False) from None
         except (ServerBusy, BreakerOpen) as error:
             self._rest = error.retry_in or 0.0
             return None, 0
@@ -348,7 +359,7 @@ class FollowedTask:
         if self._failures > MOST_FAILURES:
             raise self._lost(f"{self._failures} times in a row its server did not say how it is: {error.fact}")
 
-    def _lost(self, why: str) -> TaskLost:
+    def _lost(self, why: str, *, for_good: bool = True) -> TaskLost:
         call, task = self._call, self._task
         said = None if task.message is None else call.redactor.said(task.message)
         return TaskLost(
@@ -359,6 +370,7 @@ class FollowedTask:
             task_id=task.id,
             status=str(task.status),
             said=said,
+            for_good=for_good,
         )
 
     def _cancel(self) -> None:

@@ -22,6 +22,7 @@ from mcp_nursery.supervisor.events import (
     SkillsChanged,
     SnapshotEvent,
     StateChanged,
+    TaskChanged,
     ToolsChanged,
 )
 from mcp_nursery.supervisor.status import BreakerStatus, ServerStatus
@@ -194,15 +195,21 @@ _KINDS = {
 
 
 def _describe(
-    event: _ListChanged | ResourceUpdated | ServerRemoved | InjectionSuspected | DefinitionsChanged | BreakerChanged,
+    event: _ListChanged
+    | ResourceUpdated
+    | ServerRemoved
+    | InjectionSuspected
+    | DefinitionsChanged
+    | BreakerChanged
+    | TaskChanged,
 ) -> str:
     match event:
         case ToolsChanged() | ResourcesChanged() | PromptsChanged() | SkillsChanged():
             kinds = (("added", event.added), ("removed", event.removed), ("changed", event.changed))
             differing = ", ".join(f"{kind} {len(names)}" for kind, names in kinds if names)
             return f"{_KINDS[type(event)]} {f'from the cache: {len(event.added)}' if event.cached else differing}"
-        case ResourceUpdated():
-            return f"{event.uri}: {'changed' if event.certain else 'may have changed'}"
+        case ResourceUpdated() | TaskChanged():
+            return _describe_update(event)
         case ServerRemoved():
             return "removed"
         case BreakerChanged():
@@ -217,6 +224,13 @@ def _describe(
             return f"changed since they were first used{', held back' if event.held else ''}: {tools}"
         case _:
             assert_never(event)
+
+
+def _describe_update(event: ResourceUpdated | TaskChanged) -> str:
+    if isinstance(event, ResourceUpdated):
+        return f"{event.uri}: {'changed' if event.certain else 'may have changed'}"
+    task = event.task
+    return ": ".join(filter(None, (f"{task.tool}: task {task.id}", str(task.status), task.error or task.message)))
 
 
 def _line(server: str, state: ServerState, facts: StateChanged | ServerStatus) -> str:

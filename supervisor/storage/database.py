@@ -86,6 +86,16 @@ MIGRATIONS: Final[tuple[tuple[int, tuple[str, ...]], ...]] = (
             " report text NOT NULL)",
         ),
     ),
+    (
+        1,
+        (
+            "CREATE TABLE mcp_nursery.tasks (id text PRIMARY KEY, created double precision NOT NULL,"
+            " finished double precision, owner text, until double precision, about text NOT NULL,"
+            " state text NOT NULL, outcome text, size integer NOT NULL,"
+            " unwanted integer NOT NULL)",
+            "CREATE INDEX tasks_owner ON mcp_nursery.tasks (owner)",
+        ),
+    ),
 )
 """The statements of each migration, in order, with the least number that a program must know to use its result.
 

@@ -8,8 +8,9 @@ able to have processes ended elsewhere. They are recorded in the user's own stat
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -25,6 +26,7 @@ from . import rows
 from .database import StateDatabase, lock_key
 from .rows import SWEPT_NOTES, Sweeps, era_in, note_columns, note_in, pinned_change
 from .store import MOST_NOTES, EraNote, Store, StoreUnreadable, next_note
+from .task_rows import TaskRows
 
 if TYPE_CHECKING:
     from .database import Connection
@@ -204,6 +206,10 @@ class PostgresStore(Store):
         return None if found is None else {str(name): str(said) for name, said in found}
 
     @override
+    def tasks(self, work: Callable[[TaskRows], T]) -> T:
+        return self.database.run(lambda db: work(TaskRows(partial(_execute, db))))
+
+    @override
     def close(self) -> None:
         self.database.close()
 
@@ -246,6 +252,20 @@ _FORGET_NOTES = """
 DELETE FROM mcp_nursery.sessions
 WHERE session IN (SELECT session FROM mcp_nursery.sessions ORDER BY at DESC, session OFFSET %s)
 """
+
+
+# -- tasks -----------------------------------------------------------------------------------------------------------
+
+_NAMES: Final = {
+    "tasks": "mcp_nursery.tasks",
+    "now": _NOW,
+    "alone": f"(SELECT pg_try_advisory_xact_lock({lock_key('sweep tasks')}))",
+}
+"""The names in statements of `TaskRows`: two hosts that delete at once could wait for each other."""
+
+
+def _execute(db: "Connection", statement: str, values: Sequence[object]) -> Any:
+    return db.execute(statement.format(**_NAMES).replace("?", "%s").encode(), values)
 
 
 # -- reports of replicas ----------------------------------------------------------------------------------------------

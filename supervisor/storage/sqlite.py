@@ -5,8 +5,9 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -41,6 +42,7 @@ from .state_file import (
     whole,
 )
 from .store import MOST_NOTES, EraNote, Store, StoreUnreadable, next_note
+from .task_rows import COLUMNS, TaskRows
 
 logger: Final = logging.getLogger(__name__)
 
@@ -194,6 +196,9 @@ class SqliteStore(Store):
         found: Any = self._try(lambda db: db.execute(query, (since,)).fetchall(), None)
         return None if found is None else {session: note_in(*row) for session, *row in found}
 
+    def tasks(self, work: Callable[[TaskRows], T]) -> T:
+        return self._run(lambda db: work(TaskRows(partial(_execute, db))))
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -246,6 +251,21 @@ def _note_of(db: sqlite3.Connection, session: str) -> SessionNote:
     query = "SELECT ended, version, said FROM sessions WHERE session = ? AND until > ?"
     row = db.execute(query, (session, time.time())).fetchone()
     return SessionNote() if row is None else note_in(*row)
+
+
+_NAMES: Final = {"tasks": "tasks", "now": "((julianday('now') - 2440587.5) * 86400.0)", "alone": "1 = 1"}
+"""The names in statements of `TaskRows`: the table, the Unix time, and whether no other host does the same."""
+
+
+def _execute(db: sqlite3.Connection, statement: str, values: Sequence[object]) -> sqlite3.Cursor:
+    return db.execute(statement.format(**_NAMES), values)
+
+
+def rows_in_memory() -> TaskRows:
+    """Rows of tasks that last as long as they are referred to."""
+    db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    db.execute(f"CREATE TABLE tasks ({COLUMNS})")
+    return TaskRows(partial(_execute, db))
 
 
 class UnusableRow(ValueError):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ..tools.pins import Pin, UnusablePins, repin
+from .task_rows import COLUMNS
 
 APPLICATION: Final = 0x6D63706E
 """`mcpn`: the application id that marks the file as ours."""
@@ -43,11 +44,13 @@ _TABLES: Final[Mapping[str, str]] = {
     "definitions": "server TEXT NOT NULL, spec TEXT NOT NULL, format INTEGER NOT NULL, at REAL NOT NULL,"
     " declared BLOB NOT NULL, PRIMARY KEY (server, spec, format)",
 }
-_SESSIONS: Final = """
-CREATE TABLE IF NOT EXISTS sessions (session TEXT PRIMARY KEY, at REAL NOT NULL, until REAL NOT NULL,
-    ended INTEGER NOT NULL, version INTEGER NOT NULL, said TEXT NOT NULL)
-"""
-"""The table of notes about sessions. It came later; versions of the same format that do not know it do it no harm."""
+_LATER: Final[Mapping[str, str]] = {
+    "sessions": "session TEXT PRIMARY KEY, at REAL NOT NULL, until REAL NOT NULL, ended INTEGER NOT NULL,"
+    " version INTEGER NOT NULL, said TEXT NOT NULL",
+    "tasks": COLUMNS,
+}
+"""The tables that came later: of notes about sessions, and of tasks. Versions of the same format that do not know them
+do them no harm."""
 _COLUMNS: Final = {
     "eras": ("server", "spec", "era", "at", "answered"),
     "processes": ("marker", "pid", "started", "machine", "host", "host_started", "at"),
@@ -132,8 +135,9 @@ def open_state_file(path: Path, former: Path | None = None) -> sqlite3.Connectio
         db.execute("PRAGMA synchronous = NORMAL")
         if not found:
             _begin(db, former)
-        if not db.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'sessions'").fetchone():
-            db.execute(_SESSIONS)
+        there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for table in _LATER.keys() - there:
+            db.execute(f"CREATE TABLE IF NOT EXISTS {table} ({_LATER[table]})")
     except BaseException:
         db.close()
         raise

@@ -1,4 +1,4 @@
-"""The contract of a store of state between runs: eras, definitions, processes, agreements and pins.
+"""The contract of a store of state between runs: eras, definitions, processes, agreements, pins and tasks.
 
 All of it is synchronous; the owner of a store decides in which thread.
 """
@@ -6,9 +6,9 @@ All of it is synchronous; the owner of a store decides in which thread.
 import math
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -20,6 +20,9 @@ from mcp_nursery.actors.process.table import ProcessId
 from ..security.trust import TrustRequest
 from ..session_notes import NoteChange, SessionNote
 from ..tools.pins import DefinitionChange, Pin, Room, pins_after, recorded_changes
+from .task_rows import TaskRows
+
+T = TypeVar("T")
 
 DOUBT = 24 * 3600.0
 """Seconds for which an era that follows from a server's silence is believed."""
@@ -167,6 +170,14 @@ class Store(Protocol):
         """The notes that have changed in the last `seconds`, by session; None if they cannot be read."""
         ...
 
+    def tasks(self, work: Callable[[TaskRows], T]) -> T:
+        """Do this with the rows of tasks. It must do no harm if it is done twice.
+
+        Raises:
+            StoreUnreadable: They cannot be read, or not be written.
+        """
+        ...
+
     def report(self, replica: str, report: str, seconds: float) -> Mapping[str, str] | None:
         """Write the report of a replica, as `SessionNotes` has it. A store of one machine has none."""
         del replica, report, seconds
@@ -207,6 +218,8 @@ class MemoryStore(Store):
         factory=OrderedDict[str, tuple[SessionNote, float, float]], init=False
     )
     """The notes, each with the times until which it is needed, and at which it was changed."""
+    _tasks: TaskRows | None = field(default=None, init=False)
+    """The rows of tasks, once there are any."""
 
     def together(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -279,6 +292,13 @@ class MemoryStore(Store):
     def changed_notes(self, seconds: float) -> Mapping[str, SessionNote]:
         since = time.time() - seconds
         return {session: note for session, (note, _, at) in self._notes.items() if at > since}
+
+    def tasks(self, work: Callable[[TaskRows], T]) -> T:
+        if self._tasks is None:
+            from .sqlite import rows_in_memory
+
+            self._tasks = rows_in_memory()
+        return work(self._tasks)
 
     def close(self) -> None:
         pass

@@ -313,10 +313,11 @@ INSERT INTO eras SELECT server, spec, era, at FROM newer;
 DROP TABLE newer;
 DROP TABLE definitions;
 DROP TABLE sessions;
+DROP TABLE tasks;
 PRAGMA user_version = 3;
 """
 """Makes a file one of the third format."""
-FOURTH = "DROP TABLE definitions; DROP TABLE sessions; PRAGMA user_version = 4;"
+FOURTH = "DROP TABLE definitions; DROP TABLE sessions; DROP TABLE tasks; PRAGMA user_version = 4;"
 """Makes a file one of the fourth."""
 
 
@@ -360,6 +361,7 @@ def test_a_file_of_the_fourth_format_keeps_all_and_gets_a_cache(store, file):
 
 FIFTH = """
 DROP TABLE sessions;
+DROP TABLE tasks;
 DROP TABLE definitions;
 CREATE TABLE definitions (
     server TEXT NOT NULL, spec TEXT NOT NULL, format INTEGER NOT NULL, at REAL NOT NULL, declared BLOB NOT NULL,

@@ -1,0 +1,158 @@
+"""The rows of tasks, the same statements for every store, and the leases by which each task has one host that follows
+it.
+
+A lease is the name of a host and a time in the row of the task. The host puts the time off while it lives; when that
+has stopped, any other host may take the lease. The name says which process the host is: on the same machine its death
+is known at once. Times of leases are those of the database's own clock, because the clocks of hosts differ.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from attrs import frozen
+
+from mcp_nursery.actors.process.orphans import HostProcess, this_machine
+
+from ..decisions.task_records import TaskRecord, record_in
+
+LEASE: Final = 8.0
+"""Seconds for which a host that was last heard of is believed to follow its tasks."""
+MOST_TASKS: Final = 10_000
+"""Tasks that are recorded; beyond it the oldest are forgotten, those that are over first."""
+RESULT_KEPT: Final = 3600.0
+"""Seconds for which a finished task is recorded, with its result."""
+UNFINISHED_KEPT: Final = 30 * 24 * 3600.0
+"""Seconds after which a task that no host follows is forgotten."""
+MOST_RESULT: Final = 1 << 20
+"""Bytes of one result that is recorded; of a larger one only the status is."""
+MOST_RESULTS: Final = 64 << 20
+"""Bytes of all recorded results together; beyond that those of the oldest tasks go."""
+
+COLUMNS: Final = (
+    "id TEXT PRIMARY KEY, created REAL NOT NULL, finished REAL, owner TEXT, until REAL,"
+    " about TEXT NOT NULL, state TEXT NOT NULL, outcome TEXT, size INTEGER NOT NULL, unwanted INTEGER NOT NULL"
+)
+"""The columns, as SQLite has them."""
+
+_ADD = """
+INSERT INTO {tasks} (id, created, finished, owner, until, about, state, outcome, size, unwanted)
+VALUES (?, ?, NULL, ?, {now} + ?, ?, ?, NULL, 0, 0) ON CONFLICT (id) DO NOTHING
+"""
+_READ = "SELECT id, created, finished, about, state, outcome FROM {tasks}"
+_LIST = """
+SELECT id, created, finished, about, state, NULL FROM {tasks}
+WHERE finished IS NULL OR finished >= {now} - ? ORDER BY created, id
+"""
+_HOLDER = "SELECT owner FROM {tasks} WHERE id = ? AND until > {now}"
+_CLAIM = """
+UPDATE {tasks} SET owner = ?, until = {now} + ?
+WHERE id = ? AND outcome IS NULL AND (owner IS NULL OR owner IN (?, ?) OR until IS NULL OR until <= {now})
+"""
+_WRITE = "UPDATE {tasks} SET state = ? WHERE id = ? AND owner = ?"
+_FINISH = """
+UPDATE {tasks} SET state = ?, finished = ?, outcome = ?, size = ?, owner = NULL, until = NULL
+WHERE id = ? AND owner = ?
+"""
+_RENEW = "UPDATE {tasks} SET until = {now} + ? WHERE owner = ?"
+_EXPIRE = """
+DELETE FROM {tasks}
+WHERE {alone} AND (finished < {now} - ? OR (created < {now} - ? AND (until IS NULL OR until < {now})))
+"""
+_MAKE_ROOM = """
+DELETE FROM {tasks} WHERE {alone} AND id IN (
+    SELECT id FROM {tasks} ORDER BY CASE WHEN finished IS NULL THEN 0 ELSE 1 END, created DESC, id
+    LIMIT 1000000 OFFSET ?
+)
+"""
+_SHRINK = """
+UPDATE {tasks} SET outcome = NULL, size = 0 WHERE {alone} AND id IN (
+    SELECT id FROM (
+        SELECT id, sum(size) OVER (ORDER BY finished DESC, id) AS total FROM {tasks} WHERE size > 0
+    ) AS sized WHERE total > ?
+)
+"""
+
+
+def host_name(host: HostProcess | None, nonce: str) -> str:
+    """The name of a supervisor as the holder of leases: its process, where that can be identified, and a random
+    text."""
+    return json.dumps([*(() if host is None else (host.machine, host.pid, host.started)), nonce])
+
+
+def _is_dead(owner: str) -> bool:
+    """True if the holder of a lease was a process of this machine that is gone."""
+    try:
+        machine, pid, started, _ = json.loads(owner)
+        known = isinstance(pid, int) and isinstance(started, int) and machine == this_machine()
+        return known and not HostProcess(machine, pid, started).alive
+    except (ValueError, TypeError):
+        return False
+
+
+@frozen
+class TaskRows:
+    """The rows of tasks in one database, while a statement of it can be executed."""
+
+    execute: Callable[[str, Sequence[object]], Any]
+    """Executes a statement with these values, after the names in braces are replaced. Returns the cursor."""
+
+    def all(self) -> list[TaskRecord]:
+        """All tasks, the oldest first, without their outcomes. A row that cannot be read counts as lost."""
+        rows = self.execute(_LIST, (RESULT_KEPT,)).fetchall()
+        return [record for row in rows if (record := record_in(row)) is not None]
+
+    def add(self, record: TaskRecord, owner: str) -> None:
+        """Record a new task, with the lease for its host."""
+        about, state, _ = record.columns()
+        self.execute(_EXPIRE, (RESULT_KEPT, UNFINISHED_KEPT))
+        self.execute(_ADD, (record.info.id, record.info.created, owner, LEASE, about, state))
+        (number,) = self.execute("SELECT count(*) FROM {tasks}", ()).fetchone()
+        if number > MOST_TASKS:
+            self.execute(_MAKE_ROOM, (MOST_TASKS,))
+
+    def read(self, name: str) -> TaskRecord | None:
+        """The task of this id; None if there is none, or its row cannot be read."""
+        row = self.execute(f"{_READ} WHERE id = ?", (name,)).fetchone()
+        return None if row is None else record_in(row)
+
+    def claim(self, name: str, owner: str) -> tuple[TaskRecord | None, bool]:
+        """The task as it is recorded, and whether this host has the lease now. Nobody has the lease of a task whose
+        outcome is known."""
+        holder = self.execute(_HOLDER, (name,)).fetchone()
+        rival = holder[0] if holder is not None and isinstance(holder[0], str) else owner
+        ousted = rival if rival != owner and _is_dead(rival) else owner
+        is_ours = self.execute(_CLAIM, (owner, LEASE, name, owner, ousted)).rowcount == 1
+        return self.read(name), is_ours
+
+    def write(self, record: TaskRecord, owner: str) -> bool:
+        """Write how a task is now. False, and nothing is written, if this host has not its lease."""
+        _, state, outcome = record.columns()
+        if record.info.finished is None:
+            return bool(self.execute(_WRITE, (state, record.info.id, owner)).rowcount == 1)
+        outcome = None if outcome is None or len(outcome) > MOST_RESULT else outcome
+        size = 0 if outcome is None else len(outcome)
+        finished = self.execute(_FINISH, (state, record.info.finished, outcome, size, record.info.id, owner))
+        (total,) = self.execute("SELECT coalesce(sum(size), 0) FROM {tasks}", ()).fetchone()
+        if total > MOST_RESULTS:
+            self.execute(_SHRINK, (MOST_RESULTS,))
+        return bool(finished.rowcount == 1)
+
+    def renew(self, owner: str, seconds: float = LEASE) -> Mapping[str, bool]:
+        """Put the time of all leases of this host off. Returns the tasks of which it has the lease, and whether each is
+        to be cancelled."""
+        self.execute(_RENEW, (seconds, owner))
+        held = self.execute("SELECT id, unwanted FROM {tasks} WHERE owner = ?", (owner,)).fetchall()
+        return {name: unwanted == 1 for name, unwanted in held}
+
+    def want_cancelled(self, name: str) -> None:
+        """Have the host that follows a task cancel it."""
+        self.execute("UPDATE {tasks} SET unwanted = 1 WHERE id = ?", (name,))
+
+    def release(self, name: str, owner: str) -> None:
+        """Give the lease of one task up."""
+        self.execute("UPDATE {tasks} SET owner = NULL, until = NULL WHERE id = ? AND owner = ?", (name, owner))
+
+    def forget(self, name: str) -> None:
+        """Forget a task."""
+        self.execute("DELETE FROM {tasks} WHERE id = ?", (name,))
