@@ -20,6 +20,8 @@ from .decisions.statistics import (
     SupervisorStatistics,
     ToolStatistics,
 )
+from .decisions.task_records import TaskInfo
+from .decisions.task_states import TaskStatus
 
 __all__ = [
     "BreakerStatus",
@@ -34,6 +36,8 @@ __all__ = [
     "ServerStatus",
     "StoreStatistics",
     "SupervisorStatistics",
+    "TaskInfo",
+    "TaskStatus",
     "ToolStatistics",
 ]
 

@@ -63,7 +63,7 @@ from .call import Call, target_of
 from .followed_task import ServerReplaced, TaskRequest
 from .tool_call import ToolCall
 
-__all__ = ["Task", "TaskChanges", "TaskInfo"]
+__all__ = ["Task", "TaskChanges"]
 
 logger: Final = logging.getLogger(__name__)
 

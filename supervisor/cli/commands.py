@@ -303,6 +303,23 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
         _TIMEOUT,
         option("--max-result-chars N", "Print at most so many characters of the result.", type=click.IntRange(min=1)),
         _CALL,
+        option("--detach", "Have a running host make the call and follow its task; print the id of the task."),
+        _HOST,
+        *_SERVERS,
+    ),
+    "tasks": CommandSignature(
+        "tasks:tasks",
+        "List the recorded tasks of all hosts with this state. Starts nothing.",
+        option("--watch", "Print a line for each change, until Ctrl-C."),
+        _STATE,
+        *_OUTPUT,
+    ),
+    "task": CommandSignature(
+        "tasks:task",
+        "Show a recorded task. Starts nothing without an option.",
+        argument("ID", "The id of the task."),
+        option("--wait", "Wait for its result and print that. If no host follows the task, its server is started."),
+        option("--cancel", "Have it cancelled."),
         *_SERVERS,
     ),
     "fan-out": CommandSignature(

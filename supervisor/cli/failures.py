@@ -16,6 +16,7 @@ from mcp_nursery.actors.errors import (
     UnknownPrompt,
     UnknownResource,
     UnknownServer,
+    UnknownTask,
     UnknownTool,
 )
 
@@ -37,6 +38,7 @@ _CODES: tuple[tuple[type[NurseryError], int], ...] = (
     (UnknownResource, USAGE),
     (ContestedResource, USAGE),
     (UnknownPrompt, USAGE),
+    (UnknownTask, USAGE),
     (InvalidArguments, USAGE),
     (NotApproved, NOT_APPROVED),
 )

@@ -80,8 +80,14 @@ def call(
     timeout: float | None,
     max_result_chars: int | None,
     yes: bool,
+    detach: bool,
+    host: str | None,
 ) -> int:
-    """Start the server that has the tool, ask, call, print the result."""
+    """Start the server that has the tool, ask, call, print the result; or leave the call to a running host."""
+    if detach:
+        from .tasks import detach as leave
+
+        return leave(options, name, args=args, server=server, timeout=timeout, yes=yes, host=host)
     arguments = parse_arguments(args)
     config = load(options)
     check_server(config, server)
@@ -100,7 +106,7 @@ def call(
 
     tool, result = run_async(ask_and_call)
     if options.as_json:
-        write_json({"name": tool.name, "server": result.server, "tool": result.tool, **_result_document(result)})
+        write_json({"name": tool.name, "server": result.server, "tool": result.tool, **result_document(result)})
     else:
         write_answer(result.text)
     return TOOL_ERROR if result.is_error else OK
@@ -208,7 +214,7 @@ def _outcome_document(outcome: CallOutcome) -> dict[str, Any]:
         "index": outcome.index,
         "server": outcome.call.server,
         "tool": outcome.call.name,
-        "result": None if outcome.result is None else _result_document(outcome.result),
+        "result": None if outcome.result is None else result_document(outcome.result),
         "error": None if outcome.error is None else document_of(outcome.error)["error"],
         "duration": outcome.duration,
     }
@@ -296,7 +302,8 @@ def _server_down(status: ServerStatus, name: str) -> ServerDown:
     )
 
 
-def _result_document(result: ToolResult) -> dict[str, Any]:
+def result_document(result: ToolResult) -> dict[str, Any]:
+    """Make the JSON document of a result."""
     return {
         **pick(result, "is_error", "text"),
         "content": [block.model_dump(by_alias=True, mode="json", exclude_none=True) for block in result.content],

@@ -2,7 +2,7 @@
 
 import errno
 import math
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final, Generic, TypeVar, cast, get_args
 
@@ -12,7 +12,7 @@ from attrs import define, frozen
 from mcp_nursery.actors.jsonrpc import codec
 
 from ..events import Event, Reloaded
-from ..status import ServerStatus
+from ..status import ServerStatus, TaskInfo
 from . import protocol
 from .protocol import LONGEST_ANSWER, MESSAGE_TIMEOUT, ControlError, HostInfo, Lines, ToolSummary, send
 from .sockets import connect, path_of
@@ -60,6 +60,12 @@ class ControlClient:
         """Give one of `ORDERS`, and wait until it is carried out. Returns the event of `reload`."""
         outcome = await self._ask(order, within=math.inf, **given)
         return None if outcome is None else protocol.value_of(Reloaded, outcome)
+
+    async def submit(self, name: str, arguments: Mapping[str, Any], *, server: str, timeout: float | None) -> TaskInfo:
+        """Have the host call a tool and follow its task, as `Supervisor.submit` does. Waits until the server has
+        answered with the task."""
+        given = {"name": name, "arguments": arguments, "server": server, "timeout": timeout}
+        return protocol.value_of(TaskInfo, await self._ask("submit", within=math.inf, **given))
 
     @asynccontextmanager
     async def events(self) -> "AsyncGenerator[Notifications[Event], None]":

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import trio
 from attrs import AttrsInstance, asdict, define, evolve, field
@@ -249,6 +249,19 @@ async def _statistics(server: ControlServer, params: OrderParams) -> bytes:
     return protocol.encode(asdict(server.supervisor.statistics(by_tool=flag_of(params, "by_tool"))))
 
 
+async def _submit(server: ControlServer, params: OrderParams) -> bytes:
+    arguments, timeout = params.get("arguments"), params.get("timeout")
+    if not isinstance(arguments, dict) or not isinstance(timeout, int | float | None):
+        raise InvalidOrder("'arguments' must be an object, and 'timeout' a number or null")
+    name, owner = text_of(params, "name"), text_of(params, "server")
+    given = cast("dict[str, Any]", arguments)
+    try:
+        task = await server.supervisor.submit(name, given, server=owner, timeout=timeout)
+    except ValueError as error:
+        raise InvalidOrder(str(error)) from None
+    return protocol.encode(protocol.document(task.info))
+
+
 async def _order(order: str, server: ControlServer, params: OrderParams) -> bytes:
     outcome = await ORDERS[order](OrderHost(server.supervisor), params)
     return protocol.encode(protocol.event_document(outcome) if isinstance(outcome, Reloaded) else None)
@@ -259,6 +272,7 @@ _COMMANDS: Final[Mapping[str, Callable[[ControlServer, OrderParams], Awaitable[b
     "status": _status,
     "tools": _tools,
     "statistics": _statistics,
+    "submit": _submit,
     **{name: partial(_order, name) for name in ("reconnect", "start", "stop", "reload")},
 }
 

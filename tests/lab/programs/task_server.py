@@ -1,10 +1,11 @@
 """A server that answers calls of its tool with tasks, and keeps them in a file: they outlast it.
 
-Usage: task_server.py FOLDER
+Usage: task_server.py FOLDER [silent]
 
 The file `tasks` of the folder has each task: what it has shown, and the answers to its questions. The file `ledger` has
 a line for each thing that was done to it: `run`, `answer KEY`, `cancel`. A task shows a next step at each look:
-`working`, then the question `a`, then the question `b`, each until it is answered, then its result.
+`working`, then the question `a`, then the question `b`, each until it is answered, then its result. A silent server asks nothing, and
+works until the file `end` is there.
 """
 
 import json
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(sys.argv[1])
+SILENT = "silent" in sys.argv
 TASKS = "io.modelcontextprotocol/tasks"
 INVALID_PARAMS, METHOD_NOT_FOUND = -32602, -32601
 DISCOVERED = {
@@ -47,8 +49,10 @@ def note(what: str) -> None:
 
 def shown(task: dict) -> dict:
     answers = task["answers"]
-    if task["looks"] < 2:
+    if task["looks"] < 2 or (SILENT and not (FOLDER / "end").exists()):
         return {"status": "working", "statusMessage": "begun"}
+    if SILENT:
+        return {"status": "completed", "result": {"content": [{"type": "text", "text": "done"}]}}
     for key in ("a", "b"):
         if key not in answers:
             question = {"message": f"{key}?", "requestedSchema": FORM}

@@ -27,7 +27,7 @@ from ...lab.processes import lab
 from ...lab.specs import hang, lasting, spec
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
-LEFT_OUT = {"request", "notify", "notices", "session_notes", "open_instance"}
+LEFT_OUT = {"request", "notify", "notices", "session_notes", "open_instance", "submit", "start_task", "task", "tasks"}
 """The part of a supervisor that gateways need."""
 
 
