@@ -132,16 +132,16 @@ def test_every_configuration_works(tmp_path: Path) -> None:
 
 def test_the_pieces_of_code_use_what_there_is() -> None:
     """Keywords of what is called, and methods of a supervisor. What is run proves itself."""
-    calls = [
-        (page, call)
-        for page, _, body in blocks("python")
-        for call in ast.walk(compile(body, page, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
-        if isinstance(call, ast.Call)
-    ]
+    calls: list[tuple[str, ast.Call, set[str]]] = []
+    for page, _, body in blocks("python"):
+        piece = [*ast.walk(compile(body, page, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))]
+        imports = [one for one in piece if isinstance(one, ast.ImportFrom) and "mcp_nursery" not in (one.module or "")]
+        others = {each.asname or each.name for one in imports for each in one.names}
+        calls += [(page, call, others) for call in piece if isinstance(call, ast.Call)]
     checked = 0
-    for page, call in calls:
+    for page, call, others in calls:
         match call.func:
-            case ast.Name(name) if name in public():
+            case ast.Name(name) if name in public() and name not in others:
                 called = public()[name]
             case ast.Attribute(ast.Name("supervisor"), name):
                 called = getattr(Supervisor, name)

@@ -4,8 +4,8 @@ Usage: task_server.py FOLDER [silent]
 
 The file `tasks` of the folder has each task: what it has shown, and the answers to its questions. The file `ledger` has
 a line for each thing that was done to it: `run`, `answer KEY`, `cancel`. A task shows a next step at each look:
-`working`, then the question `a`, then the question `b`, each until it is answered, then its result. A silent server asks nothing, and
-works until the file `end` is there.
+`working`, then the question `a`, then the question `b`, each until it is answered, then its result. A silent server
+asks nothing, and works until the file `end` is there.
 """
 
 import json
