@@ -295,7 +295,7 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
         *_SERVERS,
     ),
     "call": CommandSignature(
-        "tools:call",
+        "tasks:call",
         "Start the servers needed, call one tool, print its result, stop the servers.",
         argument("NAME", "A name that `tools` lists; with --server the server's own name of the tool."),
         _ARGS,

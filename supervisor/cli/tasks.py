@@ -4,7 +4,7 @@ running host."""
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 from attrs import asdict, evolve
@@ -12,18 +12,20 @@ from attrs import asdict, evolve
 from mcp_nursery.actors.errors import NotApproved, UnknownTask, UnknownTool
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.supervisor import ServerSpec, Supervisor, ToolResult, open_supervisor
-from mcp_nursery.supervisor.control.client import ControlClient
-from mcp_nursery.supervisor.control.protocol import ToolSummary
 from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.security.untrusted_marks import visible
 from mcp_nursery.supervisor.status import TaskInfo
 
 from .consent import ask_for_trust, can_ask, says_yes
 from .failures import OK, TOOL_ERROR
-from .hosts import find_host
 from .output import safe_line, send_json_line, send_line, write_answer, write_json, write_line
 from .runtime import Interrupted, Options, load, run_async
+from .tools import call as call_here
 from .tools import parse_arguments, result_document
+
+if TYPE_CHECKING:
+    from mcp_nursery.supervisor.control.client import ControlClient
+    from mcp_nursery.supervisor.control.protocol import ToolSummary
 
 T = TypeVar("T")
 
@@ -130,10 +132,20 @@ def _state(info: TaskInfo) -> tuple[str, str]:
 # -- a call that is left to a host ------------------------------------------------------------------------------------
 
 
-def detach(
+def call(
+    options: Options, name: str, *, detach: bool, host: str | None, max_result_chars: int | None, **given: Any
+) -> int:
+    """Make a call; or, with `detach`, have a running host make the call and follow its task."""
+    if detach:
+        return _detach(options, name, host=host, **given)
+    return call_here(options, name, max_result_chars=max_result_chars, **given)
+
+
+def _detach(
     options: Options, name: str, *, args: str, server: str | None, timeout: float | None, yes: bool, host: str | None
 ) -> int:
-    """Have a running host make a call and follow its task, and print the id of the task."""
+    from .hosts import find_host  # a call that is made here needs none
+
     arguments = parse_arguments(args)
 
     async def submit() -> TaskInfo:
@@ -151,7 +163,7 @@ def detach(
     return OK
 
 
-async def _tool_of(client: ControlClient, name: str, server: str | None) -> ToolSummary:
+async def _tool_of(client: "ControlClient", name: str, server: str | None) -> "ToolSummary":
     """The tool of a host.
 
     Raises:
@@ -165,7 +177,7 @@ async def _tool_of(client: ControlClient, name: str, server: str | None) -> Tool
     raise UnknownTool(name, server=server)
 
 
-async def _approve(tool: ToolSummary, arguments: Mapping[str, Any]) -> None:
+async def _approve(tool: "ToolSummary", arguments: Mapping[str, Any]) -> None:
     """Ask the person at the terminal.
 
     Raises:

@@ -80,14 +80,8 @@ def call(
     timeout: float | None,
     max_result_chars: int | None,
     yes: bool,
-    detach: bool,
-    host: str | None,
 ) -> int:
-    """Start the server that has the tool, ask, call, print the result; or leave the call to a running host."""
-    if detach:
-        from .tasks import detach as leave
-
-        return leave(options, name, args=args, server=server, timeout=timeout, yes=yes, host=host)
+    """Start the server that has the tool, ask, call, print the result."""
     arguments = parse_arguments(args)
     config = load(options)
     check_server(config, server)

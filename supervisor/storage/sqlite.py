@@ -5,9 +5,8 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -42,7 +41,7 @@ from .state_file import (
     whole,
 )
 from .store import MOST_NOTES, EraNote, Store, StoreUnreadable, next_note
-from .task_rows import COLUMNS, TaskRows
+from .task_rows import TaskRows, in_sqlite
 
 logger: Final = logging.getLogger(__name__)
 
@@ -197,7 +196,7 @@ class SqliteStore(Store):
         return None if found is None else {session: note_in(*row) for session, *row in found}
 
     def tasks(self, work: Callable[[TaskRows], T]) -> T:
-        return self._run(lambda db: work(TaskRows(partial(_execute, db))))
+        return self._run(lambda db: work(in_sqlite(db)))
 
     def close(self) -> None:
         if self._connection is not None:
@@ -251,21 +250,6 @@ def _note_of(db: sqlite3.Connection, session: str) -> SessionNote:
     query = "SELECT ended, version, said FROM sessions WHERE session = ? AND until > ?"
     row = db.execute(query, (session, time.time())).fetchone()
     return SessionNote() if row is None else note_in(*row)
-
-
-_NAMES: Final = {"tasks": "tasks", "now": "((julianday('now') - 2440587.5) * 86400.0)", "alone": "1 = 1"}
-"""The names in statements of `TaskRows`: the table, the Unix time, and whether no other host does the same."""
-
-
-def _execute(db: sqlite3.Connection, statement: str, values: Sequence[object]) -> sqlite3.Cursor:
-    return db.execute(statement.format(**_NAMES), values)
-
-
-def rows_in_memory() -> TaskRows:
-    """Rows of tasks that last as long as they are referred to."""
-    db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    db.execute(f"CREATE TABLE tasks ({COLUMNS})")
-    return TaskRows(partial(_execute, db))
 
 
 class UnusableRow(ValueError):

@@ -20,7 +20,7 @@ from mcp_nursery.actors.process.table import ProcessId
 from ..security.trust import TrustRequest
 from ..session_notes import NoteChange, SessionNote
 from ..tools.pins import DefinitionChange, Pin, Room, pins_after, recorded_changes
-from .task_rows import TaskRows
+from .task_rows import TaskRows, in_memory
 
 T = TypeVar("T")
 
@@ -295,9 +295,7 @@ class MemoryStore(Store):
 
     def tasks(self, work: Callable[[TaskRows], T]) -> T:
         if self._tasks is None:
-            from .sqlite import rows_in_memory
-
-            self._tasks = rows_in_memory()
+            self._tasks = in_memory()
         return work(self._tasks)
 
     def close(self) -> None:

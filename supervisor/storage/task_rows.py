@@ -7,6 +7,7 @@ is known at once. Times of leases are those of the database's own clock, because
 """
 
 import json
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -156,3 +157,19 @@ class TaskRows:
     def forget(self, name: str) -> None:
         """Forget a task."""
         self.execute("DELETE FROM {tasks} WHERE id = ?", (name,))
+
+
+_IN_SQLITE: Final = {"tasks": "tasks", "now": "((julianday('now') - 2440587.5) * 86400.0)", "alone": "1 = 1"}
+"""The names in statements, as SQLite has them: the table, the Unix time, and whether no other host does the same."""
+
+
+def in_sqlite(db: sqlite3.Connection) -> TaskRows:
+    """The rows in the table `tasks` of a file."""
+    return TaskRows(lambda statement, values: db.execute(statement.format(**_IN_SQLITE), values))
+
+
+def in_memory() -> TaskRows:
+    """Rows that last as long as they are referred to."""
+    db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    db.execute(f"CREATE TABLE tasks ({COLUMNS})")
+    return in_sqlite(db)
