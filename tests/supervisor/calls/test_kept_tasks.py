@@ -504,7 +504,7 @@ def test_another_host_takes_over_when_a_host_is_gone(state, monkeypatch):
             seen = await other.task(task.id)
             await trio.sleep(5)
             assert (len(one_user.asked), len(other_user.asked)) == (1, 0)
-            frozen += [owner for (owner,) in rows(state, "SELECT owner FROM {tasks}")]
+            frozen.extend(owner for (owner,) in rows(state, "SELECT owner FROM {tasks}"))
             rows(state, "UPDATE {tasks} SET until = 0")
             result = await seen.result()
             assert trio.current_time() <= 5 + 10
