@@ -392,8 +392,9 @@ class Supervisor:
             meta: As for `call_tool`.
 
         Raises:
-            NurseryError: As for `call_tool`, until the server has answered; `StoreUnreadable` if its task cannot be
-                recorded, and then it is cancelled; `ConfigError` if the servers are borrowed.
+            NurseryError: As for `call_tool`, until the server has answered. Or its task cannot be recorded, and is
+                cancelled.
+            ConfigError: The servers are borrowed.
         """
         call = Call(name, arguments, server=server, timeout=timeout, when_down=when_down, resend=resend, meta=meta)
         return await self._kept_tasks.start(call)
@@ -428,7 +429,7 @@ class Supervisor:
         Raises:
             ConfigError: The servers are borrowed.
             SupervisorClosed: The block was left.
-            StoreUnreadable: The state cannot be read.
+            NurseryError: The state cannot be read.
         """
         return await self._kept_tasks.all()
 
@@ -446,7 +447,7 @@ class Supervisor:
                 no other server is asked.
             ConfigError: The servers are borrowed.
             SupervisorClosed: The block was left.
-            StoreUnreadable: The state cannot be read.
+            NurseryError: The state cannot be read.
         """
         return await self._kept_tasks.go_on(id)
 

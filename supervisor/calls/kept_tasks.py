@@ -11,6 +11,7 @@ seconds, and takes the lease once it is free. A host that loses a lease, because
 following before it can send an answer: each write says whether the lease is still its own.
 """
 
+import json
 import logging
 import math
 import secrets
@@ -44,6 +45,7 @@ from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.process.orphans import this_host
 from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
 from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.actors.session.base import BadResult
 from mcp_nursery.actors.session.requests import PreparedRequest, PreparedTool
 
 from ..decisions.task_records import TaskInfo, TaskRecord
@@ -61,6 +63,7 @@ from ..tools.tool_result import ToolResult, tool_result
 from .attempts import deliver
 from .call import Call, target_of
 from .followed_task import ServerReplaced, TaskRequest
+from .input_rounds import owner_of
 from .tool_call import ToolCall
 
 __all__ = ["Task", "TaskChanges"]
@@ -243,6 +246,10 @@ class KeptCall(ToolCall):
                 found = await target_of(self).ready(patient=True)
         except (ServerDown, UnknownTool, UnknownServer, NotApproved) as error:
             raise lost(record, error.fact, for_good=False) from None
+        except CallTimeout:
+            given_up = self.servers.registry.given_up_tasks
+            given_up.cancel(self.server_name, owner_of(self), record.task, self.servers.timer)
+            raise
         assert isinstance(found, Tool)  # as a call of a tool has it
         self.begin(found)
         if found.definition_hash != record.definition:
@@ -497,13 +504,13 @@ class KeptTasks:
 
     async def _renew(self) -> None:
         """Renew the leases of this host as long as it has any."""
-        while leading := [kept for kept in self._kept.values() if kept.leading is not None]:
+        while any(kept.leading is not None for kept in self._kept.values()):
+            recorded = [kept for kept in self._kept.values() if kept.leading is not None and kept.record is not None]
             try:
                 held = await self._rows(lambda rows: rows.renew(self._name))
             except StoreUnreadable:  # nobody else can take a lease meanwhile
-                held = {}
-                leading = []
-            for kept in leading:
+                held, recorded = {}, []
+            for kept in recorded:
                 if held.get(kept.id):
                     self.cancel(kept)
                 elif kept.id not in held and kept.record is not None and kept.record.info.finished is None:
@@ -630,8 +637,11 @@ class KeptTasks:
             return _error_in(record, outcome)
         await RESULT_TYPES.ensure_loaded()
         codec = PreparedRequest("tools/call", protocol_version=max(MODERN_PROTOCOL_VERSIONS), stamp={})
-        observable = self._servers.snapshots.get(info.server)
-        typed = await by_turns(codec.result(cast("dict[str, Any]", result)))
+        observable, incarnation = self._servers.snapshots.get(info.server), outcome.get("incarnation")
+        try:
+            typed = await by_turns(codec.result(cast("dict[str, Any]", result)))
+        except BadResult:
+            return lost(record, "its recorded result cannot be read")
         return await by_turns(
             tool_result(
                 typed,
@@ -639,7 +649,7 @@ class KeptTasks:
                 tool=info.tool,
                 max_chars=MAX_RESULT_CHARS if observable is None else observable.value.spec.max_result_chars,
                 duration=(info.finished or info.created) - info.created,
-                incarnation=int(outcome.get("incarnation") or 0),
+                incarnation=incarnation if isinstance(incarnation, int) else 0,
             )
         )
 
@@ -696,21 +706,29 @@ def _status_of(ended: ToolResult | NurseryError, last: TaskStatus) -> TaskStatus
 
 
 def _outcome_of(ended: ToolResult | NurseryError, call: KeptCall) -> dict[str, Any] | None:
-    """The outcome of a task, as it is recorded; None for one that is too large."""
-    if isinstance(ended, ToolResult):
-        answer = call.slot.outcome
-        assert isinstance(answer, Answered)  # it was judged
-        return None if answer.size > MOST_RESULT else {"result": answer.result, "incarnation": ended.incarnation}
+    """The outcome of a task, as it is recorded; None for one that is too large, or has no JSON form."""
+    answer = call.slot.outcome
     match ended:
+        case ToolResult():
+            assert isinstance(answer, Answered)  # it was judged
+            outcome = {"result": answer.result, "incarnation": ended.incarnation}
+            if answer.size > MOST_RESULT:
+                return None
         case ServerError():
-            more = {"code": ended.code, "message": ended.message, "data": ended.data}
+            outcome = {"code": ended.code, "message": ended.message, "data": ended.data}
         case CallTimeout():
-            more = {"timeout": ended.timeout}
+            outcome = {"timeout": ended.timeout}
         case TaskLost():
-            more = {"why": ended.why}
+            outcome = {"why": ended.why}
         case _:
-            more = {"why": ended.fact.removeprefix(f"{call.server_name}: {call.name}: ")}
-    return {"error": {"type": type(ended).__name__, **more}}
+            outcome = {"why": ended.fact.removeprefix(f"{call.server_name}: {call.name}: ")}
+    if isinstance(ended, NurseryError):
+        outcome = {"error": {"type": type(ended).__name__, **outcome}}
+    try:
+        json.dumps(outcome)
+    except (TypeError, ValueError, RecursionError):  # of an in-process server
+        return None
+    return outcome
 
 
 def _error_in(record: TaskRecord, outcome: Mapping[str, Any]) -> CallError:

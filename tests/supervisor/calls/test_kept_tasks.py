@@ -467,6 +467,24 @@ def test_a_question_is_left_to_a_host_that_can_answer(state):
     assert server.task.cancelled == []
 
 
+@pytest.mark.parametrize("outcome", ['{"result": {"content": 5}}', '{"result": 5}', '{"error": 5}', "{}"])
+def test_a_recorded_end_that_is_damaged_is_lost(state, outcome):
+    async def main():
+        server = TaskServer(done())
+        async with host(server, state) as supervisor:
+            task = await supervisor.submit("work", server="lab")
+            await task.result()
+            await trio.testing.wait_all_tasks_blocked()
+            rows(state, "UPDATE {tasks} SET outcome = ?", outcome)
+            same = await supervisor.task(task.id)
+            try:
+                return (await same.result()).full_text
+            except TaskLost as error:
+                return str(error)
+
+    assert "its task t0 is lost" in run(main) or "cannot be read" in run(main)
+
+
 # -- several hosts ----------------------------------------------------------------------------------------------------
 
 
