@@ -73,7 +73,8 @@ logger: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOK_EVERY = 2.0
-"""Seconds between two renewals of a host's leases, and between two looks at a task that another host follows."""
+"""Seconds between two renewals of a host's leases, between two records of a task whose server says much, and between
+two looks at a task that another host follows."""
 CANCEL_GRACE = 1.0
 """Seconds for which a supervisor that is closed waits until servers know which tasks were cancelled."""
 
@@ -87,6 +88,10 @@ class _Kept:
     """The facts about it; None until its server has answered."""
     record: TaskRecord | None = None
     """The record of it; None before it is made, and if its server answered at once."""
+    written: TaskRecord | None = None
+    """The record as it was written last."""
+    written_at: float = -math.inf
+    """The time of that, on Trio's clock."""
     ended: ToolResult | NurseryError | None = None
     """The end of it, for this host."""
     begun: trio.Event = field(factory=trio.Event)
@@ -476,16 +481,23 @@ class KeptTasks:
             StoreUnreadable: It cannot be recorded.
         """
         await self._rows(lambda rows: rows.add(record, self._name))
+        kept.written, kept.written_at = record, trio.current_time()
         self._show(kept, record)
         kept.begun.set()
 
     async def change(self, kept: _Kept, record: TaskRecord) -> None:
-        """Record a change of a task. If its lease is lost, the caller is cancelled."""
-        if record == kept.record:
+        """Record a change of a task, an answer at once. If its lease is lost, the caller is cancelled."""
+        before = kept.record
+        if record == before or before is None:
             return
+        if record.answers == before.answers and trio.current_time() < kept.written_at + LOOK_EVERY:
+            self._show(kept, record)  # it is written with the next renewal
+            return
+        kept.written_at = trio.current_time()
         if not await self._write(record):
             self._lose(kept)
             await trio.lowlevel.checkpoint()
+        kept.written = record
         self._show(kept, record)
 
     async def _write(self, record: TaskRecord) -> bool:
@@ -513,8 +525,13 @@ class KeptTasks:
             for kept in recorded:
                 if held.get(kept.id):
                     self.cancel(kept)
-                elif kept.id not in held and kept.record is not None and kept.record.info.finished is None:
+                elif kept.record is None or kept.record.info.finished is not None:
+                    continue
+                elif kept.id not in held:
                     self._lose(kept)
+                elif kept.record != kept.written:
+                    kept.written, kept.written_at = kept.record, trio.current_time()
+                    await self._write(kept.record)
             await trio.sleep(LOOK_EVERY)
         self._renews = False
 

@@ -23,7 +23,7 @@ USUAL_INTERVAL: Final = 1.0
 MOST_QUESTIONS: Final = 100
 """Questions that a task may ask in its life."""
 LONGEST_ID: Final = 1024
-"""Characters of a task's id."""
+"""Characters of a task's id, and of the key of a question."""
 
 
 class TaskStatus(StrEnum):
@@ -179,7 +179,10 @@ def _questions(raw: Mapping[str, Any]) -> dict[str, Any]:
     questions = raw.get("inputRequests")
     if not isinstance(questions, dict):
         raise BadTask("its task requires input, and asks nothing")
-    return cast("dict[str, Any]", questions)
+    asked = cast("dict[str, Any]", questions)
+    if any(len(key) > LONGEST_ID for key in asked):
+        raise BadTask(f"the key of a question of its task has more than {LONGEST_ID} characters")
+    return asked
 
 
 def _outcome(status: TaskStatus, raw: Mapping[str, Any], size: int) -> Answered | Rejected | None:

@@ -17,7 +17,7 @@ from mcp_nursery.actors.process.orphans import HostProcess, this_machine
 
 from ..decisions.task_records import TaskRecord, record_in
 
-LEASE: Final = 8.0
+LEASE: Final = 7.0
 """Seconds for which a host that was last heard of is believed to follow its tasks."""
 MOST_TASKS: Final = 10_000
 """Tasks that are recorded; beyond it the oldest are forgotten, those that are over first."""

@@ -19,7 +19,7 @@ POINTS = {
     # the questions that the first host was asked, and that were answered and stored
     "after the task is stored": (NOTHING, NOTHING),
     "when there is a handle": (NOTHING, NOTHING),
-    "before a status is stored": (NOTHING, NOTHING),
+    "after a status is seen": (NOTHING, NOTHING),
     "while a is asked": ("a", NOTHING),
     "before the answer a is stored": ("a", NOTHING),
     "after the answer a is stored": ("a", "a"),

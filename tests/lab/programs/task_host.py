@@ -41,7 +41,7 @@ def before(name: str, point) -> None:
 def written(record) -> str:
     if record.info.finished is not None:
         return "the result is stored"
-    return f"the answer {max(record.answers)} is stored" if record.answers else "a status is stored"
+    return f"the answer {max(record.answers)} is stored" if record.answers else "a status is seen"
 
 
 def note(what: str, line: str) -> None:

@@ -566,6 +566,7 @@ def test_a_task_that_cannot_be_read(made, problem):
         ({"status": "failed", "error": {"code": "x", "message": "y"}}, "with no error of JSON-RPC"),
         ({"status": "input_required"}, "requires input, and asks nothing"),
         (wants(**{str(n): form() for n in range(10_000)}), "asks more than 100 questions"),
+        (wants(**{"x" * 1025: form()}), "has more than 1024 characters"),
         (wants(a={"method": "fly"}), "a question of its task cannot be read"),
         (wants(a=5), "a question of its task cannot be read"),
         (wants(a=[0] * 20_000), "asks a question with more than 5000 JSON values"),

@@ -264,6 +264,27 @@ def test_events_and_questions(state):
     ]
 
 
+def test_a_server_that_says_much_costs_the_store_little(state, monkeypatch):
+    write, written = TaskRows.write, []
+
+    def counted(self, record, owner):
+        written.append(record.info.message)
+        return write(self, record, owner)
+
+    monkeypatch.setattr(TaskRows, "write", counted)
+    steps = [{**WORKING, "statusMessage": str(number)} for number in range(200)]
+    server = TaskServer(*steps, *[steps[-1]] * 50, done(), made={"pollIntervalMs": 100})
+
+    async def main():
+        async with host(server, state) as supervisor:
+            task = await supervisor.submit("work", server="lab")
+            await task.result()
+            return trio.current_time()
+
+    assert len(written) <= run(main) / 2 + 3
+    assert written[-2:] == ["199", "199"]
+
+
 # -- from one host to the next ----------------------------------------------------------------------------------------
 
 
