@@ -2,7 +2,8 @@
 
 Usage: task_host.py STATE FOLDER POINT
 
-The file `asked` of the folder has a line for each question that somebody was asked, and `answered` for each answer.
+At the point `asked` it waits for ever instead, and prints the result that another host learns. The file `asked` of the
+folder has a line for each question that somebody was asked, and `answered` for each answer.
 """
 
 import os
@@ -52,6 +53,9 @@ def note(what: str, line: str) -> None:
 async def elicit(message):
     question = message.params.message[0]
     note("asked", question)
+    if POINT == "asked":
+        print(question, flush=True)  # noqa: T201
+        await trio.sleep_forever()
     reached(f"while {question} is asked")
     note("answered", question)
     return ElicitResult(action="accept", content={"name": question})
@@ -70,7 +74,10 @@ async def main() -> None:
     KeptTasks._show = shown
     spec = ServerSpec("lab", StdioTransport(sys.executable, ["-I", "-S", str(SERVER), FOLDER]))
     async with open_supervisor([spec], state=STATE, callbacks=Callbacks(elicit=elicit)) as supervisor:
-        if POINT.startswith("when"):
+        if POINT == "asked":
+            task = await supervisor.submit("work", server="lab")
+            print((await task.result()).full_text, flush=True)  # noqa: T201
+        elif POINT.startswith("when"):
             task = await supervisor.submit("work", server="lab")
             reached("when there is a handle")
             await task.result()
