@@ -54,7 +54,7 @@ ARGUMENTS = {
     ("Supervisor.broadcast", "until"): [("First", UNTIL), (0, UNTIL), (True, UNTIL), (1.5, UNTIL), (None, UNTIL)],
     **{
         (f"Supervisor.{name}", argument): [(value, wanted)]
-        for name in ("read_resource", "get_prompt", "request")
+        for name in ("read_resource", "get_prompt", "request", "submit", "start_task")
         for argument, value, wanted in (("resend", "Never", RESEND), ("when_down", "Fail", WHEN_DOWN))
     },
     ("Supervisor.find_tool", "when_down"): [("Fail", WHEN_DOWN)],
@@ -173,6 +173,8 @@ async def given(where: str, argument: str, value: object) -> None:
             async with open_supervisor([spec]) as supervisor:
                 given = {
                     "call_tool": ["mcp_lab_echo"],
+                    "submit": ["mcp_lab_echo"],
+                    "start_task": ["mcp_lab_echo"],
                     "find_tool": ["mcp_lab_echo"],
                     "read_resource": ["x:/"],
                     "get_prompt": ["mcp_lab_greet"],

@@ -107,7 +107,7 @@ def test_a_call_that_fails_before_there_is_a_task_fails_as_any_other(state):
     async def main():
         async with host(TaskServer(done()), state) as supervisor:
             with pytest.raises(UnknownTool):
-                await supervisor.submit("wrok", server="lab")
+                await supervisor.submit("play", server="lab")
             with pytest.raises(UnknownTask):
                 await supervisor.task("t0")
             async with open_supervisor(borrow=supervisor) as borrower:
