@@ -298,27 +298,34 @@ class KeptCall(ToolCall):
         """The method of a question that nobody here can answer: it is left to another host."""
         callbacks = self.servers.settings.callbacks
         missing = {"elicitation/create": callbacks.elicit, "sampling/createMessage": callbacks.sample}
-        open_questions = (question for key, question in task.questions.items() if key not in task.answers)
-        methods = [str(question.get("method")) for question in open_questions if isinstance(question, dict)]
-        return next((method for method in methods if missing.get(method, self) is None), None)
+        methods = [_said_by(question).get("method") for question in _open(task)]
+        return next((method for method in methods if method in missing and missing[method] is None), None)
 
     def _changed(self, record: TaskRecord, task: TaskState) -> TaskRecord:
         redactor = self.redactor
-        open_questions = [question for key, question in task.questions.items() if key not in task.answers]
         lasts = task.expires_at - task.begun_at
         info = evolve(
             record.info,
             status=task.status,
             message=None if task.message is None else redactor.said(task.message),
-            questions=tuple(redactor.said(_words(question)) for question in open_questions),
+            questions=tuple(redactor.said(_words(question)) for question in _open(task)),
             expires=None if lasts == math.inf else record.info.created + lasts,
         )
         return evolve(record, info=info, asked=task.asked, answers=task.answers)
 
 
+def _open(task: TaskState) -> list[Any]:
+    """The questions that nobody has answered."""
+    return [question for key, question in task.questions.items() if key not in task.answers]
+
+
+def _said_by(question: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", question) if isinstance(question, dict) else {}
+
+
 def _words(question: Any) -> str:
     """The words of a question, or else its method."""
-    said = cast("dict[str, Any]", question) if isinstance(question, dict) else {}
+    said = _said_by(question)
     params = said.get("params")
     message = cast("dict[str, Any]", params).get("message") if isinstance(params, dict) else None
     return message if isinstance(message, str) else f"{said.get('method')!s:.80}"
@@ -518,10 +525,11 @@ class KeptTasks:
         """Renew the leases of this host as long as it has any."""
         while any(kept.leading is not None for kept in self._kept.values()):
             recorded = [kept for kept in self._kept.values() if kept.leading is not None and kept.record is not None]
+            held: Mapping[str, bool] = {}
             try:
                 held = await self._rows(lambda rows: rows.renew(self._name))
             except StoreUnreadable:  # nobody else can take a lease meanwhile
-                held, recorded = {}, []
+                recorded = []
             for kept in recorded:
                 if held.get(kept.id):
                     self.cancel(kept)

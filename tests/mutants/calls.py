@@ -92,6 +92,41 @@ CALLS = (
         },
     ),
     *mutants_of(
+        "supervisor/calls/followed_task.py",
+        "supervisor/calls/test_kept_tasks.py",
+        {
+            "self._is_over = self._is_over or self._call.outlived": "pass",
+            "self._is_over = self._is_over or not lost.for_good": "pass",
+            "await self._call.task_changed(self._task)  # before it is sent: nobody is asked twice": "pass",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/kept_tasks.py",
+        "supervisor/calls/test_kept_tasks.py",
+        {
+            "return kept.record is not None and (kept.ended is None or kept.cancelled is not None)": "return kept.record is not None",
+            "if found.definition_hash != record.definition:": "if False:",
+            "if spec_digest(observable.value.spec) != record.spec:": "if False:",
+            "given_up.cancel(self.server_name, owner_of(self), record.task, self.servers.timer)": "pass",
+            "if not await self._write(record):": "if await self._write(record) is None:",
+            "if isinstance(ended, TaskLost) and not ended.for_good:": "if False:",
+            "self._worker.submit(lambda store: _release_all(store.tasks, self._name))": "pass",
+            "if held.get(kept.id):": "if False:",
+            "self.deadline, self.timeout = None, math.inf": "pass",
+        },
+    ),
+    *mutants_of(
+        "supervisor/storage/task_rows.py",
+        "supervisor/storage/test_task_rows.py",
+        {
+            "return {name: unwanted == 1 for name, unwanted in held}": "return {name: False for name, unwanted in held}",
+            "ousted = rival if rival != owner and _is_dead(rival) else owner": "ousted = owner",
+            "if number > MOST_TASKS:": "if False:",
+            "if total > MOST_RESULTS:": "if False:",
+            "outcome = None if outcome is None or len(outcome) > MOST_RESULT else outcome": "pass",
+        },
+    ),
+    *mutants_of(
         "supervisor/calls/input_rounds.py",
         "supervisor/calls/test_bound_calls.py",
         {
