@@ -20,7 +20,7 @@ from .calls.approvals import Approvals
 from .calls.attempts import deliver
 from .calls.call import Call, Resend, Target
 from .calls.fan_out import FanOut, Until, open_fan_out
-from .calls.kept_tasks import KeptTasks, Task
+from .calls.kept_tasks import KeptTasks
 from .calls.relayed import RelayedCall, RelayedResult, name_in
 from .calls.resource_tools import ResourceTools
 from .calls.resources_and_prompts import Completing, PromptGet, ResourceRead
@@ -35,6 +35,7 @@ from .calls.skills import (
     read_unless_held,
     relay,
 )
+from .calls.task_handles import Task
 from .calls.tool_call import ToolCall
 from .config.config import Config
 from .config.specs import ConfigSource, Given, specs_of

@@ -101,18 +101,24 @@ CALLS = (
         },
     ),
     *mutants_of(
-        "supervisor/calls/kept_tasks.py",
+        "supervisor/calls/kept_call.py",
         "supervisor/calls/test_kept_tasks.py",
         {
             "return kept.record is not None and (kept.ended is None or kept.cancelled is not None)": "return kept.record is not None",
             "if found.definition_hash != record.definition:": "if False:",
-            "if spec_digest(observable.value.spec) != record.spec:": "if False:",
             "given_up.cancel(self.server_name, owner_of(self), record.task, self.servers.timer)": "pass",
+            "self.deadline, self.timeout = None, math.inf": "pass",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/kept_tasks.py",
+        "supervisor/calls/test_kept_tasks.py",
+        {
+            "if spec_digest(observable.value.spec) != record.spec:": "if False:",
             "if not await self._write(record):": "if await self._write(record) is None:",
             "if isinstance(ended, TaskLost) and not ended.for_good:": "if False:",
             "self._worker.submit(lambda store: _release_all(store.tasks, self._name))": "pass",
             "if held.get(kept.id):": "if False:",
-            "self.deadline, self.timeout = None, math.inf": "pass",
         },
     ),
     *mutants_of(

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from mcp_nursery.supervisor import CallTimeout, ConfigError, MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
-from mcp_nursery.supervisor.calls import kept_tasks
+from mcp_nursery.supervisor.calls import kept_tasks, task_outcomes
 from mcp_nursery.supervisor.errors import (
     InvalidResult,
     ServerError,
@@ -355,9 +355,7 @@ def test_a_task_that_ends_while_there_is_no_host(state, asked):
 
 
 def test_a_result_that_is_too_large_to_be_recorded_is_fetched_again(state, monkeypatch):
-    for module in (kept_tasks, kept_tasks.TaskRows):
-        if hasattr(module, "MOST_RESULT"):
-            monkeypatch.setattr(module, "MOST_RESULT", 1000)
+    monkeypatch.setattr(task_outcomes, "MOST_RESULT", 1000)
     server = TaskServer(done("x" * 2000))
 
     async def main():
@@ -412,6 +410,23 @@ def test_the_limit_of_the_caller_outlives_the_host(state, monkeypatch):
         return trio.current_time()
 
     assert 29 <= run(main) <= 31
+    assert len(server.task.cancelled) == 1
+
+
+def test_a_server_is_told_of_a_task_whose_time_was_over_before_there_was_a_host(state, monkeypatch):
+    server = TaskServer(WORKING)
+
+    async def main():
+        async with host(server, state) as supervisor:
+            task = await supervisor.submit("work", server="lab", timeout=100)
+        now = kept_tasks.time.time()
+        monkeypatch.setattr(kept_tasks.time, "time", lambda: now + 1000)
+        async with host(server, state) as supervisor:
+            with pytest.raises(CallTimeout):
+                await (await supervisor.task(task.id)).result()
+            await trio.sleep(1)
+
+    run(main)
     assert len(server.task.cancelled) == 1
 
 

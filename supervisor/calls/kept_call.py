@@ -1,0 +1,182 @@
+"""A tool call whose task is recorded, by the host that has made the call or by one that goes on with its task."""
+
+import math
+import time
+from typing import Any, Protocol, cast
+
+import trio
+from attrs import define, evolve, field
+
+from mcp_nursery.actors.errors import CallTimeout, NotApproved, ServerDown, TaskLost, UnknownServer, UnknownTool
+from mcp_nursery.actors.outcomes import Answered
+from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
+from mcp_nursery.actors.reply import ReplySlot
+from mcp_nursery.actors.session.requests import PreparedTool
+
+from ..decisions.task_records import TaskInfo, TaskRecord
+from ..decisions.task_states import TaskState
+from ..spec import spec_digest
+from ..tools.tool import Tool
+from .call import target_of
+from .input_rounds import owner_of
+from .task_handles import Kept
+from .tool_call import ToolCall
+
+
+class TaskKeeper(Protocol):
+    """The writer of the records of tasks."""
+
+    async def add(self, kept: Kept, record: TaskRecord) -> None:
+        """Record a task that its server has just made.
+
+        Raises:
+            StoreUnreadable: It cannot be recorded.
+        """
+        ...
+
+    async def change(self, kept: Kept, record: TaskRecord) -> None:
+        """Record a change of a task, an answer at once. If its lease is lost, the caller is cancelled."""
+        ...
+
+
+@define(eq=False, repr=False)
+class KeptCall(ToolCall):
+    """A tool call whose task is recorded."""
+
+    tasks: TaskKeeper = field(kw_only=True)
+    kept: Kept = field(kw_only=True)
+    gone_on_with: bool = field(default=False, init=False)
+    """True if another call has begun the task."""
+
+    @property
+    @override
+    def outlived(self) -> bool:
+        kept = self.kept
+        return kept.record is not None and (kept.ended is None or kept.cancelled is not None)
+
+    @override
+    def made_task(self, raw: dict[str, Any]) -> dict[str, Any] | None:
+        return super().made_task(raw) if self.kept.record is None else raw
+
+    async def go_on(self, record: TaskRecord) -> None:
+        """Come to where the call was when its server had answered with the task.
+
+        Raises:
+            TaskLost: Its server is not there, or has not the tool as it was.
+            CallTimeout: Its time is over.
+        """
+        self.gone_on_with = True
+        self.begin(None)
+        try:
+            with self.in_time():
+                found = await target_of(self).ready(patient=True)
+        except (ServerDown, UnknownTool, UnknownServer, NotApproved) as error:
+            raise lost(record, error.fact, for_good=False) from None
+        except CallTimeout:
+            given_up = self.servers.registry.given_up_tasks
+            given_up.cancel(self.server_name, owner_of(self), record.task, self.servers.timer)
+            raise
+        assert isinstance(found, Tool)  # as a call of a tool has it
+        self.begin(found)
+        if found.definition_hash != record.definition:
+            raise lost(record, "its tool is not declared as it was when it was called", for_good=False)
+        self.servers.counter.begin_call(found.server)
+        snapshot = self.servers.snapshot(found.server).value
+        version = snapshot.introduction.protocol_version if snapshot.introduction else ""
+        slot = ReplySlot()
+        slot.incarnation = snapshot.incarnation
+        slot.codec = PreparedTool(cast("Any", found.declared), protocol_version=version, stamp={})
+        slot.mark_sent()
+        modern = {"resultType": "task"} if version in MODERN_PROTOCOL_VERSIONS else {}
+        slot.resolve(Answered({**modern, "taskId": record.task, "status": str(record.info.status)}))
+        self.slot = slot
+
+    @override
+    async def task_made(self, task: TaskState) -> TaskState:
+        if (record := self.kept.record) is not None:
+            return _gone_on_with(task, record)
+        now = time.time()
+        deadline = None
+        if self.asked.timeout is None:  # the server's limit was for its answer
+            self.deadline, self.timeout = None, math.inf
+        elif self.deadline is not None:
+            deadline = now + self.deadline.at - trio.current_time()
+        spec = self.servers.snapshot(self.server_name).value.spec
+        info = TaskInfo(self.kept.id, self.server_name, self.name, task.status, now)
+        record = TaskRecord(info, spec_digest(spec) or "", self.tool.definition_hash, task.id, deadline)
+        await self.tasks.add(self.kept, self._changed(record, task))
+        return task
+
+    @override
+    async def task_changed(self, task: TaskState) -> None:
+        assert self.kept.record is not None  # it was made
+        record = self._changed(self.kept.record, task)
+        await self.tasks.change(self.kept, record)
+        if self.gone_on_with and (method := self._unanswerable(task)) is not None:
+            raise lost(record, f"it asks a question ({method}) for which this host has no callback", for_good=False)
+
+    def _unanswerable(self, task: TaskState) -> str | None:
+        """The method of a question that nobody here can answer: it is left to another host."""
+        callbacks = self.servers.settings.callbacks
+        missing = {"elicitation/create": callbacks.elicit, "sampling/createMessage": callbacks.sample}
+        methods = [_said_by(question).get("method") for question in _open(task)]
+        return next((method for method in methods if method in missing and missing[method] is None), None)
+
+    def _changed(self, record: TaskRecord, task: TaskState) -> TaskRecord:
+        redactor = self.redactor
+        lasts = task.expires_at - task.begun_at
+        info = evolve(
+            record.info,
+            status=task.status,
+            message=None if task.message is None else redactor.said(task.message),
+            questions=tuple(redactor.said(_words(question)) for question in _open(task)),
+            expires=None if lasts == math.inf else record.info.created + lasts,
+        )
+        return evolve(record, info=info, asked=task.asked, answers=task.answers)
+
+
+def _open(task: TaskState) -> list[Any]:
+    """The questions that nobody has answered."""
+    return [question for key, question in task.questions.items() if key not in task.answers]
+
+
+def _said_by(question: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", question) if isinstance(question, dict) else {}
+
+
+def _words(question: Any) -> str:
+    """The words of a question, or else its method."""
+    said = _said_by(question)
+    params = said.get("params")
+    message = cast("dict[str, Any]", params).get("message") if isinstance(params, dict) else None
+    return message if isinstance(message, str) else f"{said.get('method')!s:.80}"
+
+
+def _gone_on_with(task: TaskState, record: TaskRecord) -> TaskState:
+    """The task where an earlier host left it."""
+    now, info = trio.current_time(), record.info
+    begun_at = now - max(time.time() - info.created, 0.0)
+    return evolve(
+        task,
+        begun_at=begun_at,
+        message=info.message,
+        expires_at=math.inf if info.expires is None else begun_at + info.expires - info.created,
+        asked=record.asked,
+        answers=record.answers,
+    )
+
+
+def lost(record: TaskRecord, why: str, *, for_good: bool = True) -> TaskLost:
+    """The error of a recorded task that this host cannot follow."""
+    info = record.info
+    return TaskLost(
+        why,
+        server=info.server,
+        tool=info.tool,
+        incarnation=None,
+        task_id=record.task,
+        status=str(info.status),
+        said=info.message,
+        for_good=for_good,
+    )

@@ -1,0 +1,156 @@
+"""The handles of tasks that outlive their callers."""
+
+import math
+from collections.abc import AsyncIterator, Callable
+from typing import final
+
+import trio
+from attrs import define, field
+
+from mcp_nursery.actors.errors import NurseryError
+
+from ..decisions.task_records import TaskInfo, TaskRecord
+from ..decisions.task_states import TaskStatus
+from ..servers.observable import Observable
+from ..tools.tool_result import ToolResult
+
+__all__ = ["Task", "TaskChanges"]
+
+
+@define(eq=False)
+class Kept:
+    """One task, as this host has it."""
+
+    id: str
+    info: Observable[TaskInfo | None] = field(factory=lambda: Observable[TaskInfo | None](None))
+    """The facts about it; None until its server has answered."""
+    record: TaskRecord | None = None
+    """The record of it; None before it is made, and if its server answered at once."""
+    written: TaskRecord | None = None
+    """The record as it was written last."""
+    written_at: float = -math.inf
+    """The time of that, on Trio's clock."""
+    ended: ToolResult | NurseryError | None = None
+    """The end of it, for this host."""
+    begun: trio.Event = field(factory=trio.Event)
+    """Set once it is recorded or over."""
+    left: trio.Event = field(factory=trio.Event)
+    """Set once this host does not follow it any more."""
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    leading: trio.CancelScope | None = None
+    """The scope in which this host follows it; None while another host does."""
+    cancelled: trio.Event | None = None
+    """Set once its server knows that it was cancelled, or cannot be told; None if it was not cancelled here."""
+
+
+@final
+class Task:
+    """A tool call under way that outlives its caller: see `Supervisor.submit` and `Supervisor.start_task`."""
+
+    def __init__(self, kept: Kept, cancel: Callable[[Kept], None]) -> None:
+        self._kept = kept
+        self._cancel = cancel
+
+    def __repr__(self) -> str:
+        return f"<Task {self.id} of {self.server}: {self.tool}: {self.status}>"
+
+    @property
+    def info(self) -> TaskInfo:
+        """The facts about it now."""
+        info = self._kept.info.value
+        assert info is not None  # or there would be no handle
+        return info
+
+    @property
+    def id(self) -> str:
+        """The supervisor's name of it, by which another host finds it: `Supervisor.task`."""
+        return self.info.id
+
+    @property
+    def server(self) -> str:
+        """The name of its server."""
+        return self.info.server
+
+    @property
+    def tool(self) -> str:
+        """The server's own name of the tool."""
+        return self.info.tool
+
+    @property
+    def status(self) -> TaskStatus:
+        """`working`, `input_required`, `completed`, `failed` or `cancelled`, by the server's last word."""
+        return self.info.status
+
+    @property
+    def message(self) -> str | None:
+        """The server's last words about its progress, without secrets; None if it said nothing."""
+        return self.info.message
+
+    @property
+    def created(self) -> float:
+        """The Unix time at which its server made it, or had answered at once."""
+        return self.info.created
+
+    @property
+    def expires(self) -> float | None:
+        """The Unix time from which its server may have forgotten it; None if it does not say."""
+        return self.info.expires
+
+    @property
+    def questions(self) -> tuple[str, ...]:
+        """The questions that wait for an answer, in the server's words, without secrets."""
+        return self.info.questions
+
+    @property
+    def is_over(self) -> bool:
+        """True if `result` does not wait."""
+        return self._kept.ended is not None
+
+    async def result(self) -> ToolResult:
+        """The result, once there is one. Cancelling the wait does not cancel the task.
+
+        Raises:
+            TaskLost: Nobody can say any more what becomes of it, or it was cancelled. If not `for_good`, a later
+                `Supervisor.task` goes on with it.
+            CallTimeout: Its time was over.
+            ServerError, InvalidResult: As for `call_tool`.
+            SupervisorClosed: The block was left: another host can go on.
+        """
+        ended: ToolResult | NurseryError = await self._kept.info.wait(lambda _: self._kept.ended)
+        if isinstance(ended, NurseryError):
+            raise ended
+        return ended
+
+    async def cancel(self) -> None:
+        """Cancel it, unless it is over: its server is sent `tasks/cancel` by the host that follows it, and decides what
+        that means. Returns once the server has answered to that, or has not within 10 seconds."""
+        self._cancel(self._kept)
+        await trio.lowlevel.checkpoint()
+        if self._kept.cancelled is not None:
+            await self._kept.cancelled.wait()
+
+    def changes(self) -> "TaskChanges":
+        """The facts about it, now and after each change, until it is over: `async for info in task.changes()`. A reader
+        that is slow misses some, but never the last."""
+        return TaskChanges(self._kept)
+
+
+@final
+class TaskChanges(AsyncIterator[TaskInfo]):
+    """The facts about one task, now and after each change."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+        self._seen: TaskInfo | None = None
+
+    async def __anext__(self) -> TaskInfo:
+        kept = self._kept
+
+        def new(info: TaskInfo | None) -> TaskInfo | bool | None:
+            return info if info != self._seen else kept.ended is not None or None
+
+        found = await kept.info.wait(new)
+        if not isinstance(found, TaskInfo):
+            raise StopAsyncIteration
+        self._seen = found
+        return found
