@@ -20,14 +20,14 @@ from ..spec import spec_digest
 from ..tools.tool import Tool
 from .call import target_of
 from .input_rounds import owner_of
-from .task_handles import Kept
+from .task_handles import KeptTask
 from .tool_call import ToolCall
 
 
 class TaskKeeper(Protocol):
     """The writer of the records of tasks."""
 
-    async def add(self, kept: Kept, record: TaskRecord) -> None:
+    async def add(self, kept: KeptTask, record: TaskRecord) -> None:
         """Record a task that its server has just made.
 
         Raises:
@@ -35,7 +35,7 @@ class TaskKeeper(Protocol):
         """
         ...
 
-    async def change(self, kept: Kept, record: TaskRecord) -> None:
+    async def change(self, kept: KeptTask, record: TaskRecord) -> None:
         """Record a change of a task, an answer at once. If its lease is lost, the caller is cancelled."""
         ...
 
@@ -45,7 +45,7 @@ class KeptCall(ToolCall):
     """A tool call whose task is recorded."""
 
     tasks: TaskKeeper = field(kw_only=True)
-    kept: Kept = field(kw_only=True)
+    kept: KeptTask = field(kw_only=True)
     gone_on_with: bool = field(default=False, init=False)
     """True if another call has begun the task."""
 

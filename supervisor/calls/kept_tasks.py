@@ -38,7 +38,7 @@ from .attempts import deliver
 from .call import Call
 from .followed_task import ServerReplaced, TaskRequest
 from .kept_call import KeptCall, lost
-from .task_handles import Kept, Task
+from .task_handles import KeptTask, Task
 from .task_outcomes import outcome_of, restored, status_of
 
 logger: Final = logging.getLogger(__name__)
@@ -60,9 +60,9 @@ class KeptTasks:
         self._nursery = nursery
         self._worker = servers.settings.store_worker
         self._name = host_name(this_host(), secrets.token_hex(8))
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, KeptTask] = {}
         """The tasks that this host follows or watches, by id."""
-        self._telling: set[Kept] = set()
+        self._telling: set[KeptTask] = set()
         """The tasks whose servers are being told that they were cancelled."""
         self._renews = False
         self._used = False
@@ -76,7 +76,7 @@ class KeptTasks:
             NurseryError: It has failed before that: see `Supervisor.submit`.
         """
         self._servers.check_open()
-        kept = Kept(secrets.token_urlsafe(16))
+        kept = KeptTask(secrets.token_urlsafe(16))
         call = KeptCall(asked, self._servers, tasks=self, kept=kept)
         self._follow(kept, call)
         try:
@@ -118,7 +118,7 @@ class KeptTasks:
                 raise UnknownTask(name)
             if record.info.finished is None:
                 self._check_server(record)
-            kept = self._kept.get(name) or Kept(name)  # somebody else may have asked meanwhile
+            kept = self._kept.get(name) or KeptTask(name)  # somebody else may have asked meanwhile
             if name not in self._kept:
                 kept.record = record
                 kept.info.set(record.info)
@@ -136,7 +136,7 @@ class KeptTasks:
         known |= {name: kept.info.value for name, kept in self._kept.items() if kept.info.value is not None}
         return tuple(sorted(known.values(), key=lambda info: (info.created, info.id)))
 
-    def cancel(self, kept: Kept, *, forget: bool = False) -> None:
+    def cancel(self, kept: KeptTask, *, forget: bool = False) -> None:
         """Stop following a task, unless it is over, and have its server told that it was cancelled. Never waits.
         `forget`: it is not to be recorded any more."""
         if kept.ended is not None:
@@ -173,7 +173,7 @@ class KeptTasks:
     async def _rows(self, work: Callable[[TaskRows], T]) -> T:
         return await self._worker.ask(lambda store: store.tasks(work))
 
-    async def add(self, kept: Kept, record: TaskRecord) -> None:
+    async def add(self, kept: KeptTask, record: TaskRecord) -> None:
         """Record a task that its server has just made.
 
         Raises:
@@ -184,7 +184,7 @@ class KeptTasks:
         self._show(kept, record)
         kept.begun.set()
 
-    async def change(self, kept: Kept, record: TaskRecord) -> None:
+    async def change(self, kept: KeptTask, record: TaskRecord) -> None:
         """Record a change of a task, an answer at once. If its lease is lost, the caller is cancelled."""
         before = kept.record
         if record == before or before is None:
@@ -207,7 +207,7 @@ class KeptTasks:
             logger.warning("a task of %s is not recorded as it is now: %s", record.info.server, problem)
             return True
 
-    def _show(self, kept: Kept, record: TaskRecord) -> None:
+    def _show(self, kept: KeptTask, record: TaskRecord) -> None:
         kept.record = record
         if kept.info.value != record.info:
             kept.info.set(record.info)
@@ -235,19 +235,19 @@ class KeptTasks:
             await trio.sleep(LOOK_EVERY)
         self._renews = False
 
-    def _lose(self, kept: Kept) -> None:
+    def _lose(self, kept: KeptTask) -> None:
         """Stop following a task that another host follows now."""
         if kept.leading is not None:
             kept.leading.cancel()
 
     # -- following ------------------------------------------------------------------------------------------------
 
-    def _follow(self, kept: Kept, call: KeptCall | None) -> None:
+    def _follow(self, kept: KeptTask, call: KeptCall | None) -> None:
         self._used = True
         self._kept[kept.id] = kept
         self._nursery.start_soon(self._run, kept, call)
 
-    async def _run(self, kept: Kept, call: KeptCall | None) -> None:
+    async def _run(self, kept: KeptTask, call: KeptCall | None) -> None:
         """Follow a task to its end, or watch another host do so; `call`: the call that may become it."""
         try:
             with kept.scope:
@@ -266,7 +266,7 @@ class KeptTasks:
             kept.left.set()
             kept.info.notify()
 
-    async def _lead(self, kept: Kept, call: KeptCall) -> None:
+    async def _lead(self, kept: KeptTask, call: KeptCall) -> None:
         """Follow a task as the only host."""
         with trio.CancelScope() as kept.leading:
             if not self._renews:
@@ -285,7 +285,7 @@ class KeptTasks:
             await self._end(kept, call, ended)
         kept.leading = None
 
-    async def _end(self, kept: Kept, call: KeptCall, ended: ToolResult | NurseryError) -> None:
+    async def _end(self, kept: KeptTask, call: KeptCall, ended: ToolResult | NurseryError) -> None:
         now, record = time.time(), kept.record
         if isinstance(ended, TaskLost) and not ended.for_good:
             with trio.CancelScope(shield=True):  # bounded by the store
@@ -300,13 +300,13 @@ class KeptTasks:
             kept.info.set(info)
         kept.ended = ended
 
-    async def _release(self, kept: Kept) -> None:
+    async def _release(self, kept: KeptTask) -> None:
         try:
             await self._rows(lambda rows: rows.release(kept.id, self._name))
         except StoreUnreadable as problem:
             logger.warning("the lease of a task is not given up before it ends: %s", problem)
 
-    async def _claim(self, kept: Kept) -> KeptCall | None:
+    async def _claim(self, kept: KeptTask) -> KeptCall | None:
         """The call that goes on with a task, if this host has its lease now. The end of a task that is over is read."""
         try:
             record, is_ours = await self._rows(lambda rows: rows.claim(kept.id, self._name))
@@ -349,7 +349,7 @@ class KeptTasks:
         if spec_digest(observable.value.spec) != record.spec:
             raise lost(record, "its server is reached in another way than it was", for_good=False)
 
-    async def _tell_cancelled(self, kept: Kept, record: TaskRecord, forget: bool) -> None:  # noqa: FBT001
+    async def _tell_cancelled(self, kept: KeptTask, record: TaskRecord, forget: bool) -> None:  # noqa: FBT001
         """Have its server told that a task was cancelled, and record that."""
         try:
             await kept.left.wait()

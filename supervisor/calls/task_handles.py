@@ -18,7 +18,7 @@ __all__ = ["Task", "TaskChanges"]
 
 
 @define(eq=False)
-class Kept:
+class KeptTask:
     """One task, as this host has it."""
 
     id: str
@@ -47,7 +47,7 @@ class Kept:
 class Task:
     """A tool call under way that outlives its caller: see `Supervisor.submit` and `Supervisor.start_task`."""
 
-    def __init__(self, kept: Kept, cancel: Callable[[Kept], None]) -> None:
+    def __init__(self, kept: KeptTask, cancel: Callable[[KeptTask], None]) -> None:
         self._kept = kept
         self._cancel = cancel
 
@@ -139,7 +139,7 @@ class Task:
 class TaskChanges(AsyncIterator[TaskInfo]):
     """The facts about one task, now and after each change."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: KeptTask) -> None:
         self._kept = kept
         self._seen: TaskInfo | None = None
 
