@@ -34,7 +34,8 @@ PUBLIC_MODULES = [
     *(
         f"mcp_nursery.supervisor.{name}"
         for name in (
-            *("approval", "callbacks", "calls.fan_out", "calls.relayed", "calls.task_handles", "config", "errors", "events"),
+            *("approval", "callbacks", "calls.fan_out", "calls.relayed", "calls.task_handles"),
+            *("config", "errors", "events"),
             *(
                 "gateway",
                 "gateway.client_status",
