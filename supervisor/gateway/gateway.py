@@ -15,7 +15,7 @@ import trio
 from mcp_nursery.actors.argument_checks import check_argument, one_of, seconds, seconds_or_none, true_or_false
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError, UnknownServer
-from mcp_nursery.actors.extensions import APPS, declared_by, declares
+from mcp_nursery.actors.extensions import APPS, TASK_REQUESTS, TASKS, declared_by, declares
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.messages import LISTED, LISTEN
 from mcp_nursery.actors.nurseries import open_bare_nursery
@@ -272,12 +272,15 @@ class Gateway:
 
     async def _forward(self, request: ClientRequest, view: View) -> Json:
         try:
-            route = self._task_ids.route(request, view) or await view.route(request)
+            of_task = request.method in TASK_REQUESTS
+            route = (self._task_ids.route(request, view) if of_task else None) or await view.route(request)
             if route is None:
                 return await self._answer_here(request, view)
             request.own_capabilities = request.capabilities
             request.capabilities = view.told(request.capabilities, route.server)
-            result = self._task_ids.show(request, view, route, await self._upstream.request(request, route))
+            result = await self._upstream.request(request, route)
+            if "taskId" in result:
+                result = self._task_ids.show(request, view, route, result)
             return await self._shown(view, request, result, route.server, route.params.get("name"))
         except NurseryError as error:
             if request.method in LISTED and await view.route(request) is None:  # its server was lost meanwhile
@@ -291,15 +294,15 @@ class Gateway:
         self, view: View, request: ClientRequest, result: Json, server: str, tool: str | None = None
     ) -> Json:
         """The result of a server as the client is shown it; `tool`: see `_mark_result`."""
-        return await self._mark_result(request, await view.filter_result(request, result, server), server, tool)
+        shown = await view.filter_result(request, result, server)
+        return await self._mark_result(request, shown, server, tool) if self._mark else shown
 
     async def _answer_here(self, request: ClientRequest, view: View) -> Json:
-        return await self._mark_result(request, await view.answer(request), view.server or EVERY_SERVER)
+        answer = await view.answer(request)
+        return await self._mark_result(request, answer, view.server or EVERY_SERVER) if self._mark else answer
 
     async def _mark_result(self, request: ClientRequest, result: Json, server: str, tool: str | None = None) -> Json:
-        """The result, with marks if they are wanted; `tool`: the server's own name of the tool."""
-        if not self._mark:
-            return result
+        """The result, with marks; `tool`: the server's own name of the tool."""
         tool, room = tool or str(request.params.get("name")), MAX_RESULT_CHARS
         with suppress(UnknownServer):  # it stands for all servers, or was removed
             room = self.supervisor.spec(server).max_result_chars
@@ -307,14 +310,16 @@ class Gateway:
 
     async def _introduce(self, request: ClientRequest, view: View) -> Json:
         """The introduction for a client, with marks if they are wanted. To a client that declares extensions it says
-        which of them the servers have: it waits as a list does."""
-        if view.server is None and declared_by(request.params.get("capabilities") or request.capabilities):
+        which of them the servers have: it waits as a list does. Tasks need no word of a server's: a client that knows
+        them declares them with each call."""
+        said = declared_by(request.params.get("capabilities") or request.capabilities)
+        if view.server is None and said.keys() - {TASKS}:
             await self._gate.wait(partial(view.lists, request.method))
         hello = await view.hello()
         if not self._mark:
             return hello
-        said = [*view.instructions().items()]
-        return add_preamble(hello, dict(said[: INSTRUCTIONS // MOST_INSTRUCTIONS]), view.missing())
+        instructions = [*view.instructions().items()]
+        return add_preamble(hello, dict(instructions[: INSTRUCTIONS // MOST_INSTRUCTIONS]), view.missing())
 
     def _restarts_in(self, error: Exception) -> float | None:
         """Seconds until the server of a request that was lost with its connection is started again, if it is."""
