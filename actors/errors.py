@@ -118,7 +118,8 @@ class UnknownResource(NurseryError):
 
 
 class ContestedResource(NurseryError):
-    """Several servers list a resource of that URI, or have a template for it, and none was named. Nothing was sent."""
+    """Several servers claim that URI, or one does and nothing is known of another, and none was named. Nothing was
+    sent."""
 
     def __init__(self, uri: str, servers: Sequence[str], *, uris: Sequence[str] = ()) -> None:
         self.uri = uri

@@ -103,15 +103,16 @@ def checked_extensions(extensions: object) -> dict[str, Settings]:
 
 
 def declared_by(capabilities: Mapping[str, Any] | None) -> Mapping[str, Settings]:
-    """The settings of the extensions that these capabilities of a client or server declare, by identifier."""
+    """The settings of the extensions that these capabilities of a client or server declare, by identifier. One without
+    a valid identifier, or whose settings are no object, is not declared."""
     declared: object = (capabilities or {}).get("extensions")
-    return cast("Mapping[str, Settings]", declared) if isinstance(declared, Mapping) else {}
+    said = cast("Mapping[str, Settings]", declared if isinstance(declared, Mapping) else {})
+    return {name: each for name, each in said.items() if isinstance(each, Mapping) and is_identifier(name)}
 
 
 def settings_of(capabilities: Mapping[str, Any] | None, identifier: str) -> Settings | None:
     """The settings with which the capabilities of a client or server declare an extension; None: they do not."""
-    settings = declared_by(capabilities).get(identifier)
-    return settings if isinstance(settings, Mapping) else None
+    return declared_by(capabilities).get(identifier)
 
 
 def declares(capabilities: Mapping[str, Any] | None, identifier: str) -> bool:

@@ -132,6 +132,10 @@ class KnownSkills:
             return self.by_uri
         return {uri: skill for uri, skill in self.by_uri.items() if uri not in self.review.held}
 
+    def claims(self, uri: str) -> bool:
+        """True if the URI is one of a file in the folder of such a skill."""
+        return any(skill.covers(uri) for skill in self.by_uri.values())
+
     def with_some(self, skills: Mapping[str, Skill], review: Review, room: int) -> "KnownSkills":
         """The known skills once these were given as well, with their review: as many as there is room for, in bytes.
         The first go, but those that are held back stay longest, so that none can be pushed out to be read."""

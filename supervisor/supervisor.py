@@ -502,7 +502,8 @@ class Supervisor:
         They are read anew after a reconnect, and when the server announces a change of the resource, or of a list.
 
         Args:
-            uri: A URI that a server lists, or that matches one of its templates, if no other server has it, too.
+            uri: A URI that a server lists, that matches one of its templates, or of the page of one of its tools, if no
+                other server has it, too, nor may have it: first attempts are waited for.
             server: The server to ask, for any URI.
             timeout: As for `call_tool`.
             when_down: As for `call_tool`.
@@ -512,7 +513,7 @@ class Supervisor:
 
         Raises:
             UnknownResource: No server has it, now that all first attempts are settled.
-            ContestedResource: Several servers have it: name one.
+            ContestedResource: Several servers have it, or one of which nothing is known may have it, too: name one.
             NotApproved: It belongs to a skill that is held back: see `open_supervisor(pins=…)`.
             NurseryError: As for `call_tool`.
         """
@@ -521,9 +522,10 @@ class Supervisor:
         return await read_unless_held(call, self._servers, refresh=refresh)
 
     async def servers_with(self, uri: str) -> tuple[str, ...]:
-        """The servers that list a resource of this URI, or have a template that it matches, in the order of
-        configuration. A server that is away has what it listed last. Nothing is started or waited for."""
-        return tuple(await by_turns(self._servers.catalogue.value.claimants_of(uri, self._servers.snapshots)))
+        """The servers that list a resource of this URI, have a template that it matches, or a tool whose page it is, in
+        the order of configuration. A server that is away has what it listed last. Where there is one, servers of which
+        nothing is known yet count as well, unless they are disabled. Nothing is started or waited for."""
+        return tuple(await by_turns(self._servers.claimants_of(uri)))
 
     @asynccontextmanager
     async def subscribe(self, uri: str, *, server: str | None = None) -> AsyncGenerator[ResourceUpdates, None]:

@@ -13,6 +13,7 @@ import trio
 
 from ..callbacks import Host
 from ..enums import ListKind
+from ..extensions import declared_by, with_extensions
 from ..json_depth import more_values_than
 from ..jsonrpc.endpoint import Endpoint
 from ..jsonrpc.incoming import MOST_ASKED, Inbound, NotificationParams
@@ -337,7 +338,7 @@ async def _read(read: Callable[[_Reader], T]) -> T:
 
 
 async def _read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Read an introduction.
+    """Read an introduction, without extensions that are not declared as they must be.
 
     Raises:
         NotValid: It is not valid, or too large to be read in one go.
@@ -345,6 +346,10 @@ async def _read_hello(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     if more_values_than(raw, MOST_ASKED):
         problem = f"an introduction with more than {MOST_ASKED} JSON values, the most it may have"
         raise NotValid(problem, problem)
+    able: object = raw.get("capabilities")
+    if isinstance(able, dict) and "extensions" in able:
+        capabilities = cast("dict[str, Any]", able)
+        raw = {**raw, "capabilities": with_extensions(capabilities, declared_by(capabilities))}
     return await _read(lambda reader: reader.read_hello(method, raw))
 
 

@@ -43,7 +43,7 @@ class ResourceRead(DestinationCall[ResourceResult]):
     lists: ClassVar[Collection[ListKind]] = frozenset([ListKind.RESOURCES, ListKind.TEMPLATES])
 
     def find(self) -> Destination | None:
-        """The server that was named; else the only one that lists the URI or has a template for it.
+        """The server that was named; else the only one that claims the URI.
 
         Raises:
             NotApproved: The server is reached in another way since the agreement.
@@ -55,7 +55,7 @@ class ResourceRead(DestinationCall[ResourceResult]):
         return None if server is None else self.place(server, uri)
 
     def _claimants(self) -> Steps[list[str]]:
-        return self.servers.catalogue.value.claimants_of(self.asked.name, self.servers.snapshots)
+        return self.servers.claimants_of(self.asked.name)
 
     @override
     def prepare(self) -> Steps[None]:
@@ -64,15 +64,20 @@ class ResourceRead(DestinationCall[ResourceResult]):
 
     @override
     def check_allowed(self) -> None:
-        if self.asked.server is None and len(claimants := at_once(self._claimants())) > 1:
+        snapshots, claimants = self.servers.snapshots, [] if self.asked.server else at_once(self._claimants())
+        if len([name for name in claimants if not snapshots[name].value.is_unknown]) > 1:
             raise ContestedResource(self.asked.name, claimants)
 
     @override
     def former_owner(self) -> str | None:
-        return at_once(self.servers.catalogue.value.owner_of(self.asked.name, self.servers.snapshots))
+        claimants = at_once(self._claimants())
+        return claimants[0] if len(claimants) == 1 else None
 
     def unknown(self, down: Sequence[str]) -> NurseryError:
-        """`UnknownResource`, with near URIs."""
+        """`UnknownResource`, with near URIs; `ContestedResource` if a server of which nothing is known may have it,
+        too."""
+        if self.asked.server is None and len(claimants := at_once(self._claimants())) > 1:
+            return ContestedResource(self.asked.name, claimants)
         uri, listed = self.asked.name, self.servers.catalogue.value.resources
         near = near_names(uri, (resource.uri for resource in listed))
         return UnknownResource(uri, server=self.asked.server, near=near, down=down)

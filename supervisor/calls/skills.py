@@ -8,13 +8,14 @@ each time that somebody wants it: it may have been accepted meanwhile, or be wha
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
 import trio
 from attrs import define, evolve
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
     ContestedResource,
     InvalidArguments,
@@ -25,7 +26,7 @@ from mcp_nursery.actors.errors import (
     SkillMismatch,
     UnknownResource,
 )
-from mcp_nursery.actors.extensions import SKILLS, Settings, settings_of
+from mcp_nursery.actors.extensions import SKILLS, Settings, declares, settings_of
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
@@ -33,6 +34,7 @@ from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
 from mcp_nursery.actors.session.lists import FRESH_AT_MOST, FRESH_FOR
 from mcp_nursery.actors.session.plain import is_plain_entry
 
+from ..decisions.state_machine import Snapshot
 from ..resources import Resource, ResourceResult, only_content
 from ..security.untrusted_marks import clean_name
 from ..servers.view import ServerView
@@ -115,19 +117,34 @@ def known_skills(servers: ServerView) -> tuple[Skill, ...]:
     return tuple(sorted(known, key=lambda skill: (skill.uri, skill.server)))
 
 
-async def list_all(servers: ServerView, *, refresh: bool = False, timeout: float | None = None) -> None:
+async def list_all(servers: ServerView, *, refresh: bool = False, timeout: float | None = None) -> Collection[str]:
     """Ask all servers with skills, at once, for those lists that are not fresh. What a server fails to list is as it
-    was."""
+    was.
+
+    Returns:
+        The servers that may have skills and could not be asked.
+    """
+    failed = {name for name, one in servers.snapshots.items() if _may_serve_skills(one.value)}
+
+    async def update(server: str) -> None:
+        try:
+            await list_of(servers, server, refresh=refresh, timeout=timeout)
+        except NurseryError as error:
+            logger.warning("%s: its skills could not be listed: %s", clean_name(server), error.fact)
+            failed.add(server)
+
     async with trio.open_nursery() as nursery:
         for name in [name for name in servers.snapshots if serves_skills(servers, name)]:
-            nursery.start_soon(_try_list, servers, name, refresh, timeout)
+            nursery.start_soon(update, name)
+    return failed
 
 
-async def _try_list(servers: ServerView, server: str, refresh: bool, timeout: float | None) -> None:  # noqa: FBT001
-    try:
-        await list_of(servers, server, refresh=refresh, timeout=timeout)
-    except NurseryError as error:
-        logger.warning("%s: its skills could not be listed: %s", clean_name(server), error.fact)
+def _may_serve_skills(snapshot: Snapshot) -> bool:
+    """True if a server that was not connected in this run may have skills, as far as is known from earlier runs."""
+    if snapshot.introduction is not None or snapshot.state is ServerState.DISABLED:
+        return False
+    hello = snapshot.cached_hello
+    return hello is None or declares(hello.get("capabilities"), SKILLS)
 
 
 async def list_of(servers: ServerView, server: str, *, refresh: bool = False, timeout: float | None = None) -> None:
@@ -240,7 +257,7 @@ class _Listing:
 
 async def _owner_of(servers: ServerView, uri: str, server: str | None) -> str:
     """The server that was named, or the only one that has a skill with this file or folder; else the only one with
-    skills at all, which may have some that it does not list.
+    skills at all, which may have some that it does not list. A server that could not be asked may have it, too.
 
     Raises:
         ContestedResource: There are several.
@@ -250,13 +267,14 @@ async def _owner_of(servers: ServerView, uri: str, server: str | None) -> str:
     await servers.update_lists(server, ())
     if server is not None:
         return server
-    await list_all(servers)
+    unasked = await list_all(servers)
     having = [name for name in servers.snapshots if _covering(servers, name, uri)]
-    owners = having or [name for name in servers.snapshots if serves_skills(servers, name)]
+    sure = having or [name for name in servers.snapshots if serves_skills(servers, name)]
+    owners = [name for name in servers.snapshots if name in sure or (sure and name in unasked)]
     if len(owners) > 1:
         raise ContestedResource(uri, owners)
     if not owners:
-        raise UnknownResource(uri)
+        raise UnknownResource(uri, down=sorted(unasked))
     return owners[0]
 
 

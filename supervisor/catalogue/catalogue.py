@@ -102,21 +102,17 @@ class Catalogue:
         return tuple(self._prompts[name] for name in sorted(self._prompts))
 
     def claimants_of(self, uri: str, servers: Iterable[str]) -> Steps[list[str]]:
-        """The servers, among these, that list the resource or have a template that it matches, in the same order. A
-        server keeps its claims in a state that shows nothing: no other takes them over meanwhile."""
+        """The servers, among these, that list the resource, have a template that it matches, or a tool whose page it
+        is, in the same order. A server keeps its claims in a state that shows nothing: no other takes them over
+        meanwhile."""
         claimants: list[str] = []
         for server in servers:
             part = self.parts.get(server)
-            if part is None or part.offers is NO_OFFERS:
+            if part is None:
                 continue
-            if uri in part.offers.uris or (yield from part.offers.has_template_of(uri)):
+            if uri in part.pages or uri in part.offers.uris or (yield from part.offers.has_template_of(uri)):
                 claimants.append(server)
         return claimants
-
-    def owner_of(self, uri: str, servers: Iterable[str]) -> Steps[str | None]:
-        """The only one of these servers that claims the URI; None if there are several, or none."""
-        claimants = yield from self.claimants_of(uri, servers)
-        return claimants[0] if len(claimants) == 1 else None
 
     def find_prompt(self, name: str, server: str | None = None) -> Prompt | None:
         """The prompt of this public name; with `server`, the prompt of that server's own name."""

@@ -15,7 +15,7 @@ from ..decisions.state_machine import Snapshot
 from ..resources import Prompt, Resource, ResourceTemplate, first_match
 from ..tools.naming import public_names, rivals_of
 from ..tools.tool import Invoke, Tool, as_available
-from ..tools.ui import ToolUI, ui_of
+from ..tools.ui import ToolUI, pages_of, ui_of
 
 if TYPE_CHECKING:
     from mcp_types import Tool as Definition
@@ -152,6 +152,8 @@ class ServerTools:
     it has no pages."""
     not_for_models: frozenset[str] = field(default=frozenset(), repr=False, eq=False)
     """The tools that no model may call, likewise."""
+    pages: frozenset[str] = field(default=frozenset(), repr=False)
+    """The URIs of the pages of its tools, likewise."""
 
     def without_apps(self) -> "ServerTools":
         """The part as a model is given it: without the tools that it may not call."""
@@ -258,10 +260,12 @@ def _new_part(
             before_it = earlier.find(tool.tool)
             tools.append(before_it if before_it is not None and before_it == tool else tool)
     uis: dict[str, ToolUI] = {}
+    pages: set[str] = set()
     for each in everything:
         yield
         if (ui := ui_of(each.meta)) is not None:
             uis[each.name] = ui
+        pages.update(pages_of(each.meta))
     has_pages = bool(uis) and any(each.name in uis for each in declared)
     callers = (each.name for each in everything if uis.get(each.name, _FOR_ALL).for_apps)
     same = len(earlier.tools) == len(tools) and all(map(is_, earlier.tools, tools))
@@ -274,6 +278,7 @@ def _new_part(
         own=_places_by_own_name(tools),
         for_apps=frozenset(callers if has_pages else ()),
         not_for_models=frozenset(name for name, ui in uis.items() if not ui.for_models),
+        pages=frozenset(pages),
     )
 
 

@@ -1,6 +1,6 @@
 """`mcp-nursery skills` and `skill`: the skills that servers offer, and their files, verified."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,15 @@ from urllib.parse import quote
 
 import trio
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownResource
+from mcp_nursery.actors.extensions import SKILLS, declares
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.resources import ResourceResult
 from mcp_nursery.supervisor.skills import MAIN, Skill
+from mcp_nursery.supervisor.status import ServerStatus
 
 from .failures import message_of
 from .output import natural, pick, write_json
@@ -28,26 +31,13 @@ def skills(options: Options) -> int:
     from .tables import write_rows  # with rich, which calls do not need
 
     config = load(options)
-    errors: dict[str, str] = {}
 
-    async def look() -> int:
-        async def list_of(server: str) -> None:
-            try:
-                found.extend(await supervisor.list_skills(server))
-            except NurseryError as error:
-                errors.setdefault(server, message_of(error))
-
+    async def look() -> tuple[int, list[Skill], dict[str, str]]:
         async with servers_of(options, config) as supervisor:
             statuses = supervisor.status()
-            errors.update(errors_of(statuses))
-            async with trio.open_nursery() as nursery:
-                for status in statuses:
-                    if status.name not in errors:
-                        nursery.start_soon(list_of, status.name)
-            return worked(statuses)
+            return worked(statuses), *await _list(supervisor, statuses)
 
-    found: list[Skill] = []
-    code = run_async(look)
+    code, found, errors = run_async(look)
     found.sort(key=lambda skill: (natural(skill.name), skill.server, skill.uri))
     if options.as_json:
         write_json({"skills": [_document(skill) for skill in found], "errors": errors})
@@ -55,6 +45,24 @@ def skills(options: Options) -> int:
         rows = [(skill.name, skill.server, skill.uri, skill.description) for skill in found]
         write_rows(("NAME", "SERVER", "URI", "DESCRIPTION"), rows, errors)
     return code
+
+
+async def _list(supervisor: Supervisor, statuses: Iterable[ServerStatus]) -> tuple[list[Skill], dict[str, str]]:
+    """The skills of these servers, and the errors of those that could not be asked."""
+    found: list[Skill] = []
+    errors = errors_of(statuses)
+
+    async def list_of(server: str) -> None:
+        try:
+            found.extend(await supervisor.list_skills(server))
+        except NurseryError as error:
+            errors.setdefault(server, message_of(error))
+
+    async with trio.open_nursery() as nursery:
+        for status in statuses:
+            if status.name not in errors:
+                nursery.start_soon(list_of, status.name)
+    return found, errors
 
 
 def _document(skill: Skill) -> dict[str, Any]:
@@ -84,19 +92,31 @@ async def _find(supervisor: Supervisor, name: str, server: str | None) -> Skill:
     """The only skill of this name or URI.
 
     Raises:
-        InvalidArguments: There are several.
+        InvalidArguments: There are several, or a server that could not be asked may have another.
         UnknownResource: There is none.
     """
-    listed = await supervisor.list_skills(server)
+    await supervisor.list_skills(server)  # starts what has to be started
+    statuses = [each for each in supervisor.status() if server in (None, each.name)]
+    listed, errors = await _list(supervisor, statuses)
     found = [each for each in listed if name in (each.name, f"{each.server}/{each.name}", each.uri)]
     if not found and name.endswith(MAIN):
         return await supervisor.get_skill(name, server=server)
     if not found:
         names = [each.name for each in listed]
         raise UnknownResource(name, server=server, near=get_close_matches(name, names))
-    if len(found) > 1:
-        raise InvalidArguments(f"several skills are meant: {_candidates(found)}; give the URI and --server", tool=name)
-    return found[0]
+    only = found[0]
+    unasked = [] if name == f"{only.server}/{only.name}" else _may_have_skills(supervisor, statuses, errors)
+    if len(found) > 1 or unasked:
+        words = [f"several skills are meant: {_candidates(found)}", *unasked, "give the URI and --server"]
+        raise InvalidArguments("; ".join(words), tool=name)
+    return only
+
+
+def _may_have_skills(supervisor: Supervisor, statuses: Iterable[ServerStatus], errors: Mapping[str, str]) -> list[str]:
+    """The servers with an error that may have skills, each with it."""
+    hellos = {each.name: supervisor.hello(each.name) for each in statuses if each.state is not ServerState.DISABLED}
+    may = [name for name, said in hellos.items() if said is None or declares(said.get("capabilities"), SKILLS)]
+    return [f"{name} could not be asked: {errors[name]}" for name in may if name in errors]
 
 
 def _candidates(found: Sequence[Skill]) -> str:

@@ -173,6 +173,12 @@ class Snapshot:
         return not self.recalling and (self.settled or bool(self.definitions))
 
     @property
+    def is_unknown(self) -> bool:
+        """True if nothing is known of its offers, so that it may have whatever is asked for. A disabled server has
+        nothing."""
+        return self.state is not ServerState.DISABLED and self.introduction is None and not self.definitions
+
+    @property
     def started_by_lists(self) -> bool:
         """True if it is at rest, and a list starts it."""
         cached = self.spec.lazy == "cached" and (self.recalling or self.definitions)

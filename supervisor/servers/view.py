@@ -12,6 +12,7 @@ from mcp_nursery.actors.callbacks import Callbacks
 from mcp_nursery.actors.deadlines import Timer
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import SupervisorClosed, UnknownServer
+from mcp_nursery.actors.pieces import Steps
 
 from ..catalogue.catalogue import Catalogue
 from ..decisions.state_machine import Snapshot
@@ -180,6 +181,14 @@ class ServerView(ABC):
             return snapshot.listed or server not in self.snapshots or None
 
         await self.snapshot(server).wait(listed)
+
+    def claimants_of(self, uri: str) -> Steps[list[str]]:
+        """The servers that claim a URI, in the order of configuration: see `Catalogue.claimants_of`; a known skill
+        claims its files. Where one does, those of which nothing is known count as well: what they turn out to have is
+        not read from another."""
+        known = {*(yield from self.catalogue.value.claimants_of(uri, self.snapshots))}
+        known |= {name for name, one in self.snapshots.items() if one.value.skills.claims(uri)}
+        return [name for name, one in self.snapshots.items() if name in known or (known and one.value.is_unknown)]
 
     def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
         """The servers among these that can have a tool with this public name, whatever tools they have."""

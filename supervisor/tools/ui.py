@@ -1,11 +1,13 @@
 """The page of a tool, and who may call the tool, as its server declares them: MCP Apps, the extension
 `io.modelcontextprotocol/ui`. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
 from attrs import frozen
 
+PAGE_KEYS: Final = ("ui/resourceUri", "openai/outputTemplate")
+"""Keys in `_meta` of tools and results whose values are URIs of pages, besides `resourceUri` in `ui`."""
 _PAGE: Final = "ui://"
 _MOST_SHOWN: Final = 200
 """Characters of a URI that a person is shown."""
@@ -69,6 +71,16 @@ def ui_of(meta: object) -> ToolUI | None:
     else:
         visibility = frozenset(each for each in _EVERYBODY if isinstance(callers, list) and each in callers)
     return None if uri is None and visibility == _EVERYBODY else ToolUI(uri, visibility)
+
+
+def pages_of(meta: object) -> Iterable[str]:
+    """The URIs of pages in the `_meta` of a tool's definition, however they are written there."""
+    if not isinstance(meta, Mapping) or not meta:
+        return ()
+    known = cast("Mapping[str, object]", meta)
+    declared: object = known.get("ui")
+    said = cast("Mapping[str, object]", declared if isinstance(declared, Mapping) else {})
+    return [each for each in (said.get("resourceUri"), *map(known.get, PAGE_KEYS)) if isinstance(each, str)]
 
 
 def is_for_models(meta: object) -> bool:

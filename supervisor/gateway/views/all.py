@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import trio
 from attrs import define, field
 
-from mcp_nursery.actors.enums import ListKind
+from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ContestedResource, NurseryError, UnknownResource, UnknownServer, UnknownTool
 from mcp_nursery.actors.extensions import EXTENSION_OF, declared_by, takes, united
 from mcp_nursery.actors.fairness import by_turns
@@ -158,25 +158,33 @@ class All(View):
 
     async def _route_extension(self, request: ClientRequest) -> RequestRoute | None:
         """The server that has what a request of an extension names by its URI; of a request that names nothing which a
-        gateway knows, the only server with the extension: those in their first start may have it, too."""
+        gateway knows, the only server that may have the extension."""
         method, params = request.method, request.params
         known = EXTENSION_OF.get(method)
         uri: object = params.get("uri")
         if not isinstance(uri, str) or split_qualified(uri) is None:
             await self._wait_first_starts()
         takers = self._takers(method)
+        if known is not None and known.requests[method] is None:
+            if takers:
+                return None
+        else:
+            takers += self._unknown()
         if not takers:
             raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
-        if known is not None and known.requests[method] is None:
-            return None
         if isinstance(uri, str):
-            named = await self._resource_of_takers(uri, takers)
-            if named[0] not in takers:
-                raise JsonRpcError(METHOD_NOT_FOUND, f"{named[0]} does not have this method", method)
-            return RequestRoute(named[0], params | {"uri": named[1]})
-        if len(takers) > 1:
-            raise JsonRpcError(INVALID_PARAMS, f"{method} names no server, and several have it: {', '.join(takers)}")
-        return RequestRoute(takers[0], params)
+            server, uri = await self._resource_of_takers(uri, takers)
+            params |= {"uri": uri}
+        elif len(takers) > 1:
+            words = f"{method} names no server, and several may have it: {', '.join(takers)}"
+            raise JsonRpcError(INVALID_PARAMS, words)
+        else:
+            server = takers[0]
+        if server not in takers:
+            raise JsonRpcError(METHOD_NOT_FOUND, f"{server} does not have this method", method)
+        if known is None and not self.access.has_all_of(server):
+            raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", method)
+        return RequestRoute(server, params)
 
     async def _resource_of_takers(self, uri: str, takers: Sequence[str]) -> Place:
         """The resource that a request of an extension is about. Its server need not list it. If it names no server,
@@ -188,10 +196,13 @@ class All(View):
         return takers[0], uri
 
     def _takers(self, method: str) -> list[str]:
-        """The servers that take a request of an extension. A client that may not use all of a server cannot make those
-        of which no standard is known."""
-        may = self.access.has_server if method in EXTENSION_OF else self.access.has_all_of
-        return [name for name, able in self._capabilities().items() if takes(able, method) and may(name)]
+        """The servers that are known to take a request of an extension."""
+        return [name for name, able in self._capabilities().items() if takes(able, method)]
+
+    def _unknown(self) -> list[str]:
+        """The servers of which nothing is known, so that they may have whatever is asked for."""
+        off = ServerState.DISABLED
+        return [one.name for one in self.statuses if one.state is not off and self.supervisor.hello(one.name) is None]
 
     def _capabilities(self) -> dict[str, Json]:
         """The capabilities of the servers with extensions of which the client may use something, by server, as far as
@@ -314,9 +325,9 @@ class All(View):
         """
         if not self.apps or not self.supervisor.app_tools(name):
             return None
-        starting = await self._wait_first_starts()
+        await self._wait_first_starts()
         tools = self.supervisor.app_tools(name)
-        claims = {*filter(self.access.has_server, tools), *starting}
+        claims = {*filter(self.access.has_server, tools), *self._unknown()}
         usable = {server: public for server, public in tools.items() if self._may_use(server, name)}
         if usable and len(claims) > 1:
             named = " or ".join(map(repr, usable.values()))
@@ -324,13 +335,12 @@ class All(View):
             raise JsonRpcError(INVALID_PARAMS, words)
         return next(((server, name) for server in usable), None)
 
-    async def _wait_first_starts(self) -> list[str]:
-        """Wait for first attempts, `SETTLE` seconds at most. Returns the servers whose own is still under way."""
+    async def _wait_first_starts(self) -> None:
+        """Wait for first attempts, `SETTLE` seconds at most."""
         with trio.move_on_after(SETTLE):
             for server in filter(self.access.has_server, self.supervisor.unlisted):
                 with suppress(UnknownServer):  # it was removed meanwhile
                     await self.supervisor.wait_listed(server)
-        return [*filter(self.access.has_server, self.supervisor.unlisted)]
 
     def _may_use(self, server: str, tool: str) -> bool:
         return self.access.has_tool(server, tool) and self.supervisor.spec(server).offers(tool)
@@ -351,8 +361,10 @@ class All(View):
         return next((prompt for prompt in self._filter_permitted(self.supervisor.prompts) if prompt.name == name), None)
 
     async def resource_of(self, uri: str) -> Place:
-        """The resource of the server that the URI names; of a URI that names none, that of the only server that has
-        it."""
+        """The resource of the server that the URI names; of a URI that names none, that of the only server that may
+        have it."""
+        if split_qualified(uri) is None:
+            await self._wait_first_starts()
         found = await self.known_resource_of(uri)
         if found is None:
             await self.supervisor.list_resources()

@@ -21,6 +21,7 @@ from urllib.parse import quote, unquote
 
 from mcp_nursery.actors.pieces import Steps
 
+from ...tools.ui import PAGE_KEYS
 from ..bridge import Json
 
 _PAGE: Final = "ui://"
@@ -30,8 +31,6 @@ _SHOWN: Final = re.compile(r"(?:(ui://)([\w.~%-]+)\+|mcp-server://([\w.~%-]+)/)"
 _ALIKE: Final = re.compile(r"ui://[^/?#]*?(?:\+|%2b)|mcp-server://", re.IGNORECASE)
 """The beginning of a URI that names a server, however a client may have rewritten it."""
 _WEB: Final = re.compile(r"https?:", re.IGNORECASE)
-_PAGES_OF_TOOLS: Final = ("ui/resourceUri", "openai/outputTemplate")
-"""Keys in `_meta` whose values are URIs of pages, besides `resourceUri` in `ui`."""
 _PARTS_AT_ONCE: Final = 1000
 """Parts of a result that are looked at in a row."""
 
@@ -115,7 +114,7 @@ def _qualify_meta(server: str, said: Json) -> Json:
     if not isinstance(meta, dict):
         return said
     fit = cast("Json", meta)
-    for key in _PAGES_OF_TOOLS:
+    for key in PAGE_KEYS:
         fit = _qualify_member(server, fit, key)
     if isinstance(fit.get("ui"), dict):
         fit = fit | {"ui": _qualify_member(server, fit["ui"], "resourceUri")}

@@ -64,3 +64,13 @@ def test_a_skill_that_is_not_as_listed_or_not_there_or_not_one(cli, config):
     ran = cli("skill", "refund", "--config", file)
     assert (ran.code, ran.out) == (2, "")
     assert "did you mean 'refunds'" in ran.err
+
+
+def test_a_skill_that_a_server_may_have_which_could_not_be_asked(cli, config):
+    file = config(one=skills(), missing=MISSING)
+    ran = cli("skill", "refunds", "--config", file)
+    assert (ran.code, ran.out) == (2, "")
+    assert "skill://acme/refunds/SKILL.md of one; missing could not be asked: " in ran.err
+    assert "give the URI and --server" in ran.err
+    for named in (["one/refunds"], ["refunds", "--server", "one"]):
+        assert "Be kind." in cli("skill", *named, "--config", file).out

@@ -42,8 +42,9 @@ def shown(order, snapshots):
     for name in order:
         part = at_once(part_of(snapshots[name], SERVERS, template="mcp_{server}_{tool}"))
         catalogue = replace_parts(catalogue, [part])
-    owners = {uri: at_once(catalogue.owner_of(uri, NAMES)) for uri in ("x:/1", "x:/2", "y:/1", "x:/1/7", "z:/")}
-    return catalogue.resources, catalogue.resource_templates, catalogue.prompts, owners
+    uris = ("x:/1", "x:/2", "y:/1", "x:/1/7", "z:/")
+    claimants = {uri: at_once(catalogue.claimants_of(uri, NAMES)) for uri in uris}
+    return catalogue.resources, catalogue.resource_templates, catalogue.prompts, claimants
 
 
 @given(st.permutations(NAMES), st.fixed_dictionaries({name: st.tuples(URIS, PROMPTS) for name in NAMES}))
@@ -51,11 +52,10 @@ def test_the_order_of_connecting_says_nothing(order, offered):
     snapshots = {name: snapshot(name, *each) for name, each in offered.items()}
     found = shown(order, snapshots)
     assert found == shown(NAMES, snapshots)
-    *_, owners = found
-    claimants = [name for name in NAMES if "x:/1" in offered[name][0]]
-    assert owners["x:/1"] == (claimants[0] if len(claimants) == 1 else None)
-    assert owners["x:/1/7"] == owners["x:/1"]
-    assert owners["z:/"] is None
+    *_, claimants = found
+    assert claimants["x:/1"] == [name for name in NAMES if "x:/1" in offered[name][0]]
+    assert claimants["x:/1/7"] == claimants["x:/1"]
+    assert not claimants["z:/"]
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,44 @@ async def test_nobody_takes_over_the_uris_of_a_server_that_is_away(how, autojump
         assert (await supervisor.read_resource("x:/1")).full_text == "two"
 
 
+@pytest.mark.parametrize("life", [Life(connects_after=5), Life(mute=True)], ids=["late", "never"])
+async def test_a_read_waits_for_first_attempts_of_servers_that_may_have_it(life, autojump_clock):
+    """P8: also of those that are started for it; where nothing of them becomes known, they may still have it."""
+    two = library(resources={"x:/1": says("two")})
+    for lazy in (False, True):
+        specs = [spec(library(life, resources={"y:/1": says("one")}), "one", lazy=lazy), spec(two, "two")]
+        async with open_supervisor(specs, gate=0, policy=RestartPolicy(delays=[])) as supervisor:
+            with trio.fail_after(60):
+                if life.mute:
+                    with pytest.raises(ContestedResource) as contested:
+                        await supervisor.read_resource("x:/1")
+                    assert contested.value.servers == ("one", "two")
+                    assert await supervisor.servers_with("x:/1") == ("one", "two")
+                    assert await supervisor.servers_with("x:/2") == ()
+                else:
+                    assert (await supervisor.read_resource("x:/1")).full_text == "two"
+            assert (await supervisor.read_resource("x:/1", server="two")).full_text == "two"
+    disabled = spec(library(), "one", enabled=False)
+    async with open_supervisor([disabled, spec(two, "two")], gate=10) as supervisor:
+        assert (await supervisor.read_resource("x:/1")).full_text == "two"
+
+
+async def test_the_page_of_a_tool_is_read_from_its_server(autojump_clock):
+    """P8: though the server does not list it, and whoever else does."""
+    page = "ui://view.html"
+    declared = {"show": {"_meta": {"ui": {"resourceUri": page}}}}
+    one = ScriptedServer(tools={"show": says("shown")}, declared=declared)
+    two = library(resources={page: says("two")})
+    async with open_supervisor([spec(one, "one"), spec(two, "two")], gate=10) as supervisor:
+        for away in (False, True):
+            if away:
+                await supervisor.stop_server("one")
+            with pytest.raises(ContestedResource):
+                await supervisor.read_resource(page)
+        await supervisor.remove_server("one")
+        assert (await supervisor.read_resource(page)).full_text == "two"
+
+
 async def test_a_read_of_what_nobody_knows_yet_waits_for_the_first_attempts(autojump_clock):
     slow = library(Life(connects_after=5))
     async with open_supervisor([spec(slow)], gate=0) as supervisor:

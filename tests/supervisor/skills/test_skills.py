@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from mcp_nursery.actors.extensions import SKILLS
-from mcp_nursery.supervisor import Approval, open_supervisor
+from mcp_nursery.supervisor import Approval, MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.errors import (
     ContestedResource,
     Delivery,
@@ -20,10 +20,10 @@ from mcp_nursery.supervisor.errors import (
 from mcp_nursery.supervisor.events import ResourcesChanged, SkillsChanged
 from mcp_nursery.supervisor.security.redaction import Redactor
 from mcp_nursery.supervisor.skills import MOST_FILES, MOST_SKILLS
-from mcp_nursery.supervisor.testing import Life
+from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
 
 from ...lab.skills import FORMS, GIT, SkillServer, entry, git, main, resource
-from ...lab.specs import live_events, spec
+from ...lab.specs import SERVERS, Named, live_events, nothing, spec
 
 
 async def allow(request):
@@ -173,6 +173,53 @@ async def test_nobody_shadows_the_skill_of_another(autojump_clock):
                 await request(SKILL)
             assert contested.value.servers == ("hostile", "honest")
         assert (await supervisor.read_skill_file(SKILL, server="honest")).full_text == main("git-workflow")
+
+
+async def refuses(params):
+    raise Refusal(-32603, "not now")
+
+
+@pytest.mark.parametrize("how", ["does not list", "is down", "was never there"])
+async def test_a_server_that_cannot_be_asked_for_its_skills_may_have_one(how, autojump_clock):
+    """Also in a later run, in which nothing is known of its skills."""
+    honest, hostile = git(), SkillServer().add(GIT, {"SKILL.md": main("git-workflow")})
+    if how == "does not list":
+        honest.server.answers["skills/list"] = refuses
+    else:
+        honest.live(Life(refuses="no such luck"))
+    SERVERS["honest"], state = honest.server, MemoryStore()
+    if how == "is down":
+        SERVERS["honest"] = git().server
+        async with open_supervisor([ServerSpec("honest", Named("honest"))], gate=10, state=state):
+            pass
+        SERVERS["honest"] = honest.server
+    specs = [spec(hostile.server, "hostile"), ServerSpec("honest", Named("honest"))]
+    async with open_supervisor(specs, gate=10, state=state, policy=RestartPolicy(delays=[])) as supervisor:
+        for request in (supervisor.read_skill_file, supervisor.get_skill, supervisor.list_skill_directory):
+            with pytest.raises(ContestedResource) as contested:
+                await request(SKILL)
+            assert contested.value.servers == ("hostile", "honest")
+        assert (await supervisor.read_skill_file(SKILL, server="hostile")).full_text == main("git-workflow")
+
+
+async def test_a_server_that_is_known_to_have_no_skills_has_none_while_it_is_down(autojump_clock):
+    SERVERS["plain"], state = ScriptedServer(tools={"add": nothing}), MemoryStore()
+    plain = ServerSpec("plain", Named("plain"))
+    async with open_supervisor([plain], gate=10, state=state):
+        pass
+    SERVERS["plain"] = ScriptedServer(Life(refuses="no such luck"))
+    specs = [plain, spec(git().server)]
+    async with open_supervisor(specs, gate=10, state=state, policy=RestartPolicy(delays=[])) as supervisor:
+        assert (await supervisor.read_skill_file(SKILL)).server == "lab"
+
+
+async def test_the_file_of_a_known_skill_is_not_read_from_a_server_that_lists_its_uri(autojump_clock):
+    honest, hostile = git(), ScriptedServer(resources={SKILL: nothing})
+    del honest.server.resources["{+uri}"]
+    async with open_supervisor([spec(hostile, "hostile"), spec(honest.server, "honest")], gate=10) as supervisor:
+        await supervisor.list_skills()
+        with pytest.raises(ContestedResource):
+            await supervisor.read_resource(SKILL)
 
 
 async def test_equal_names_within_one_server_stay_apart(autojump_clock):

@@ -312,7 +312,7 @@ async def test_a_client_has_the_extensions_of_the_servers_that_it_may_use(autoju
         assert await declared() == {SKILLS: {}, "com.example/a": {}, "com.example/b": {}}
         assert await declared(access=SOME) == await declared(access=ONE_TOOL) == {SKILLS: {}, "com.example/b": {}}
         code, why = await refusal(ask, "com.example/do")
-        assert (code, "com.example/do names no server, and several have it: " in why) == (INVALID_PARAMS, True)
+        assert (code, "com.example/do names no server, and several may have it: " in why) == (INVALID_PARAMS, True)
         of_server = (METHOD_NOT_FOUND, "Method not found")
         assert await refusal(ask, "com.example/do", access=SOME) == of_server
         assert await refusal(ask, "com.example/do", access=ONE_TOOL) == of_server
@@ -332,3 +332,108 @@ async def test_no_server_is_asked_for_a_skill_because_it_lists_its_uri(autojump_
     async with served(servers=scripts) as (_, ask):
         code, why = await refusal(ask, "skills/get", **asked)
         assert (code, qualify("a", "note://a") in why, qualify("b", "note://a") in why) == (INVALID_PARAMS, True, True)
+
+
+UNKNOWN = {
+    "starting": {"life": Life(mute=True)},
+    "failed": {"life": Life(refuses="no such luck"), "policy": RestartPolicy(delays=[])},
+    "waiting": {"life": Life(refuses="not yet"), "policy": RestartPolicy(delays=[1000])},
+    "lazy": {"life": Life(mute=True), "lazy": True},
+}
+"""Servers of which nothing is known."""
+
+
+@asynccontextmanager
+async def beside_an_unknown(how, *, life=None, **settings):
+    """`b`, which declares extensions, and `a`, of which nothing is known."""
+    b, a = script("b"), ScriptedServer(life or Life())
+    b.capabilities["extensions"] = {SKILLS: {"directoryRead": True}, "com.example/other": {}}
+    b.answers.update(dict.fromkeys(["skills/get", "resources/directory/read", "com.example/do"], unheard))
+    async with served(servers={"b": b}) as (supervisor, ask):
+        await supervisor.add_server(spec(a, name="a", **settings))
+        if how in ("failed", "waiting"):
+            await trio.sleep(1)
+        yield supervisor, ask
+
+
+@pytest.mark.parametrize("how", UNKNOWN)
+async def test_a_server_of_which_nothing_is_known_may_have_any_extension(how, autojump_clock):
+    async with beside_an_unknown(how, **UNKNOWN[how]) as (supervisor, ask):
+        for method, params in (
+            ("com.example/do", {"secret": 1}),
+            ("com.example/do", {"uri": "note://b"}),
+            ("skills/get", {"uri": "note://b"}),
+            ("resources/directory/read", {"uri": "note://b"}),
+        ):
+            began = trio.current_time()
+            code, why = await refusal(ask, method, **params)
+            names = [qualify(name, "note://b") for name in "ba"] if "uri" in params else ["b, a"]
+            assert (code, [name in why for name in names]) == (INVALID_PARAMS, [True] * len(names))
+            assert trio.current_time() - began <= 5
+        named = {"uri": qualify("a", "skill://x")}
+        incoming = ClientRequest(1, "skills/get", named, {}, unheard, principal="ann")
+        assert await All(supervisor).route(incoming) == RequestRoute("a", {"uri": "skill://x"})
+
+
+@pytest.mark.parametrize("how", UNKNOWN)
+async def test_a_server_of_which_nothing_is_known_may_have_any_uri(how, autojump_clock):
+    async with beside_an_unknown(how, **UNKNOWN[how]) as (_, ask):
+        about = {"argument": {"name": "topic", "value": ""}}
+        for method, params in (
+            ("resources/read", {"uri": "note://b"}),
+            ("completion/complete", {"ref": {"type": "ref/resource", "uri": "b://{path}"}, **about}),
+        ):
+            began = trio.current_time()
+            code, why = await refusal(ask, method, **params)
+            assert (code, "does not show which server is meant" in why) == (INVALID_PARAMS, True)
+            assert trio.current_time() - began <= 5
+        own = {"access": Access(["b/*"]), "uri": "note://b"}
+        assert (await ask("resources/read", **own))["contents"][0]["text"] == "b: note://b"
+
+
+async def test_a_disabled_server_has_nothing(autojump_clock):
+    async with beside_an_unknown("disabled", enabled=False) as (supervisor, ask):
+        assert (await ask("resources/read", uri="note://b"))["contents"][0]["text"] == "b: note://b"
+        incoming = ClientRequest(1, "com.example/do", {}, {}, unheard, principal="ann")
+        assert await All(supervisor).route(incoming) == RequestRoute("b", {})
+
+
+async def test_a_server_of_which_a_client_may_use_a_part_may_have_an_extension_too(
+    autojump_clock,
+):
+    scripts = {"b": script("b"), "a": script("a")}
+    for name, server in scripts.items():
+        server.capabilities["extensions"] = {f"com.example/{name}": {}}
+    async with served(servers=scripts) as (_, ask):
+        code, why = await refusal(ask, "com.example/do", access=Access(["b/*", "a/look"]))
+        assert (code, "several may have it: b, a" in why) == (INVALID_PARAMS, True)
+
+
+@pytest.mark.parametrize("key", ["ui", "ui/resourceUri", "openai/outputTemplate"])
+async def test_the_page_of_a_tool_is_its_servers_though_it_lists_none(key, autojump_clock):
+    page = "ui://view.html"
+    a, b = script("a"), script("b")
+    a.declared = {"look": {"_meta": {key: {"resourceUri": page} if key == "ui" else page}}}
+    b.resources[page] = says("b")
+    async with served(servers={"b": b, "a": a}) as (supervisor, ask):
+        code, why = await refusal(ask, "resources/read", uri=page)
+        assert (code, "'ui://b+view.html' or 'ui://a+view.html'" in why) == (INVALID_PARAMS, True)
+        await supervisor.stop_server("a")
+        assert (await refusal(ask, "resources/read", uri=page))[0] == INVALID_PARAMS
+    del b.resources[page]
+    async with served(servers={"b": b, "a": a}) as (supervisor, _):
+        assert await All(supervisor).resource_of(page) == ("a", page)
+
+
+@pytest.mark.parametrize("modern", [True, False], ids=["modern", "handshake"])
+async def test_what_is_declared_as_no_extension_costs_nothing_else(modern, autojump_clock):
+    bad = ScriptedServer(Life(modern=modern), tools={"look": says("bad")})
+    identifiers = {key: {} for key in ("", "a\nb", "../x")}
+    for extensions in ({"com.example/x": None, SKILLS: {}, "com.example/y": 3, **identifiers}, []):
+        bad.capabilities["extensions"] = extensions
+        async with served(servers={"b": bad}) as (supervisor, ask):
+            assert await ask("tools/call", name="b_look", arguments={})
+            shown = (await ask("server/discover"))["capabilities"].get("extensions")
+            assert shown == ({SKILLS: {}} if extensions else None)
+            assert (await refusal(ask, "com.example/do"))[0] == METHOD_NOT_FOUND
+            assert supervisor.status_of("b").capabilities.get("extensions") == shown

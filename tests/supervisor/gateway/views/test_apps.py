@@ -10,7 +10,7 @@ from mcp_types import INVALID_PARAMS
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.extensions import APPS
 from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.supervisor import MemoryStore, open_supervisor
+from mcp_nursery.supervisor import MemoryStore, RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.gateway import Access, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
@@ -276,6 +276,15 @@ async def test_nor_does_a_server_answer_while_another_is_in_its_first_start(auto
         await supervisor.add_server(spec(a, name="a"))
         assert "call 'b_refresh' or 'a_refresh'" in await refusal(ask, "refresh")
         assert called(a, b) == [[], []]
+
+
+async def test_nor_does_one_answer_for_a_server_of_which_nothing_is_known(autojump_clock):
+    a, b = board(Life(refuses="no such luck")), board()
+    async with served({"b": b}) as (supervisor, ask):
+        await supervisor.add_server(spec(a, name="a", policy=RestartPolicy(delays=[])))
+        await trio.sleep(1)
+        assert "call 'b_refresh'" in await refusal(ask, "refresh")
+        assert called(b) == [[]]
 
 
 async def test_call_tool_is_for_models_also_where_its_call_starts_the_server(autojump_clock):

@@ -7,6 +7,7 @@ from mcp_nursery.actors.errors import CallTimeout
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
+from mcp_nursery.supervisor.gateway.views.shown_uris import qualify
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ....lab.specs import hang, spec, status
@@ -24,11 +25,14 @@ async def unheard(method, params):
 @pytest.mark.parametrize(
     ("method", "params"),
     [
-        ("resources/read", {"uri": "note://1"}),
+        ("resources/read", {"uri": qualify("lab", "note://1")}),
         ("prompts/get", {"name": "mcp_lab_hint"}),
         (
             "completion/complete",
-            {"ref": {"type": "ref/resource", "uri": "note://1"}, "argument": {"name": "x", "value": ""}},
+            {
+                "ref": {"type": "ref/resource", "uri": qualify("lab", "note://1")},
+                "argument": {"name": "x", "value": ""},
+            },
         ),
     ],
 )
