@@ -152,9 +152,9 @@ def expand(template, value):
 
 
 def claims(server, uri):
-    """True if the server lists the URI, or has a template that it matches."""
+    """True if the server lists the URI, has a template that it matches, or its tool has that page."""
     templates = (ResourceTemplate(server.name, each, None, available=True) for each in server.listed if "{" in each)
-    return uri in server.listed or any(each.matches(uri) for each in templates)
+    return uri in (*server.listed, "ui://1") or any(each.matches(uri) for each in templates)
 
 
 @define(eq=False)

@@ -355,7 +355,7 @@ async def test_the_lender_s_end_ends_the_borrower(autojump_clock):
                 nursery.start_soon(call, "listing", child.list_tools)
                 nursery.start_soon(call, "connected", lambda: child.wait_connected("down"))
                 nursery.start_soon(call, "changed", lambda: toolset.changed(toolset.tools))
-                async with child.subscribe("a:/1") as updates, child.events() as events:
+                async with child.subscribe("a:/1", server="lab") as updates, child.events() as events:
                     await trio.testing.wait_all_tasks_blocked()
                     opened.set()
                     async for _ in updates:
