@@ -523,8 +523,9 @@ class Supervisor:
 
     async def servers_with(self, uri: str) -> tuple[str, ...]:
         """The servers that list a resource of this URI, have a template that it matches, or a tool whose page it is, in
-        the order of configuration. A server that is away has what it listed last. Where there is one, servers of which
-        nothing is known yet count as well, unless they are disabled. Nothing is started or waited for."""
+        the order of configuration. A server that is away has what it listed last. Where there is one, servers with a
+        known skill that has the file count as well, and those of which nothing is known, unless they are disabled.
+        Nothing is started or waited for."""
         return tuple(await by_turns(self._servers.claimants_of(uri)))
 
     @asynccontextmanager

@@ -183,12 +183,12 @@ class ServerView(ABC):
         await self.snapshot(server).wait(listed)
 
     def claimants_of(self, uri: str) -> Steps[list[str]]:
-        """The servers that claim a URI, in the order of configuration: see `Catalogue.claimants_of`; a known skill
-        claims its files. Where one does, those of which nothing is known count as well: what they turn out to have is
-        not read from another."""
-        known = {*(yield from self.catalogue.value.claimants_of(uri, self.snapshots))}
-        known |= {name for name, one in self.snapshots.items() if one.value.skills.claims(uri)}
-        return [name for name, one in self.snapshots.items() if name in known or (known and one.value.is_unknown)]
+        """The servers that claim a URI, in the order of configuration: see `Catalogue.claimants_of`. Where one does,
+        those with a skill that has the file count as well, and those of which nothing is known: what they turn out to
+        have is not read from another."""
+        known = yield from self.catalogue.value.claimants_of(uri, self.snapshots)
+        others = [name for name, one in self.snapshots.items() if one.value.is_unknown or one.value.skills.claims(uri)]
+        return [name for name in self.snapshots if name in known or name in others] if known else []
 
     def owners_of(self, name: str, servers: Collection[str]) -> list[str]:
         """The servers among these that can have a tool with this public name, whatever tools they have."""
