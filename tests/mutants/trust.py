@@ -116,7 +116,7 @@ TRUST = (
         {
             "key = self.access.allow, self.apps": "key = self.access.allow",
             "if not self.apps or not self.supervisor.app_tools(name):": "if not self.supervisor.app_tools(name):",
-            "claims = {*filter(self.access.has_server, tools), *starting}": "claims = set[str]()",
+            "claims = {*filter(self.access.has_server, tools), *self._unknown()}": "claims = set[str]()",
             "return self.access.has_tool(server, tool) and self.supervisor.spec(server).offers(tool)": "return True",
         },
     ),
