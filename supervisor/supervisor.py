@@ -513,7 +513,7 @@ class Supervisor:
 
         Raises:
             UnknownResource: No server has it, now that all first attempts are settled.
-            ContestedResource: Several servers have it, or one of which nothing is known may have it, too: name one.
+            ContestedResource: Several servers have it, or one in its first start may have it, too: name one.
             NotApproved: It belongs to a skill that is held back: see `open_supervisor(pins=…)`.
             NurseryError: As for `call_tool`.
         """
@@ -524,7 +524,7 @@ class Supervisor:
     async def servers_with(self, uri: str) -> tuple[str, ...]:
         """The servers that list a resource of this URI, have a template that it matches, or a tool whose page it is, in
         the order of configuration. A server that is away has what it listed last. Where there is one, servers with a
-        known skill that has the file count as well, and those of which nothing is known, unless they are disabled.
+        known skill that has the file count as well, and those in their first start with nothing cached.
         Nothing is started or waited for."""
         return tuple(await by_turns(self._servers.claimants_of(uri)))
 

@@ -144,7 +144,7 @@ class TaskRequest(DestinationCall[dict[str, Any]]):
         if found is None or not found.available:
             with self.in_time():
                 await target_of(self).ready(patient=True)
-            self.found = self.find()
+            self.found: Destination | None = self.find()
         outcome = await self.submit()
         if isinstance(outcome, Unrouted):
             outcome = Loss("it was just ending")

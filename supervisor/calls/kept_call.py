@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 import trio
 from attrs import define, evolve, field
 
+from mcp_nursery.actors.deadlines import Deadline
 from mcp_nursery.actors.errors import CallTimeout, NotApproved, ServerDown, TaskLost, UnknownServer, UnknownTool
 from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.overrides import override
@@ -99,7 +100,8 @@ class KeptCall(ToolCall):
         now = time.time()
         deadline = None
         if self.asked.timeout is None:  # the server's limit was for its answer
-            self.deadline, self.timeout = None, math.inf
+            self.deadline: Deadline | None = None
+            self.timeout: float = math.inf
         elif self.deadline is not None:
             deadline = now + self.deadline.at - trio.current_time()
         spec = self.servers.snapshot(self.server_name).value.spec

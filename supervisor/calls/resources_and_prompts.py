@@ -74,7 +74,7 @@ class ResourceRead(DestinationCall[ResourceResult]):
         return claimants[0] if len(claimants) == 1 else None
 
     def unknown(self, down: Sequence[str]) -> NurseryError:
-        """`UnknownResource`, with near URIs; `ContestedResource` if a server of which nothing is known may have it,
+        """`UnknownResource`, with near URIs; `ContestedResource` if a server in its first start may have it,
         too."""
         if self.asked.server is None and len(claimants := at_once(self._claimants())) > 1:
             return ContestedResource(self.asked.name, claimants)

@@ -140,11 +140,12 @@ async def list_all(servers: ServerView, *, refresh: bool = False, timeout: float
 
 
 def _may_serve_skills(snapshot: Snapshot) -> bool:
-    """True if a server that was not connected in this run may have skills, as far as is known from earlier runs."""
+    """True if a server that was not connected in this run may have skills: as is known from earlier runs, or because
+    its first start is under way."""
     if snapshot.introduction is not None or snapshot.state is ServerState.DISABLED:
         return False
     hello = snapshot.cached_hello
-    return hello is None or declares(hello.get("capabilities"), SKILLS)
+    return snapshot.is_unknown if hello is None else declares(hello.get("capabilities"), SKILLS)
 
 
 async def list_of(servers: ServerView, server: str, *, refresh: bool = False, timeout: float | None = None) -> None:

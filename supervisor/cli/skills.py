@@ -114,8 +114,10 @@ async def _find(supervisor: Supervisor, name: str, server: str | None) -> Skill:
 
 def _may_have_skills(supervisor: Supervisor, statuses: Iterable[ServerStatus], errors: Mapping[str, str]) -> list[str]:
     """The servers with an error that may have skills, each with it."""
-    hellos = {each.name: supervisor.hello(each.name) for each in statuses if each.state is not ServerState.DISABLED}
-    may = [name for name, said in hellos.items() if said is None or declares(said.get("capabilities"), SKILLS)]
+    hellos = {
+        each.name: supervisor.hello(each.name) or {} for each in statuses if each.state is not ServerState.DISABLED
+    }
+    may = [name for name, said in hellos.items() if declares(said.get("capabilities"), SKILLS)]
     return [f"{name} could not be asked: {errors[name]}" for name in may if name in errors]
 
 

@@ -174,9 +174,9 @@ class Snapshot:
 
     @property
     def is_unknown(self) -> bool:
-        """True if nothing is known of its offers, so that it may have whatever is asked for. A disabled server has
-        nothing."""
-        return self.state is not ServerState.DISABLED and self.introduction is None and not self.definitions
+        """True if nothing is known of its offers, and its first start is under way: it may have whatever is asked for.
+        One that could not be started does not count: it would keep all others from what they have."""
+        return not self.settled and self.introduction is None and not self.definitions
 
     @property
     def started_by_lists(self) -> bool:

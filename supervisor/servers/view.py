@@ -184,7 +184,7 @@ class ServerView(ABC):
 
     def claimants_of(self, uri: str) -> Steps[list[str]]:
         """The servers that claim a URI, in the order of configuration: see `Catalogue.claimants_of`. Where one does,
-        those with a skill that has the file count as well, and those of which nothing is known: what they turn out to
+        those with a skill that has the file count as well, and those in their first start: what they turn out to
         have is not read from another."""
         known = yield from self.catalogue.value.claimants_of(uri, self.snapshots)
         others = [name for name, one in self.snapshots.items() if one.value.is_unknown or one.value.skills.claims(uri)]

@@ -1,8 +1,8 @@
 """A server with two skills, line by line on standard input and output, in either era.
 
-    python skill_server.py handshake|modern [changes | FILE]
+    python skill_server.py handshake|modern [changes | refuses | FILE]
 
-With `changes`, what is read of a SKILL.md is not what its entry says. With a file, its text is that of the guide.
+With `changes`, what is read of a SKILL.md is not what its entry says. With `refuses`, it lists nothing. With a file, its text is that of the guide.
 """
 
 import json
@@ -10,14 +10,14 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 
-ERA, CHANGES = sys.argv[1], sys.argv[2:] == ["changes"]
+ERA, CHANGES, REFUSES = sys.argv[1], sys.argv[2:] == ["changes"], sys.argv[2:] == ["refuses"]
 FILES = {
     "skill://git-workflow/SKILL.md": "---\nname: git-workflow\ndescription: How this team commits\n---\nRead more.\n",
     "skill://git-workflow/references/GUIDE.md": "Commit often.\n",
     "skill://acme/refunds/SKILL.md": "---\nname: refunds\ndescription: Pay back\nlicense: MIT\n---\nBe kind.\n",
     "skill://acme/refunds/examples/email.md": "Dear customer,\n",
 }
-if sys.argv[2:] and not CHANGES:
+if sys.argv[2:] and not (CHANGES or REFUSES):
     FILES["skill://git-workflow/references/GUIDE.md"] = Path(sys.argv[2]).read_text()
 TOLD = {
     "skill://git-workflow": {"name": "git-workflow", "description": "How this team commits"},
@@ -85,6 +85,8 @@ ANSWERS = {
     "skills/get": lambda params: {"skill": entry(params["uri"].removesuffix("/SKILL.md")), **CACHED},
     "resources/directory/read": lambda params: {"resources": children(params["uri"]), **CACHED},
 }
+if REFUSES:
+    del ANSWERS["skills/list"]
 
 
 for line in sys.stdin:

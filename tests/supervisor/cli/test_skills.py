@@ -67,10 +67,11 @@ def test_a_skill_that_is_not_as_listed_or_not_there_or_not_one(cli, config):
 
 
 def test_a_skill_that_a_server_may_have_which_could_not_be_asked(cli, config):
-    file = config(one=skills(), missing=MISSING)
+    file = config(one=skills(), two=skills("modern", "refuses"), missing=MISSING)
     ran = cli("skill", "refunds", "--config", file)
     assert (ran.code, ran.out) == (2, "")
-    assert "skill://acme/refunds/SKILL.md of one; missing could not be asked: " in ran.err
+    assert "skill://acme/refunds/SKILL.md of one; two could not be asked: " in ran.err
+    assert "missing" not in ran.err.replace("mcp-nursery: missing: ", "")
     assert "give the URI and --server" in ran.err
     for named in (["one/refunds"], ["refunds", "--server", "one"]):
         assert "Be kind." in cli("skill", *named, "--config", file).out

@@ -68,6 +68,7 @@ EVERY_ERROR = [
     (rejected(delivery=UNKNOWN), UNKNOWN),
     (errors.InvalidResult("x", **SENT), ANSWERED),
     (errors.TaskLost("x", **SENT, task_id="t", status="working", said=None), UNKNOWN),
+    (errors.UnknownTask("t"), NOT_SENT),
     (errors.SkillMismatch("size", expected="1", found="2", server="s", uri="x:/"), ANSWERED),
     (errors.SkillMismatch("unlisted", expected="x:/", found="x:/1", server="s", uri="x:/1"), NOT_SENT),
     (Refused(429, "x"), NOT_SENT),

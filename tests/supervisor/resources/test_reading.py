@@ -180,21 +180,24 @@ async def test_nobody_takes_over_the_uris_of_a_server_that_is_away(how, autojump
 
 @pytest.mark.parametrize("life", [Life(connects_after=5), Life(mute=True)], ids=["late", "never"])
 async def test_a_read_waits_for_first_attempts_of_servers_that_may_have_it(life, autojump_clock):
-    """P8: also of those that are started for it; where nothing of them becomes known, they may still have it."""
+    """P8: until they are connected, or could not be. One that is at rest is not started for a URI that another has."""
     two = library(resources={"x:/1": says("two")})
     for lazy in (False, True):
-        specs = [spec(library(life, resources={"y:/1": says("one")}), "one", lazy=lazy), spec(two, "two")]
+        one = library(life, resources={"y:/1": says("one")})
+        specs = [spec(one, "one", lazy=lazy), spec(two, "two")]
         async with open_supervisor(specs, gate=0, policy=RestartPolicy(delays=[])) as supervisor:
+            await supervisor.wait_connected("two")
+            began = trio.current_time()
             with trio.fail_after(60):
-                if life.mute:
-                    with pytest.raises(ContestedResource) as contested:
-                        await supervisor.read_resource("x:/1")
-                    assert contested.value.servers == ("one", "two")
+                if not lazy:
                     assert await supervisor.servers_with("x:/1") == ("one", "two")
                     assert await supervisor.servers_with("x:/2") == ()
-                else:
-                    assert (await supervisor.read_resource("x:/1")).full_text == "two"
-            assert (await supervisor.read_resource("x:/1", server="two")).full_text == "two"
+                    with pytest.raises(CallTimeout):
+                        await supervisor.read_resource("x:/1", timeout=1)
+                assert (await supervisor.read_resource("x:/1", server="two")).full_text == "two"
+                assert trio.current_time() - began == (0 if lazy else 1)
+                assert (await supervisor.read_resource("x:/1")).full_text == "two"
+                assert (one.starts != [], trio.current_time() - began > 1) == (not lazy, not lazy)
     disabled = spec(library(), "one", enabled=False)
     async with open_supervisor([disabled, spec(two, "two")], gate=10) as supervisor:
         assert (await supervisor.read_resource("x:/1")).full_text == "two"

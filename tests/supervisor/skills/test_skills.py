@@ -179,7 +179,7 @@ async def refuses(params):
     raise Refusal(-32603, "not now")
 
 
-@pytest.mark.parametrize("how", ["does not list", "is down", "was never there"])
+@pytest.mark.parametrize("how", ["does not list", "is down"])
 async def test_a_server_that_cannot_be_asked_for_its_skills_may_have_one(how, autojump_clock):
     """Also in a later run, in which nothing is known of its skills."""
     honest, hostile = git(), SkillServer().add(GIT, {"SKILL.md": main("git-workflow")})

@@ -375,9 +375,8 @@ async def test_a_server_of_which_nothing_is_known_may_have_any_extension(how, au
         assert await All(supervisor).route(incoming) == RequestRoute("a", {"uri": "skill://x"})
 
 
-@pytest.mark.parametrize("how", UNKNOWN)
-async def test_a_server_of_which_nothing_is_known_may_have_any_uri(how, autojump_clock):
-    async with beside_an_unknown(how, **UNKNOWN[how]) as (_, ask):
+async def test_a_server_in_its_first_start_may_have_any_uri(autojump_clock):
+    async with beside_an_unknown("starting", life=Life(mute=True)) as (_, ask):
         about = {"argument": {"name": "topic", "value": ""}}
         for method, params in (
             ("resources/read", {"uri": "note://b"}),
@@ -389,6 +388,13 @@ async def test_a_server_of_which_nothing_is_known_may_have_any_uri(how, autojump
             assert trio.current_time() - began <= 5
         own = {"access": Access(["b/*"]), "uri": "note://b"}
         assert (await ask("resources/read", **own))["contents"][0]["text"] == "b: note://b"
+
+
+@pytest.mark.parametrize("how", ["failed", "waiting", "lazy"])
+async def test_a_server_that_is_not_being_started_keeps_no_other_from_its_uris(how, autojump_clock):
+    """One that nobody is logged in to, or whose command is missing, would make an error of every URI without server."""
+    async with beside_an_unknown(how, **UNKNOWN[how]) as (_, ask):
+        assert (await ask("resources/read", uri="note://b"))["contents"][0]["text"] == "b: note://b"
 
 
 async def test_a_disabled_server_has_nothing(autojump_clock):
