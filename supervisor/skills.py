@@ -152,7 +152,7 @@ class KnownSkills:
             return ()
         said = reading_of(uri)
         found: dict[str, None] = {}
-        for end in (*(each.start() for each in _SEPARATOR.finditer(said, 0, _LONGEST_URI)), len(said)):
+        for end in (*(each.start() for each in _SEPARATOR.finditer(said, 0, 2 * _LONGEST_URI)), len(said)):
             for roots in (self._roots, self.pinned or {}):
                 found.update(dict.fromkeys(roots.get(said[:end], ())))
         return tuple(found)
