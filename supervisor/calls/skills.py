@@ -513,7 +513,7 @@ def _with_one_meaning(call: RelayedCall, relayed: RelayedResult) -> dict[str, An
         or not isinstance(result.get(member), dict if call.method == GET else list)
     ):
         problem = f"its answer to {call.method} has no {member}, or is not complete"
-        raise InvalidResult(problem, server=call.asked.server, tool=call.name, incarnation=relayed.incarnation)
+        raise InvalidResult(problem, server=_server_of(call), tool=call.name, incarnation=relayed.incarnation)
     return result
 
 

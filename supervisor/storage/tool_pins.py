@@ -76,14 +76,13 @@ class ToolPins:
 
     async def pinned_skills(self) -> Sequence[str] | None:
         """The URIs of all skills that are pinned; None if they cannot be read, or if nothing is held back anyway."""
-        if self._mode == "report":
-            return None
         digest = (self._digest or _THIS_RUN) + _OF_SKILLS
-        try:
-            return await self._ask(lambda store: store.pinned(self._spec.name, digest))
-        except StoreUnreadable as error:
-            self._worker.warn_once(str(error))
-            return None
+        if self._mode == "block":
+            try:
+                return await self._ask(lambda store: store.pinned(self._spec.name, digest))
+            except StoreUnreadable as error:
+                self._worker.warn_once(str(error))
+        return None
 
     async def _compare(self, offered: "Mapping[str, Definition | Skill]", of: str = "") -> Review:
         left = iter(offered.items())

@@ -4,7 +4,9 @@ declares or answers by now, or by how a URI is written."""
 from contextlib import asynccontextmanager
 
 import pytest
+import trio
 
+from mcp_nursery.actors.session.lists import FRESH_FOR
 from mcp_nursery.supervisor import MemoryStore, NotApproved, open_supervisor
 from mcp_nursery.supervisor.errors import InvalidResult, NurseryError, SkillMismatch
 from mcp_nursery.supervisor.skills import MOST_SKILLS, NO_SKILLS, Skill
@@ -173,7 +175,7 @@ async def test_a_known_skill_is_asked_for_again_before_its_files_are_read(how, m
         await supervisor.list_skills()
         turned(server)
         if how == "time":
-            supervisor._servers.registry.skills_fresh_until.clear()
+            await trio.sleep(FRESH_FOR + 1)
         else:
             await supervisor.reconnect("lab")
             await supervisor.wait_connected("lab")
