@@ -216,7 +216,7 @@ def reading_of(uri: str) -> str:
 
 
 def with_roots(known: Mapping[str, tuple[str, ...]], skills: Iterable[str]) -> Steps[Mapping[str, tuple[str, ...]]]:
-    """Pinned skills by `reading_of` their folders, with more, given by URI; the same object if all of these are known."""
+    """Pinned skills by `reading_of` their folders, with more, given by URI; the same object if it has all of these."""
     made = known
     for uri in skills:
         yield
