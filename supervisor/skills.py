@@ -7,7 +7,8 @@ read is held against that, so that a person, a model and a pin mean the same fil
 
 import marshal
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
@@ -41,6 +42,7 @@ _MOST_FIELDS: Final = 2_000
 
 MAIN: Final = "/SKILL.md"
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_SEPARATOR: Final = re.compile(r"[/\\?#]")
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^\s?#\\\x00-\x1f\x7f]+)")
 
 
@@ -76,6 +78,10 @@ class Skill:
     verified."""
     declared: Mapping[str, Any] = field(repr=False, eq=False)
     """The entry as it came."""
+    reading: str = field(
+        default=Factory(lambda skill: reading_of(skill.root), takes_self=True), init=False, repr=False, eq=False
+    )
+    """The URI of its folder as URIs are compared, by `reading_of`."""
     kept_bytes: int = field(
         default=Factory(lambda skill: _size_of(skill.declared), takes_self=True), init=False, repr=False, eq=False
     )
@@ -87,8 +93,8 @@ class Skill:
         return self.uri[: -len(MAIN)]
 
     def covers(self, uri: str) -> bool:
-        """True if the URI is one of a file in its folder, whether it has such a file or not."""
-        return uri.startswith(f"{self.root}/")
+        """True if a server could take the URI for one of a file in its folder, whether it has such a file or not."""
+        return reading_of(uri).startswith(f"{self.reading}/")
 
     def file(self, uri: str) -> SkillFile | None:
         """The file of this URI. None: it cannot be verified.
@@ -124,6 +130,9 @@ class KnownSkills:
     """The entries that the server gave last, those that were known first before others."""
     review: Review = UNREVIEWED
     """The comparison of these with what they were when they were first seen."""
+    pinned: Mapping[str, tuple[str, ...]] | None = None
+    """The URIs of all skills that were ever pinned, by `reading_of` their folders, whether the server has them now or
+    not; None if they are not needed, not asked for yet, or cannot be read."""
 
     @property
     def shown(self) -> Mapping[str, Skill]:
@@ -134,12 +143,46 @@ class KnownSkills:
 
     def claims(self, uri: str) -> bool:
         """True if the URI is one of a file in the folder of such a skill."""
-        return any(skill.covers(uri) for skill in self.by_uri.values())
+        return any(self.by_uri[each].covers(uri) for each in self.of(uri) if each in self.by_uri)
 
-    def with_some(self, skills: Mapping[str, Skill], review: Review, room: int) -> "KnownSkills":
+    def of(self, uri: str) -> Sequence[str]:
+        """The URIs of the skills, known or pinned, to which this URI belongs, as a server could read it: that of a file
+        in the folder, or of the folder."""
+        if not (self.by_uri or self.pinned):
+            return ()
+        said = reading_of(uri)
+        found: dict[str, None] = {}
+        for end in (*(each.start() for each in _SEPARATOR.finditer(said, 0, 2 * _LONGEST_URI)), len(said)):
+            for roots in (self._roots, self.pinned or {}):
+                found.update(dict.fromkeys(roots.get(said[:end], ())))
+        return tuple(found)
+
+    @cached_property
+    def _roots(self) -> Mapping[str, Sequence[str]]:
+        roots: dict[str, list[str]] = {}
+        for uri, skill in self.by_uri.items():
+            roots.setdefault(skill.reading, []).append(uri)
+        return roots
+
+    def is_unclear(self, uri: str) -> bool:
+        """True if servers may take this URI for one of a skill or not, as some have it: with `.` or `..`, or what means
+        a slash. Only a URI of the scheme of some skill counts."""
+        said = reading_of(uri)
+        if said.count("/") == uri.count("/") and "\\" not in said and not {".", ".."} & {*_SEPARATOR.split(said)}:
+            return False
+        scheme = said[: said.find(":") + 1]
+        return any(root.startswith(scheme) for root in (*self._roots, *(self.pinned or ())))
+
+    def holds(self, uri: str) -> bool:
+        """True if this URI belongs to a skill that is held back."""
+        return any(each in self.review.held for each in self.of(uri))
+
+    def with_some(self, skills: Mapping[str, Skill], review: Review, room: int, *, whole: bool) -> "KnownSkills":
         """The known skills once these were given as well, with their review: as many as there is room for, in bytes.
-        The first go, but those that are held back stay longest, so that none can be pushed out to be read."""
-        others = {uri: skill for uri, skill in self.by_uri.items() if uri not in skills}
+        If these are the `whole` list of the server, all others go, but not those that are held back. These stay
+        longest, so that none can be pushed out to be read; else the first go."""
+        stay: Iterable[str] = self.review.held if whole else self.by_uri
+        others = {uri: skill for uri, skill in self.by_uri.items() if uri not in skills and uri in stay}
         held = {*review.held, *(self.review.held.keys() & others.keys())}
         known: dict[str, Skill] = {}
         for uri, skill in sorted([*others.items(), *skills.items()], key=lambda each: each[0] in held)[::-1]:
@@ -154,7 +197,8 @@ class KnownSkills:
             return {uri: each for uri, each in {**left, **now}.items() if uri in known}
 
         before = self.review
-        return KnownSkills(known, Review(findings(before.changes, review.changes), findings(before.held, review.held)))
+        review = Review(findings(before.changes, review.changes), findings(before.held, review.held))
+        return KnownSkills(known, review, self.pinned)
 
 
 NO_SKILLS: Final = KnownSkills()
@@ -163,6 +207,25 @@ NO_SKILLS: Final = KnownSkills()
 
 class BadEntry(ValueError):
     """The entry of a skill cannot be used. The message says why, in one line without its name."""
+
+
+def reading_of(uri: str) -> str:
+    """The form in which URIs are compared to tell whether they belong to a skill, so that no spelling of one gets past
+    that: the scheme, the host and, at many servers, names of files have no case, and any character can be in code."""
+    return unquote(uri).lower()
+
+
+def with_roots(known: Mapping[str, tuple[str, ...]], skills: Iterable[str]) -> Steps[Mapping[str, tuple[str, ...]]]:
+    """Pinned skills by `reading_of` their folders, with more, given by URI; the same object if it has all of these."""
+    made = known
+    for uri in skills:
+        yield
+        root = reading_of(uri[: -len(MAIN)])
+        if uri not in made.get(root, ()):
+            made = {**known} if made is known else made
+            made = cast("dict[str, tuple[str, ...]]", made)
+            made[root] = (*made.get(root, ()), uri)
+    return made
 
 
 def is_below(root: str, uri: str) -> bool:

@@ -457,7 +457,7 @@ class Supervisor:
     @property
     def resources(self) -> tuple[Resource, ...]:
         """The resources now listed by servers whose tools are shown, sorted by URI and server."""
-        return self._servers.listed.resources
+        return self._servers.shown_resources()
 
     @property
     def resource_templates(self) -> tuple[ResourceTemplate, ...]:

@@ -18,6 +18,7 @@ from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue
 from ..decisions.restart_policy import WhenDown
+from ..resources import Resource, ResourceTemplate
 from ..security.untrusted_marks import clean_name
 from ..skills import Skill
 from ..tools.tool import Tool
@@ -28,7 +29,7 @@ from .host_tools import LIST_RESOURCES as LIST
 from .host_tools import READ_RESOURCE as READ
 from .host_tools import HostTools, host_result, host_tool
 from .resources_and_prompts import owner_of
-from .skills import is_of_skill, known_skills, read_skill_file, read_unless_held
+from .skills import known_skills, read_for_model
 
 _MOST_DESCRIPTION = 200
 """Characters of a description that are listed."""
@@ -106,7 +107,8 @@ class ResourceTools(HostTools):
         del timeout, on_progress, meta, when_down
         await trio.lowlevel.checkpoint()
         server = self._server(_texts(tool, arguments).get("server"))
-        listed = chain(_listed(self._servers.catalogue.value), map(_skill_line, known_skills(self._servers)))
+        offered = _listed(self._servers.shown_resources(), self._servers.catalogue.value.resource_templates)
+        listed = chain(offered, map(_skill_line, known_skills(self._servers)))
         return host_result(tool, await by_turns(_lines(listed, server)))
 
     async def _read(
@@ -129,8 +131,7 @@ class ResourceTools(HostTools):
         owner = await owner_of(call, self._servers)  # no read without an agreement: that is to one server
         self._servers.snapshot(owner)
         agreed = await self._approvals.agree(evolve(tool, server=owner), {"uri": uri}, self._servers)
-        read_it = read_skill_file if is_of_skill(self._servers, uri, owner) else read_unless_held
-        read = await read_it(evolve(call, server=owner), self._servers, agreed)
+        read = await read_for_model(evolve(call, server=owner), self._servers, agreed)
         return host_result(tool, read.full_text, read)
 
     def _server(self, named: str | None) -> str | None:
@@ -163,11 +164,11 @@ def _lines(listed: Iterable[dict[str, Any]], server: str | None) -> Steps[str]:
     return "\n".join(lines)
 
 
-def _listed(catalogue: Catalogue) -> Iterable[dict[str, Any]]:
-    for each in catalogue.resources:
+def _listed(resources: Iterable[Resource], templates: Iterable[ResourceTemplate]) -> Iterable[dict[str, Any]]:
+    for each in resources:
         said = (each.description or "")[:_MOST_DESCRIPTION]
         kind = {"mimeType": each.mime_type, "size": each.size}
         yield {"uri": each.uri, "server": each.server, "name": each.title or each.name, "description": said, **kind}
-    for template in catalogue.resource_templates:
+    for template in templates:
         said, name = (template.description or "")[:_MOST_DESCRIPTION], template.title or template.name
         yield {"uriTemplate": template.uri_template, "server": template.server, "name": name, "description": said}

@@ -4,13 +4,17 @@ against these. Nothing is fetched ahead.
 Each entry that a server gives is compared with what it was when it was first seen, before anybody gets it: by
 `ServerView.learn_skills`, also those that a client of the host has asked for. One that is held back is asked for again
 each time that somebody wants it: it may have been accepted meanwhile, or be what it was.
+
+While changed skills are held back, all that is read passes one gate, `check_uris`. The pins say what belongs to a
+skill, and not what the server lists or declares by now: a server that takes a skill out of its list gets nothing by it.
 """
 
 import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from itertools import chain
+from typing import Any, Final, NoReturn, cast
 
 import trio
 from attrs import define, evolve
@@ -55,10 +59,15 @@ LIST: Final = "skills/list"
 GET: Final = "skills/get"
 DIRECTORY: Final = "resources/directory/read"
 _READ: Final = "resources/read"
+_RESOURCES: Final = "resources/list"
 _MOST_SHOWN: Final = 100
 """Characters of a URI that a line of the log has: a server may list one of megabytes."""
 _LISTED: Final = {LIST: "skills", DIRECTORY: "resources"}
 """The lists in answers."""
+_MEMBERS: Final = {**_LISTED, _RESOURCES: "resources", _READ: "contents", GET: "skill"}
+"""The members of results that have something of skills."""
+_OF_PAGES: Final = frozenset(["nextCursor", "resultType", "ttlMs", "cacheScope"])
+"""Members of a page beside its list."""
 
 
 @define(eq=False, repr=False)
@@ -281,13 +290,8 @@ async def _owner_of(servers: ServerView, uri: str, server: str | None) -> str:
 
 def _covering(servers: ServerView, server: str, uri: str) -> list[Skill]:
     """The known skills of a server in whose folders this file or folder would be; several if they are nested."""
-    known = servers.snapshot(server).value.skills.by_uri.values()
-    return [skill for skill in known if skill.covers(uri) or skill.root == uri]
-
-
-def is_of_skill(servers: ServerView, uri: str, server: str) -> bool:
-    """True if the URI is one of a file in the folder of a skill that is known of this server."""
-    return any(skill.covers(uri) for skill in _covering(servers, server, uri))
+    known = servers.snapshot(server).value.skills
+    return [known.by_uri[each] for each in known.of(uri) if each in known.by_uri]
 
 
 async def get_skill(servers: ServerView, uri: str, server: str | None = None, *, timeout: float | None = None) -> Skill:
@@ -356,7 +360,7 @@ async def skills_with(servers: ServerView, uri: str, server: str, *, timeout: fl
             await get_skill(servers, uri, server, timeout=timeout)
         else:
             await list_of(servers, server, timeout=timeout)
-    await _check_pins(servers, server, uri, timeout)
+    await check_uris(servers, server, [uri], timeout)
     skills = [skill for skill in _covering(servers, server, uri) if skill.covers(uri)]
     if not skills:
         raise UnknownResource(uri, server=server)
@@ -365,42 +369,56 @@ async def skills_with(servers: ServerView, uri: str, server: str, *, timeout: fl
     return skills
 
 
-async def _check_pins(servers: ServerView, server: str, uri: str, timeout: float | None) -> None:
-    """Refuse a file of a skill that is held back, once its server has been asked for that skill again.
+async def check_uris(servers: ServerView, server: str, uris: Iterable[str], timeout: float | None) -> None:
+    """Refuse what belongs to a skill that is held back, if changed skills are: each skill to which one of these URIs
+    belongs, by the pins or by what is known, must have an entry, not older than its server lets lists be, that equals
+    its pin.
 
     Raises:
-        NotApproved: It is held back.
-    """
-    while held := [
-        each.uri
-        for each in _covering(servers, server, uri)
-        if each.uri in servers.snapshot(server).value.skills.review.held
-    ]:
-        await get_skill(servers, held[0], server, timeout=timeout)
-
-
-async def _check_read(servers: ServerView, server: str, uri: str, timeout: float | None) -> bool:
-    """Refuse to read a resource that belongs to a skill that is held back. While changed skills are held back, the
-    skills of a server with skills are listed for that; one that is not listed is asked for.
-
-    Returns:
-        False if it is not known yet whether the server has skills.
-
-    Raises:
-        NotApproved: It is held back.
-        NurseryError: The skills cannot be listed, so that it is not known.
+        NotApproved: One is held back, cannot be compared, or its URI may or may not be one of a skill.
+        NurseryError: The skills of a server that has some cannot be listed.
     """
     if not servers.pinned:
-        return True
+        return
+    snapshot = servers.snapshot(server)
+    if snapshot.value.skills.pinned is None:
+        await servers.learn_skills(server, {}, whole=False, transport=snapshot.value.spec.transport)
+    for uri in dict.fromkeys(uris):
+        await _learn_of(servers, server, uri, timeout)
+        known = snapshot.value.skills
+        if known.pinned is None:
+            _refuse(servers, server, uri, "it is not known whether it is of a changed skill: the pins cannot be read")
+        if known.is_unclear(uri):
+            _refuse(servers, server, uri, "a server may read this URI in several ways: it has dots, or a slash in code")
+        for each in known.of(uri):
+            known = snapshot.value.skills
+            if not _is_fresh(servers, server) or each not in known.by_uri or each in known.review.held:
+                try:
+                    await get_skill(servers, each, server, timeout=timeout)
+                except (ServerError, InvalidResult, UnknownResource):
+                    _refuse(
+                        servers, server, each, "its server has no entry of it now that can be compared with its pin"
+                    )
+
+
+def _refuse(servers: ServerView, server: str, uri: str, why: str) -> NoReturn:
+    raise NotApproved(server, servers.redactor(server).said(uri), why)
+
+
+async def _learn_of(servers: ServerView, server: str, uri: str, timeout: float | None) -> None:
+    """Ask a server with skills for its list, unless it is fresh, and for the skill of this `SKILL.md`, unless it is
+    listed.
+
+    Raises:
+        NurseryError: They cannot be listed, or the skill is held back.
+    """
     if not serves_skills(servers, server):
-        return servers.snapshot(server).value.introduction is not None
-    if not _is_fresh(servers, server) and not _covering(servers, server, uri):
+        return
+    if not _is_fresh(servers, server):
         await list_of(servers, server, timeout=timeout)
-    if not _covering(servers, server, uri) and uri.endswith(MAIN):
+    if uri.endswith(MAIN) and not _covering(servers, server, uri):
         with suppress(ServerError):  # it is no skill
             await get_skill(servers, uri, server, timeout=timeout)
-    await _check_pins(servers, server, uri, timeout)
-    return True
 
 
 async def read_unless_held(
@@ -408,39 +426,122 @@ async def read_unless_held(
 ) -> ResourceResult:
     """Read a resource that belongs to no skill that is held back. See `Supervisor.read_resource`."""
     result = await read_resource(call, servers, agreed, refresh=refresh)
-    await _check_read(servers, result.server, result.uri, call.timeout)
+    uris = result.uri, *(each.uri for each in result.contents)
+    await check_uris(servers, result.server, uris, call.timeout)
     return result
+
+
+async def read_for_model(call: Call, servers: ServerView, agreed: Agreement) -> ResourceResult:
+    """Read a resource of the server that is named, for a model: what may belong to a skill only if it is verified."""
+    uri, server = call.name, call.server
+    assert server is not None  # it was agreed to
+    if not _is_of_skill(servers, uri, server):
+        result = await read_unless_held(call, servers, agreed)
+        await _learn_of(servers, server, uri, call.timeout)
+        uris = uri, *(each.uri for each in result.contents)
+        of_skills = [each for each in uris if _is_of_skill(servers, each, server)]
+        if not of_skills:
+            return result
+        if of_skills[0] != uri:
+            problem = "its answer has a file of a skill, which must be read by its own URI"
+            raise InvalidResult(problem, server=server, tool=uri, incarnation=result.incarnation)
+    return await read_skill_file(call, servers, agreed)
+
+
+def _is_of_skill(servers: ServerView, uri: str, server: str) -> bool:
+    known = servers.snapshot(server).value.skills
+    return known.is_unclear(uri) or any(skill.covers(uri) for skill in _covering(servers, server, uri))
 
 
 async def relay(call: RelayedCall) -> RelayedResult:
     """Make a request on behalf of a client. What it is given of skills is compared as for everybody; while changed
     skills are held back, entries that cannot be compared are so as well. See `Supervisor.request`."""
-    servers, method, server = call.servers, call.method, call.asked.server
-    assert server is not None  # a relayed request names it
-    if method not in (LIST, GET, _READ):
+    servers, method, server = call.servers, call.method, _server_of(call)
+    if method not in _MEMBERS:
         return await deliver(call)
-    transport, uri = _transport_of(servers, server), str(call.given_params.get("uri"))
-    checked = method == _READ and await _check_read(servers, server, uri, call.asked.timeout)
+    before, uri, reads = servers.snapshot(server).value, str(call.given_params.get("uri")), method in (_READ, DIRECTORY)
+    known = reads and before.introduction is not None
+    if known:
+        await check_uris(servers, server, [uri], call.asked.timeout)
     relayed = await deliver(call)
+    if servers.pinned:
+        relayed = evolve(relayed, result=_with_one_meaning(call, relayed))
     if relayed.result.get("resultType") == "input_required":
         return relayed
-    if method == _READ:
-        if not checked:
-            await _check_read(servers, server, uri, call.asked.timeout)
-    elif method == LIST:
-        return evolve(relayed, result=await _without_held(servers, server, relayed.result, transport))
-    else:
+    if reads:
+        asked = [] if known and relayed.incarnation == before.incarnation else [uri]
+        given = (str(each.get("uri")) for each in _dicts(relayed.result.get("contents")))
+        await check_uris(servers, server, chain(asked, given), call.asked.timeout)
+    return evolve(relayed, result=await _without_held(call, relayed, uri, before.spec.transport))
+
+
+async def _without_held(call: RelayedCall, relayed: RelayedResult, uri: str, transport: Transport) -> dict[str, Any]:
+    """The result without what it has of skills that are held back. Its entries of skills are known from now on.
+
+    Raises:
+        NotApproved: It is the entry of one that is held back.
+        InvalidResult: It is an entry that cannot be compared, while changed skills are held back.
+    """
+    servers, server, result = call.servers, _server_of(call), relayed.result
+    if call.method == LIST:
+        return await _without_skills_held(servers, server, result, transport)
+    if call.method == GET:
         try:
-            skill = _skill_given(server, uri, relayed.result, relayed.incarnation)
+            skill = _skill_given(server, uri, result, relayed.incarnation)
         except InvalidResult:
             if servers.pinned:
                 raise
         else:
             await _learn(servers, skill, transport)
-    return relayed
+    elif call.method != _READ:
+        return await by_turns(_without_files_held(servers, server, result))
+    return result
 
 
-async def _without_held(
+def _with_one_meaning(call: RelayedCall, relayed: RelayedResult) -> dict[str, Any]:
+    """The result of a request for skills or resources that asks for input or gives something, and not both.
+
+    Raises:
+        InvalidResult: It does neither: what it leads to could not be compared.
+    """
+    result, member = relayed.result, _MEMBERS[call.method]
+    kind: object = result.get("resultType", "complete")
+    if kind == "input_required":
+        return {key: value for key, value in result.items() if key not in _MEMBERS.values()}
+    if (
+        kind != "complete"
+        or "task" in result
+        or not isinstance(result.get(member), dict if call.method == GET else list)
+    ):
+        problem = f"its answer to {call.method} has no {member}, or is not complete"
+        raise InvalidResult(problem, server=_server_of(call), tool=call.name, incarnation=relayed.incarnation)
+    return result
+
+
+def _server_of(call: RelayedCall) -> str:
+    assert call.asked.server is not None  # a relayed request names it
+    return call.asked.server
+
+
+def _dicts(entries: object) -> list[dict[str, Any]]:
+    found = cast("list[object]", entries) if isinstance(entries, list) else []
+    return [cast("dict[str, Any]", each) for each in found if isinstance(each, dict)]
+
+
+def _without_files_held(servers: ServerView, server: str, listed: dict[str, Any]) -> Steps[dict[str, Any]]:
+    """A list of resources without those of skills that are held back."""
+    known = servers.snapshot(server).value.skills
+    if not known.review.held:
+        return listed
+    shown: list[dict[str, Any]] = []
+    for each in _dicts(listed.get("resources")):
+        yield
+        if not known.holds(str(each.get("uri"))):
+            shown.append(each)
+    return listed | {"resources": shown}
+
+
+async def _without_skills_held(
     servers: ServerView, server: str, listed: dict[str, Any], transport: Transport
 ) -> dict[str, Any]:
     given: object = listed.get("skills")
@@ -451,7 +552,8 @@ async def _without_held(
     if not servers.pinned:
         return listed
     shown = {id(skill) for uri, skill in by_uri.items() if uri not in review.held}
-    return listed | {"skills": [entry for entry, skill in zip(entries, skills, strict=False) if id(skill) in shown]}
+    kept = {key: value for key, value in listed.items() if not review.held or key in _OF_PAGES}
+    return kept | {"skills": [entry for entry, skill in zip(entries, skills, strict=False) if id(skill) in shown]}
 
 
 def _skills_in(server: str, entries: Iterable[object]) -> Steps[list[Skill | None]]:
@@ -507,7 +609,9 @@ async def list_directory(
         if cursor in cursors or not isinstance(cursor, str) or len(found) == before:
             break
         cursors.add(cursor)
-    return tuple(found.values())
+    await check_uris(servers, owner, [uri], timeout)
+    known = servers.snapshot(owner).value.skills
+    return tuple(each for each in found.values() if not (known.review.held and known.holds(each.uri)))
 
 
 def _children(server: str, folder: str, entries: Iterable[object], found: dict[str, Resource]) -> Steps[None]:

@@ -40,7 +40,7 @@ the way out.
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -70,7 +70,7 @@ from ..decisions.state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..events import ResourceUpdated
 from ..logs import ServerLog
 from ..security.untrusted_marks import clean_name
-from ..skills import KnownSkills
+from ..skills import with_roots
 from ..spec import ServerSpec
 from ..storage.store import StoreUnreadable
 from ..tools.pins import UNREVIEWED
@@ -744,9 +744,14 @@ class Keeper:
         if command.transport != self._now.spec.transport:
             command.settle(self._now, "it is reached in another way since it was asked for skills")
             return
-        command.review = review = await self._settings.pins.review_skills(command.skills)
-        known = KnownSkills(command.skills, review)
-        if not command.whole:
-            known = self._now.skills.with_some(command.skills, review, self._now.spec.max_kept_bytes)
+        pins = self._settings.pins
+        command.review = review = await pins.review_skills(command.skills)
+        before, room = self._now.skills, self._now.spec.max_kept_bytes
+        known = before.with_some(command.skills, review, room, whole=command.whole)
+        new: Collection[str] | None = [uri for uri in command.skills if uri in review.changes or uri not in review.held]
+        if before.pinned is None:
+            new = await pins.pinned_skills()
+        if new is not None:
+            known = evolve(known, pinned=await by_turns(with_roots(before.pinned or {}, new)))
         self._write(self._machine.knowing(known))
         command.settle(self._now)

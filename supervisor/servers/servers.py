@@ -144,6 +144,7 @@ class Servers(ServerView):
             SupervisorClosed: The block was left.
             StoreUnreadable: It cannot be recorded.
         """
+        self.registry.skills_fresh_until.pop(change.server, None)  # what was seen may not be what its server has by now
         command = await self.execute(change.server, AcceptChange(change))
         if command.error is not None:
             raise StoreUnreadable(command.error)

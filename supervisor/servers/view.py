@@ -18,6 +18,7 @@ from ..catalogue.catalogue import Catalogue
 from ..decisions.state_machine import Snapshot
 from ..decisions.suggestions import near_names
 from ..events import InjectionSuspected
+from ..resources import Resource
 from ..security.redaction import Redactor
 from ..security.untrusted_marks import clean_name
 from ..skills import Skill
@@ -70,6 +71,9 @@ class ServerView(ABC):
         self.breakers: Final = projection.figures.breakers
         self.dependents: Final[set[ServerView]] = set()
         """The views that end when this does: those of borrowers, and of further instances."""
+        self._resources: tuple[Resource, ...] = ()
+        self._resources_of: tuple[object, ...] = ()
+        """The values of which the shown resources were made."""
 
     def end(self) -> None:
         """End this view: the block is being left, and all that wait for something here are woken."""
@@ -106,6 +110,21 @@ class ServerView(ABC):
         """The catalogue, for a reader: lists in it that are too old are fetched again meanwhile."""
         self.refresh_expired()
         return self.catalogue.value
+
+    def shown_resources(self) -> tuple[Resource, ...]:
+        """The resources in the catalogue, for a reader, without those of skills that are held back; the same object
+        until they change."""
+        listed = self.listed.resources
+        held = {name: one.value.skills for name, one in self.snapshots.items() if one.value.skills.review.held}
+        if not held:
+            return listed
+        made_of = (listed, *held.values())
+        if [*map(id, made_of)] != [*map(id, self._resources_of)]:
+            self._resources_of = made_of
+            self._resources = tuple(
+                each for each in listed if each.server not in held or not held[each.server].holds(each.uri)
+            )
+        return self._resources
 
     async def first_attempts(self, servers: Iterable[str], start: Callable[[str], None]) -> None:
         """Wait until the first attempt of each of these is over. Servers that are removed meanwhile are passed over.

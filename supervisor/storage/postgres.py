@@ -174,6 +174,12 @@ class PostgresStore(Store):
         return self.database.run(lambda db: _pin(db, server, spec, declared))
 
     @override
+    def pinned(self, server: str, spec: str) -> Sequence[str]:
+        query = b"SELECT tool FROM mcp_nursery.pinned WHERE spec = %s AND server = %s"
+        found: Any = self.database.run(lambda db: db.execute(query, (spec, server)).fetchall())
+        return [json.loads(tool) for (tool,) in found]
+
+    @override
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
         self.database.run(lambda db: _accept(db, spec, change))
 

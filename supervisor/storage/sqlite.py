@@ -5,7 +5,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -159,6 +159,12 @@ class SqliteStore(Store):
 
     def pin(self, server: str, spec: str, declared: Mapping[str, str]) -> Mapping[str, str]:
         return self._run(lambda db: _pin(db, server, spec, declared))
+
+    def pinned(self, server: str, spec: str) -> Sequence[str]:
+        if not self._is_there():  # nor is it made: nothing was ever used
+            return []
+        query = "SELECT tool FROM pinned WHERE server = ? AND spec = ?"
+        return self._run(lambda db: [json.loads(tool) for (tool,) in db.execute(query, (server, spec))])
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
         self._run(lambda db: _accept(db, spec, change))

@@ -6,7 +6,7 @@ All of it is synchronous; the owner of a store decides in which thread.
 import math
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar
 
@@ -142,6 +142,14 @@ class Store(Protocol):
         """
         ...
 
+    def pinned(self, server: str, spec: str) -> Sequence[str]:
+        """The names of all tools that are pinned of a server with this digest of its spec.
+
+        Raises:
+            StoreUnreadable: The pins cannot be read.
+        """
+        ...
+
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
         """Pin the tool as it is after this change.
 
@@ -265,6 +273,10 @@ class MemoryStore(Store):
         for tool, pin in pins_after(declared, pins.known, lambda: pins.taken).items():
             pins.put(tool, pin)
         return {tool: pins.known[tool].text for tool in declared if tool in pins.known}
+
+    def pinned(self, server: str, spec: str) -> Sequence[str]:
+        pins = self._pins.get((server, spec))
+        return [] if pins is None else list(pins.known)
 
     def accept_change(self, spec: str, change: DefinitionChange) -> None:
         pins = self._pins.setdefault((change.server, spec), _Pins())

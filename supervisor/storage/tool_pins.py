@@ -2,7 +2,7 @@
 comparison is in `tools.pins`."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import trio
@@ -73,6 +73,16 @@ class ToolPins:
     async def review_skills(self, skills: Mapping[str, Skill]) -> Review:
         """Pin new skills, given by URI, and report those that differ."""
         return await self._compare(skills, _OF_SKILLS)
+
+    async def pinned_skills(self) -> Sequence[str] | None:
+        """The URIs of all skills that are pinned; None if they cannot be read, or if nothing is held back anyway."""
+        digest = (self._digest or _THIS_RUN) + _OF_SKILLS
+        if self._mode == "block":
+            try:
+                return await self._ask(lambda store: store.pinned(self._spec.name, digest))
+            except StoreUnreadable as error:
+                self._worker.warn_once(str(error))
+        return None
 
     async def _compare(self, offered: "Mapping[str, Definition | Skill]", of: str = "") -> Review:
         left = iter(offered.items())

@@ -53,12 +53,16 @@ TRUST = (
     ),
     *mutants_of(
         "supervisor/calls/skills.py",
-        "supervisor/skills/test_skill_pins.py",
+        "supervisor/skills/test_skill_pins.py supervisor/skills/test_skill_gate.py",
         {
             "if not serves_skills(servers, server):": "if True:",
             "shown = {id(skill) for uri, skill in by_uri.items() if uri not in review.held}": "shown = {id(skill) for skill in by_uri.values()}",
             "if why is not None:": "if False:",
-            "await get_skill(servers, held[0], server, timeout=timeout)": "return",
+            "if not _is_fresh(servers, server) or each not in known.by_uri or each in known.review.held:": "if each in known.review.held:",
+            "if known.is_unclear(uri):": "if False:",
+            "if known.pinned is None:": "if False:",
+            "return {key: value for key, value in result.items() if key not in _MEMBERS.values()}": "return result",
+            "if of_skills[0] != uri:": "if False:",
             "if review.certain:": "if True:",
         },
     ),

@@ -114,6 +114,8 @@ def test_pins(any_store):
     assert any_store.open_changes() == [("d", DefinitionChange("s", "add", CHANGED["add"], DECLARED["add"]))]
     assert any_store.pin("s", "d", CHANGED) == CHANGED
     assert any_store.open_changes() == []
+    assert sorted(any_store.pinned("s", "d")) == sorted([*DECLARED, "new"])
+    assert any_store.pinned("s", "f") == []
 
 
 @pytest.mark.slow
