@@ -106,8 +106,9 @@ def declared_by(capabilities: Mapping[str, Any] | None) -> Mapping[str, Settings
     """The settings of the extensions that these capabilities of a client or server declare, by identifier. One without
     a valid identifier, or whose settings are no object, is not declared."""
     declared: object = (capabilities or {}).get("extensions")
-    said = cast("Mapping[str, Settings]", declared if isinstance(declared, Mapping) else {})
-    return {name: each for name, each in said.items() if isinstance(each, Mapping) and is_identifier(name)}
+    said = cast("Mapping[str, object]", declared if isinstance(declared, Mapping) else {})
+    valid = {name: each for name, each in said.items() if isinstance(each, Mapping) and is_identifier(name)}
+    return cast("dict[str, Settings]", valid)
 
 
 def settings_of(capabilities: Mapping[str, Any] | None, identifier: str) -> Settings | None:

@@ -62,7 +62,7 @@ async def _list(supervisor: Supervisor, statuses: Iterable[ServerStatus]) -> tup
         for status in statuses:
             if status.name not in errors:
                 nursery.start_soon(list_of, status.name)
-    return found, errors
+    return sorted(found, key=lambda skill: (skill.uri, skill.server)), errors
 
 
 def _document(skill: Skill) -> dict[str, Any]:

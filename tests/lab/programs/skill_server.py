@@ -2,7 +2,8 @@
 
     python skill_server.py handshake|modern [changes | refuses | FILE]
 
-With `changes`, what is read of a SKILL.md is not what its entry says. With `refuses`, it lists nothing. With a file, its text is that of the guide.
+With `changes`, what is read of a SKILL.md is not what its entry says. With `refuses`, it lists nothing. With a file,
+its text is that of the guide.
 """
 
 import json
