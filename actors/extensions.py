@@ -107,8 +107,9 @@ def declared_by(capabilities: Mapping[str, Any] | None) -> Mapping[str, Settings
     a valid identifier, or whose settings are no object, is not declared."""
     declared: object = (capabilities or {}).get("extensions")
     said = cast("Mapping[str, object]", declared if isinstance(declared, Mapping) else {})
-    valid = {name: each for name, each in said.items() if isinstance(each, Mapping) and is_identifier(name)}
-    return cast("dict[str, Settings]", valid)
+    return {
+        name: cast("Settings", each) for name, each in said.items() if isinstance(each, Mapping) and is_identifier(name)
+    }
 
 
 def settings_of(capabilities: Mapping[str, Any] | None, identifier: str) -> Settings | None:
