@@ -26,6 +26,7 @@ from .calls.resource_tools import ResourceTools
 from .calls.resources_and_prompts import Completing, PromptGet, ResourceRead
 from .calls.search_tools import SearchTools
 from .calls.skills import (
+    SHOWS_SKILLS,
     get_skill,
     known_skills,
     list_all,
@@ -804,7 +805,7 @@ class Supervisor:
             for_models=for_models,
             follow_tasks=follow_tasks,
         )
-        return await relay(relayed)
+        return await (relay(relayed) if method in SHOWS_SKILLS else deliver(relayed))
 
     async def agree(
         self, server: str, tool: str, arguments: Mapping[str, Any] | None = None, *, approve: Approve

@@ -453,12 +453,14 @@ def _is_of_skill(servers: ServerView, uri: str, server: str) -> bool:
     return known.is_unclear(uri) or any(skill.covers(uri) for skill in _covering(servers, server, uri))
 
 
+SHOWS_SKILLS: Final = _MEMBERS.keys()
+"""The requests whose answers may hold something of skills: for `relay`."""
+
+
 async def relay(call: RelayedCall) -> RelayedResult:
-    """Make a request on behalf of a client. What it is given of skills is compared as for everybody; while changed
-    skills are held back, entries that cannot be compared are so as well. See `Supervisor.request`."""
+    """Make one of these requests on behalf of a client. What it is given of skills is compared as for everybody; while
+    changed skills are held back, entries that cannot be compared are so as well. See `Supervisor.request`."""
     servers, method, server = call.servers, call.method, _server_of(call)
-    if method not in _MEMBERS:
-        return await deliver(call)
     before, uri, reads = servers.snapshot(server).value, str(call.given_params.get("uri")), method in (_READ, DIRECTORY)
     known = reads and before.introduction is not None
     if known:
