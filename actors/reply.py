@@ -156,8 +156,8 @@ class ReplySlot:
     reason: str | None = field(default=None, init=False)
     """The reason given to `CancelScope.cancel` when a relayed request was given up. Written by `wait`."""
     sent: bool = field(default=False, init=False)
-    """True once its frame's write has begun, unless the server has refused it since. Written by `mark_sent` and
-    `mark_refused`."""
+    """True once its frame's write has begun, unless the server has refused it since. Written by `mark_sent`,
+    `mark_refused` and `take_over`."""
     waits_since: float | None = field(default=None, init=False)
     """The time since which a call with a time limit waits, on Trio's clock: when handed on, then when the write of its
     frame began. Written by `limit` and `mark_sent`."""
@@ -166,11 +166,11 @@ class ReplySlot:
     heard: bool = field(default=False, init=False)
     """True if the server has sent a message about it before its outcome. Written by `report` and `note`."""
     incarnation: int | None = field(default=None, init=False)
-    """The incarnation that it was routed to. Written by `route`, `unroute` and `follow`."""
+    """The incarnation that it was routed to. Written by `route`, `unroute`, `follow` and `take_over`."""
     request_id: int | str | None = field(default=None, init=False)
     """The request's id, once numbered. Written by `begin`."""
     codec: Codec | None = field(default=None, init=False)
-    """The codec that reads the result. Written by `begin` and `follow`."""
+    """The codec that reads the result. Written by `begin`, `follow` and `take_over`."""
     control: Mailbox[Any] | None = field(default=None, init=False)
     """The owner's mailbox for cancelled slots, which `Service` in `service.py` reads: see `Owner.control`.
     Written by `route` and `unroute`."""
@@ -198,6 +198,10 @@ class ReplySlot:
     def follow(self, earlier: "ReplySlot") -> None:
         """Wait for the next answer of the same incarnation, after that in the earlier slot."""
         self.incarnation, self.codec = earlier.incarnation, earlier.codec
+
+    def take_over(self, incarnation: int, codec: Codec) -> None:
+        """Stand for a call that another host has sent: this incarnation says what becomes of it."""
+        self.incarnation, self.codec, self.sent = incarnation, codec, True
 
     def begin(self, request_id: int | str, codec: Codec | None, account: Account | None = None) -> None:
         """Record the request's id, its codec if it is a caller's, and the account that messages about it are charged

@@ -86,9 +86,9 @@ class KeptCall(ToolCall):
         snapshot = self.servers.snapshot(found.server).value
         version = snapshot.introduction.protocol_version if snapshot.introduction else ""
         slot = ReplySlot()
-        slot.incarnation = snapshot.incarnation
-        slot.codec = PreparedTool(cast("Any", found.declared), protocol_version=version, stamp={})
-        slot.mark_sent()
+        slot.take_over(
+            snapshot.incarnation, PreparedTool(cast("Any", found.declared), protocol_version=version, stamp={})
+        )
         modern = {"resultType": "task"} if version in MODERN_PROTOCOL_VERSIONS else {}
         slot.resolve(Answered({**modern, "taskId": record.task, "status": str(record.info.status)}))
         self.slot = slot

@@ -344,7 +344,11 @@ async def test_a_publisher_that_raises_ends_the_keeper(autojump_clock):
     class Raising:
         notices = NoticeHub()
 
-        def publish(self, new):
+        def prepare_all(self, new):
+            yield
+            return {}
+
+        def publish(self, new, prepared):
             if new.state is S.CONNECTED:
                 raise Boom
 

@@ -107,7 +107,7 @@ CALLS = (
             "return kept.record is not None and (kept.ended is None or kept.cancelled is not None)": "return kept.record is not None",
             "if found.definition_hash != record.definition:": "if False:",
             "given_up.cancel(self.server_name, owner_of(self), record.task, self.servers.timer)": "pass",
-            "self.deadline, self.timeout = None, math.inf": "pass",
+            "self.deadline: Deadline | None = None": "pass",
         },
     ),
     *mutants_of(

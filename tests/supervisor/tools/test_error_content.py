@@ -25,9 +25,11 @@ from mcp_nursery.supervisor.errors import (
     ServerError,
     SkillMismatch,
     SupervisorClosed,
+    TaskLost,
     UnknownPrompt,
     UnknownResource,
     UnknownServer,
+    UnknownTask,
     UnknownTool,
     error_content,
 )
@@ -70,6 +72,7 @@ CASES = [
     (UnknownResource("x"), "lookup", "no", "no"),
     (ContestedResource("x", ["a", "b"]), "lookup", "no", "no"),
     (UnknownPrompt("x"), "lookup", "no", "no"),
+    (UnknownTask("x"), "lookup", "no", "no"),
     (InvalidArguments("no object"), "arguments", "no", "no"),
     (SkillMismatch("unlisted", expected="x:/", found="x:/1", server="lab", uri="x:/1"), "answer", "no", "no"),
     (SkillMismatch("size", expected="1", found="2", server="lab", uri="x:/"), "answer", "no", "yes"),
@@ -91,6 +94,7 @@ CASES = [
     (ServerError(**WHERE, code=1, message="no"), "answer", "no", "maybe"),
     (ServerError(**WHERE, code=503, message="no", retry_in=3600), "answer", "yes", "maybe"),
     (ServerError(**WHERE, code=502, message="no", delivery=Delivery.UNKNOWN), "answer", "no", "maybe"),
+    (TaskLost("gone", **WHERE, task_id="t", status="working", said=None), "answer", "no", "maybe"),
     (InvalidResult("not a result", **WHERE), "answer", "no", "yes"),
     (NurseryError("x"), "call", "no", "no"),
 ]
