@@ -60,6 +60,12 @@ def test_every_way_between_two_statuses(old: str, new: str, mark: str):
     assert (TaskStatus(new) in TASK_TRANSITIONS[TaskStatus(old)]) == (mark == "x")
 
 
+@pytest.mark.parametrize("name", ["another", "", 1, None])
+def test_an_answer_about_another_task(name: object):
+    with pytest.raises(BadTask, match="asked about its task t, it answers about"):
+        task_made(MADE, 0.0).seen(word("working", taskId=name))
+
+
 @pytest.mark.parametrize(
     ("milliseconds", "seconds"),
     [

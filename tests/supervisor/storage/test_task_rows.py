@@ -139,6 +139,7 @@ def test_results_have_bounds(any_store, monkeypatch):
             record(str(number)).over(time.time() + number, TaskStatus.COMPLETED, outcome, None),
             "me",
         )
+        assert (do(any_store, "read", str(number)).outcome is not None) == (length <= 100)
     assert [do(any_store, "read", str(number)).outcome is not None for number in range(4)] == [False, False, True, True]
     assert do(any_store, "claim", "1", "me")[1] is True  # it is fetched again
 
