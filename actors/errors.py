@@ -437,12 +437,12 @@ class TaskLost(CallError):
         """False if its server may yet know it: `Supervisor.task` goes on with a recorded task once the server is
         back."""
         self.task_id = task_id
-        """The server's id of the task."""
+        """The server's id of the task, as it came: the words of the error leave it out."""
         self.status = status
         """The last known status: `working`, `input_required`, `completed`, `failed` or `cancelled`."""
         last = f"{status}: {said:.200}" if said else status
         super().__init__(
-            f"its task {task_id:.80} is lost: {why} (last known: {last}); the server may have acted",
+            f"its task is lost: {why} (last known: {last}); the server may have acted",
             server=server,
             tool=tool,
             incarnation=incarnation,

@@ -23,6 +23,7 @@ from mcp_nursery.actors.errors import (
     CallError,
     CallTimeout,
     ConnectionLost,
+    Delivery,
     InvalidResult,
     ServerBusy,
     ServerDown,
@@ -304,12 +305,16 @@ class FollowedTask:
 
         Raises:
             ServerError: The server refuses them twice: the first time the task may have been over.
+            TaskLost: There were too many failures.
         """
         said, _ = await self._request("tasks/update", {"inputResponses": answers})
         if isinstance(said, ServerError):
-            if self._refusal is not None:
+            if said.delivery is not Delivery.ANSWERED:  # an HTTP status alone, which may be a proxy's, refuses nothing
+                self._fail(said)
+            elif self._refusal is not None:
                 raise self._refusal
-            self._refusal = said
+            else:
+                self._refusal = said
         elif said is not None:
             self._refusal = None
 

@@ -9,6 +9,7 @@ import pytest
 import trio
 from mcp_types import ErrorData
 
+from mcp_nursery.actors.outcomes import Dropped
 from mcp_nursery.supervisor import (
     Approval,
     Call,
@@ -20,6 +21,7 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.callbacks import Callbacks
+from mcp_nursery.supervisor.calls.followed_task import TaskRequest
 from mcp_nursery.supervisor.errors import TaskLost
 from mcp_nursery.supervisor.testing import Life, Refusal, run_virtual
 
@@ -400,7 +402,7 @@ def test_a_server_that_does_not_know_the_task_any_more():
 
     error = run_virtual(main)
     assert (error.task_id, error.status, error.delivery) == ("t0", "working", "unknown")
-    assert "lab: work: its task t0 is lost: its server does not know it" in str(error)
+    assert "lab: work: its task is lost: its server does not know it" in str(error)
     assert "half done" in str(error)
     assert len(server.calls) == 1
 
@@ -578,6 +580,34 @@ def test_a_state_that_cannot_be_true_ends_its_own_call(step, problem):
     assert isinstance(error, InvalidResult)
     assert problem in str(error)
     assert len(server.task.cancelled) == 1
+
+
+def test_answers_that_a_proxy_refuses_are_sent_again(monkeypatch):
+    """An HTTP status without an answer of JSON-RPC, which may be a proxy's: the task is well."""
+    submit, refused = TaskRequest.submit, []
+
+    async def through_a_proxy(self, *args, **options):
+        if self.method != "tasks/update" or len(refused) == 2:
+            return await submit(self, *args, **options)
+        refused.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        return Dropped("503 Service Unavailable", status=503, retry_in=5.0)
+
+    monkeypatch.setattr(TaskRequest, "submit", through_a_proxy)
+    user, server = User(), TaskServer(wants(pay=form()), done())
+    assert run(server, callbacks={"elicit": user}).full_text == "done"
+    assert (len(user.asked), len(server.task.updates), server.task.cancelled) == (1, 1, [])
+    assert refused[1] - refused[0] >= 5
+
+
+def test_no_error_shows_the_id_of_a_task():
+    """It is a server's word, and may hold anything."""
+    server = TaskServer(WORKING, made={"taskId": "ghp_" + "a1B2" * 9 + "\x1b[2J"})
+    server.remembers = False
+    error = run(server)
+    assert isinstance(error, TaskLost)
+    assert error.task_id.startswith("ghp_")
+    assert "ghp_" not in str(error)
 
 
 def test_a_status_that_goes_backwards():

@@ -519,7 +519,7 @@ def test_a_recorded_end_that_is_damaged_is_lost(state, outcome):
             except TaskLost as error:
                 return str(error)
 
-    assert "its task t0 is lost" in run(main) or "cannot be read" in run(main)
+    assert "its task is lost" in run(main) or "cannot be read" in run(main)
 
 
 # -- several hosts ----------------------------------------------------------------------------------------------------

@@ -162,7 +162,7 @@ def test_a_task_that_is_lost_is_a_result_that_says_so(era):
             result = await client.call()
         assert result["isError"]
         text = json.dumps(result["content"])
-        assert "its task t0 is lost" in text
+        assert "its task is lost" in text
         assert "acted: maybe" in text
 
     run_virtual(main)
