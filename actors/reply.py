@@ -131,6 +131,8 @@ class Relay:
     """True if the request is a stream of notifications: the server does nothing for it, and need never answer it."""
     follows_tasks: bool = False
     """True if the party leaves it to us to follow a task that the server makes of the request."""
+    task: str | None = None
+    """The id of the task whose result the request waits for, if it does."""
 
 
 @define(eq=False, repr=False, kw_only=True)

@@ -73,7 +73,7 @@ from .incoming import (
     PeerRequests,
 )
 from .pending import CLOSED_BY_US, CallTable, outcome_of
-from .relays import CONNECTION_METHODS
+from .relays import CONNECTION_METHODS, task_named_in
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions
@@ -455,7 +455,7 @@ class Endpoint:
             raise ValueError("a method that is not a string")  # like any other broken frame
         elif (request_id := as_request_id(message.get("id"))) is not None:
             asked = PeerRequest(request_id, method, _object(message.get("params")), origin, size)
-            handler = self._handler(method, origin, session)
+            handler = self._handler(method, asked.params, origin, session)
             if method not in CONNECTION_METHODS:
                 handler = partial(self._ask, handler, origin.slot)
             self._requests.begin(session.nursery, handler, asked)
@@ -464,9 +464,9 @@ class Endpoint:
         else:  # nobody can answer it
             origin.garbled(codec.encode(message))
 
-    def _handler(self, method: str, origin: Origin, session: "_Session") -> OnRequest:
+    def _handler(self, method: str, params: NotificationParams, origin: Origin, session: "_Session") -> OnRequest:
         if self._table.relays.may_answer(method) and (origin.slot is None or origin.slot.relay is not None):
-            return self._table.relays.handler(origin.slot, others=self._has_others)
+            return self._table.relays.handler(origin.slot, task_named_in(params), others=self._has_others)
         return session.on_request
 
     async def _ask(

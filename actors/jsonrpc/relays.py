@@ -8,7 +8,7 @@ no wrong user is asked.
 
 import sys
 from collections.abc import Callable, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 from attrs import define, field
@@ -35,6 +35,8 @@ MOST_CANCELLED: Final = 10_000
 """Abandoned requests that are remembered; beyond that, questions are refused."""
 NOBODY_ASKED: Final = "the client of this call cannot be asked"
 """The answer to a server whose question has no addressee."""
+_RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
+"""The key in `_meta` that names the task which a message of 2025-11-25 is about."""
 _HOST_ITSELF: Final = object()
 """The principal of the host's own requests."""
 _OTHER_REQUESTS: Final = "others"
@@ -97,7 +99,10 @@ class Relays:
         the server may be working on are one principal's. Of a large one about a task only the id of that is handed on.
         """
         slot = about if about in self._waiting or about in self.streams else None
-        if slot is None and about is None and self._waiting and not others and self._is_one_principals:
+        task = task_named_in(params) if about is None and self._waiting else None
+        if task is not None:
+            slot = next((each for each, relay in self._waiting.items() if relay.task == task), None)
+        elif slot is None and about is None and self._waiting and not others and self._is_one_principals:
             slot = next(reversed(self._waiting))
         if size > SMALL and method == TASK_CHANGED and isinstance(named := (params or {}).get("taskId"), str):
             params, size = {"taskId": named}, len(named)
@@ -127,9 +132,13 @@ class Relays:
         does not know."""
         return bool(self._waiting) and method not in CONNECTION_METHODS
 
-    def handler(self, about: ReplySlot | None, *, others: bool) -> "Handler":
-        """The handler of a question that the server asks in the exchange of the request `about`, or in none. With
-        `others`, requests of the host's own are in flight."""
+    def handler(self, about: ReplySlot | None, task: str | None, *, others: bool) -> "Handler":
+        """The handler of a question that the server asks in the exchange of the request `about`, or in none, about this
+        task if it names one. With `others`, requests of the host's own are in flight."""
+        if about is None and task is not None:
+            about = next((each for each, relay in self._waiting.items() if relay.task == task), None)
+            if about is None:
+                return Handler(None, problem="nobody waits for the task that this is about")
         if about is not None:
             return Handler(self._waiting.get(about), lambda: about in self._waiting, self._asks)
         for relay in self._waiting.values():
@@ -142,6 +151,13 @@ class Relays:
 
     def _has_any_of(self, principal: Hashable) -> bool:
         return any(each.principal == principal for each in self._waiting.values())
+
+
+def task_named_in(params: Mapping[str, Any] | None) -> str | None:
+    """The id of the task that a message says it is about; None: it says nothing."""
+    meta: object = (params or {}).get("_meta")
+    named: object = cast("dict[str, object]", meta).get(_RELATED_TASK) if isinstance(meta, dict) else None
+    return str(cast("dict[str, object]", named).get("taskId")) if isinstance(named, dict) else None
 
 
 async def asked_peer(relay: Relay, key: str, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:

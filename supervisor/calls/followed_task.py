@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from typing import Any, Final, cast
 
 import trio
-from attrs import define
+from attrs import define, evolve
 
 from mcp_nursery.actors.errors import (
     BreakerOpen,
@@ -329,7 +329,8 @@ class FollowedTask:
         within = None if method == "tasks/result" else min(ANSWER_WITHIN, max(left, LAST_ANSWER_WITHIN))
         asked = Call(call.name, server=call.server_name, timeout=within, when_down="wait")
         request = TaskRequest(asked, call.servers, method, {"taskId": self._task.id, **content}, self._transport)
-        request.relay = call.relay if method == "tasks/result" else None
+        if call.relay is not None and method == "tasks/result":
+            request.relay = evolve(call.relay, task=self._task.id)
         try:
             raw = await request.answer()
         except ServerReplaced:

@@ -76,7 +76,9 @@ class RelayedCall(DestinationCall[RelayedResult]):
         if follows is None:  # for itself, and not for a client that says what it can do
             follows = CLIENT_CAPABILITIES_META_KEY not in (self.asked.meta or {})
         follows = follows and "task" not in self.given_params
-        self.relay: Relay | None = Relay(self.principal, self.on_question, self.on_unclear, listens, follows)
+        named = self.given_params.get("taskId") if self.method == "tasks/result" else None
+        task = named if isinstance(named, str) else None
+        self.relay: Relay | None = Relay(self.principal, self.on_question, self.on_unclear, listens, follows, task)
         self.on_said: NoticeCallback | None = self.on_notice
 
     @property
