@@ -504,7 +504,16 @@ def test_a_question_is_left_to_a_host_that_can_answer(state):
     assert server.task.cancelled == []
 
 
-@pytest.mark.parametrize("outcome", ['{"result": {"content": 5}}', '{"result": 5}', '{"error": 5}', "{}"])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        '{"result": {"content": 5}}',
+        '{"result": 5}',
+        '{"error": 5}',
+        "{}",
+        json.dumps({"error": {"type": "CallTimeout", "timeout": 10**400}}),
+    ],
+)
 def test_a_recorded_end_that_is_damaged_is_lost(state, outcome):
     async def main():
         server = TaskServer(done())
