@@ -38,7 +38,7 @@ class KeptTask:
     """Set once this host does not follow it any more."""
     scope: trio.CancelScope = field(factory=trio.CancelScope)
     leading: trio.CancelScope | None = None
-    """The scope in which this host follows it; None while another host does."""
+    """The scope in which this host follows it, until its lease may be over; None while it has no lease."""
     cancelled: trio.Event | None = None
     """Set once its server knows that it was cancelled, or cannot be told; None if it was not cancelled here."""
 
