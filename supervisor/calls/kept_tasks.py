@@ -38,7 +38,7 @@ from ..storage.task_rows import LEASE, TaskRows, host_name
 from ..tools.tool_result import ToolResult
 from .attempts import deliver
 from .call import Call
-from .followed_task import ServerReplaced, TaskRequest
+from .followed_task import ServerReplaced, TaskRequest, give_up
 from .kept_call import KeptCall, lost
 from .task_handles import KeptTask, Task
 from .task_outcomes import outcome_of, restored, status_of
@@ -399,12 +399,16 @@ class KeptTasks:
     async def _tell(self, record: TaskRecord) -> None:
         info = record.info
         asked = Call(info.tool, server=info.server, timeout=CANCEL_WITHIN, when_down="wait")
+        request: TaskRequest | None = None
         try:
             if record.spec:
                 self._check_server(record)
             transport = self._servers.snapshot(info.server).value.spec.transport
-            await TaskRequest(asked, self._servers, "tasks/cancel", {"taskId": record.task}, transport).answer()
+            request = TaskRequest(asked, self._servers, "tasks/cancel", {"taskId": record.task}, transport)
+            await request.answer()
         except (NurseryError, ServerReplaced) as error:
+            if request is not None and not request.failed:
+                give_up(request, record.task, request.transport)
             logger.warning("%s: %s: it was not told that its task is cancelled: %s", info.server, info.tool, error)
 
     async def _have_cancelled(self, name: str) -> None:

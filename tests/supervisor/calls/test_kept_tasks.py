@@ -612,6 +612,21 @@ def test_a_task_is_cancelled_by_a_host_that_does_not_follow_it(state):
     assert len(server.task.cancelled) == 1
 
 
+def test_a_task_is_cancelled_at_a_server_that_comes_back(state):
+    server = TaskServer(WORKING, lives=[Life(dies_after=2), Life(connects_after=16), Life()])
+
+    async def main():
+        async with host(server, state) as supervisor:
+            task = await supervisor.submit("work", server="lab")
+            await trio.sleep(4)
+            await task.cancel()
+            assert server.task.cancelled == []
+            await trio.sleep(30)
+
+    run(main)
+    assert len(server.task.cancelled) == 1
+
+
 class CutOff(MemoryStore):
     """The way of one host to the database of several."""
 
