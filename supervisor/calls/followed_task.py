@@ -173,6 +173,13 @@ def _transport_of(call: ActiveCall[Any, Any]) -> Transport | None:
     return None if observable is None else observable.value.spec.transport
 
 
+def give_up(call: ActiveCall[Any, Any], task: str, transport: Transport | None) -> None:
+    """Have the server of a task told to cancel it, now or when it is connected again, unless there is another server in
+    its place. Never waits."""
+    if _transport_of(call) == transport:
+        call.servers.registry.given_up_tasks.cancel(call.server_name, owner_of(call), task, call.servers.timer)
+
+
 class FollowedTask:
     """One task that a call waits for."""
 
@@ -381,11 +388,7 @@ class FollowedTask:
 
     def _cancel(self) -> None:
         """Have its server told that nobody waits for it any more. Never waits: an incarnation sees to it."""
-        call = self._call
-        if _transport_of(call) == self._transport:
-            call.servers.registry.given_up_tasks.cancel(
-                call.server_name, owner_of(call), self._task.id, call.servers.timer
-            )
+        give_up(self._call, self._task.id, self._transport)
 
     # -- its caller -----------------------------------------------------------------------------------------------
 

@@ -8,18 +8,20 @@ the same.
 
 One host at a time follows a task: the one that has its lease (see `TaskRows`). Any other reads its record every two
 seconds, and takes the lease once it is free. A host that loses a lease, because it was frozen for example, stops
-following before it can send an answer: each write says whether the lease is still its own.
+following before it can send an answer: each write says whether the lease is still its own. A host that cannot renew its
+leases, because only it has lost the database for example, stops before they are over, and may take them again later.
 """
 
 import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import trio
+from attrs import evolve
 
 from mcp_nursery.actors.errors import NurseryError, SupervisorClosed, TaskLost, UnknownTask
 from mcp_nursery.actors.process.orphans import this_host
@@ -32,11 +34,11 @@ from ..servers.given_up_tasks import CANCEL_WITHIN
 from ..servers.view import ServerView
 from ..spec import spec_digest
 from ..storage.store import StoreUnreadable
-from ..storage.task_rows import TaskRows, host_name
+from ..storage.task_rows import LEASE, TaskRows, host_name
 from ..tools.tool_result import ToolResult
 from .attempts import deliver
 from .call import Call
-from .followed_task import ServerReplaced, TaskRequest
+from .followed_task import ServerReplaced, TaskRequest, give_up
 from .kept_call import KeptCall, lost
 from .task_handles import KeptTask, Task
 from .task_outcomes import outcome_of, restored, status_of
@@ -179,33 +181,42 @@ class KeptTasks:
         Raises:
             StoreUnreadable: It cannot be recorded.
         """
+        since = trio.current_time()
         await self._rows(lambda rows: rows.add(record, self._name))
+        assert kept.leading is not None  # its call is under way
+        kept.leading.deadline = since + LEASE
         kept.written, kept.written_at = record, trio.current_time()
         self._show(kept, record)
         kept.begun.set()
 
     async def change(self, kept: KeptTask, record: TaskRecord) -> None:
-        """Record a change of a task, an answer at once. If its lease is lost, the caller is cancelled."""
+        """Record a change of a task, an answer at once: one that cannot be recorded is kept, and tried again. If its
+        lease is lost, the caller is cancelled."""
         before = kept.record
         if record == before or before is None:
             return
         if record.answers == before.answers and trio.current_time() < kept.written_at + LOOK_EVERY:
             self._show(kept, record)  # it is written with the next renewal
             return
-        kept.written_at = trio.current_time()
-        if not await self._write(record):
+        kept.written_at, kept.record = trio.current_time(), record  # its answers outlast the lease
+        is_ours = await self._write(record)
+        while is_ours is None and record.answers != before.answers:
+            await trio.sleep(LOOK_EVERY)
+            is_ours = await self._write(record)
+        if is_ours is False:
             self._lose(kept)
             await trio.lowlevel.checkpoint()
-        kept.written = record
+        if is_ours:
+            kept.written = record
         self._show(kept, record)
 
-    async def _write(self, record: TaskRecord) -> bool:
-        """True unless the lease is lost."""
+    async def _write(self, record: TaskRecord) -> bool | None:
+        """False if the lease is lost; None if nothing can be recorded."""
         try:
             return await self._rows(lambda rows: rows.write(record, self._name))
         except StoreUnreadable as problem:
             logger.warning("a task of %s is not recorded as it is now: %s", record.info.server, problem)
-            return True
+            return None
 
     def _show(self, kept: KeptTask, record: TaskRecord) -> None:
         kept.record = record
@@ -217,12 +228,8 @@ class KeptTasks:
         """Renew the leases of this host as long as it has any."""
         while any(kept.leading is not None for kept in self._kept.values()):
             recorded = [kept for kept in self._kept.values() if kept.leading is not None and kept.record is not None]
-            held: Mapping[str, bool] = {}
-            try:
-                held = await self._rows(lambda rows: rows.renew(self._name))
-            except StoreUnreadable:  # nobody else can take a lease meanwhile
-                recorded = []
-            for kept in recorded:
+            held = await self._hold(recorded)
+            for kept in recorded if held is not None else ():
                 if held.get(kept.id):
                     self.cancel(kept)
                 elif kept.record is None or kept.record.info.finished is not None:
@@ -230,10 +237,24 @@ class KeptTasks:
                 elif kept.id not in held:
                     self._lose(kept)
                 elif kept.record != kept.written:
-                    kept.written, kept.written_at = kept.record, trio.current_time()
-                    await self._write(kept.record)
+                    record, kept.written_at = kept.record, trio.current_time()
+                    if await self._write(record):
+                        kept.written = record
             await trio.sleep(LOOK_EVERY)
         self._renews = False
+
+    async def _hold(self, recorded: Sequence[KeptTask]) -> Mapping[str, bool] | None:
+        """The tasks whose leases are renewed, as `TaskRows.renew` has them; None if that is not known. Others may reach
+        the database meanwhile, so the leases last no longer than they were renewed for."""
+        since = trio.current_time()
+        try:
+            held = await self._rows(lambda rows: rows.renew(self._name))
+        except StoreUnreadable:
+            return None
+        for kept in recorded:
+            if kept.leading is not None and kept.id in held:
+                kept.leading.deadline = since + LEASE
+        return held
 
     def _lose(self, kept: KeptTask) -> None:
         """Stop following a task that another host follows now."""
@@ -267,12 +288,13 @@ class KeptTasks:
             kept.info.notify()
 
     async def _lead(self, kept: KeptTask, call: KeptCall) -> None:
-        """Follow a task as the only host."""
-        with trio.CancelScope() as kept.leading:
+        """Follow a task as the only host, until it is over or the lease is."""
+        ended: ToolResult | NurseryError | None = None
+        kept.leading = kept.leading or trio.CancelScope()
+        with kept.leading:
             if not self._renews:
                 self._renews = True
                 self._nursery.start_soon(self._renew)
-            ended: ToolResult | NurseryError
             try:
                 if kept.record is not None:
                     await call.go_on(kept.record)
@@ -282,6 +304,7 @@ class KeptTasks:
                 return
             except NurseryError as error:
                 ended = error
+        if ended is not None:
             await self._end(kept, call, ended)
         kept.leading = None
 
@@ -308,6 +331,7 @@ class KeptTasks:
 
     async def _claim(self, kept: KeptTask) -> KeptCall | None:
         """The call that goes on with a task, if this host has its lease now. The end of a task that is over is read."""
+        since = trio.current_time()
         try:
             record, is_ours = await self._rows(lambda rows: rows.claim(kept.id, self._name))
         except StoreUnreadable:  # logged by the store; it is looked at again
@@ -316,13 +340,16 @@ class KeptTasks:
             assert kept.record is not None  # it was read before
             kept.ended = lost(kept.record, "its record is gone")
             return None
+        recorded = record.answers
+        if kept.record is not None and record.info.finished is None:  # an answer of this host may not be recorded yet
+            record = evolve(record, answers={**kept.record.answers, **recorded})
         self._show(kept, record)
         if record.outcome is not None:
             observable = self._servers.snapshots.get(record.info.server)
             most = MAX_RESULT_CHARS if observable is None else observable.value.spec.max_result_chars
             kept.ended = await restored(record, record.outcome, max_chars=most)
             return None
-        if not is_ours:
+        if not is_ours or (record.answers != recorded and not await self._write(record)):
             return None
         info = record.info
         try:
@@ -333,6 +360,7 @@ class KeptTasks:
             return None
         left = None if record.deadline is None else max(record.deadline - time.time(), 0.0)
         asked = Call(info.tool, server=info.server, timeout=math.inf if left is None else left, when_down="wait")
+        kept.leading = trio.CancelScope(deadline=since + LEASE)
         return KeptCall(asked, self._servers, tasks=self, kept=kept)
 
     def _check_server(self, record: TaskRecord) -> None:
@@ -371,12 +399,16 @@ class KeptTasks:
     async def _tell(self, record: TaskRecord) -> None:
         info = record.info
         asked = Call(info.tool, server=info.server, timeout=CANCEL_WITHIN, when_down="wait")
+        request: TaskRequest | None = None
         try:
             if record.spec:
                 self._check_server(record)
             transport = self._servers.snapshot(info.server).value.spec.transport
-            await TaskRequest(asked, self._servers, "tasks/cancel", {"taskId": record.task}, transport).answer()
+            request = TaskRequest(asked, self._servers, "tasks/cancel", {"taskId": record.task}, transport)
+            await request.answer()
         except (NurseryError, ServerReplaced) as error:
+            if request is not None and not request.failed:
+                give_up(request, record.task, request.transport)
             logger.warning("%s: %s: it was not told that its task is cancelled: %s", info.server, info.tool, error)
 
     async def _have_cancelled(self, name: str) -> None:

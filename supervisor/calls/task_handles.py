@@ -38,7 +38,7 @@ class KeptTask:
     """Set once this host does not follow it any more."""
     scope: trio.CancelScope = field(factory=trio.CancelScope)
     leading: trio.CancelScope | None = None
-    """The scope in which this host follows it; None while another host does."""
+    """The scope in which this host follows it, until its lease may be over; None while it has no lease."""
     cancelled: trio.Event | None = None
     """Set once its server knows that it was cancelled, or cannot be told; None if it was not cancelled here."""
 
@@ -123,7 +123,8 @@ class Task:
 
     async def cancel(self) -> None:
         """Cancel it, unless it is over: its server is sent `tasks/cancel` by the host that follows it, and decides what
-        that means. Returns once the server has answered to that, or has not within 10 seconds."""
+        that means. Returns once the server has answered to that, or has not within 10 seconds. A server that is away
+        is told when it is connected again within 60 s."""
         self._cancel(self._kept)
         await trio.lowlevel.checkpoint()
         if self._kept.cancelled is not None:

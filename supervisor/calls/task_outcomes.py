@@ -13,7 +13,7 @@ from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
 from mcp_nursery.actors.session.base import BadResult
 from mcp_nursery.actors.session.requests import PreparedRequest
 
-from ..decisions.task_records import TaskRecord
+from ..decisions.task_records import TaskRecord, finite
 from ..decisions.task_states import TaskStatus
 from ..storage.task_rows import MOST_RESULT
 from ..tools.tool_result import ToolResult, tool_result
@@ -89,7 +89,11 @@ def _error_in(record: TaskRecord, outcome: Mapping[str, Any]) -> CallError:
             return ServerError(
                 server=info.server, tool=info.tool, incarnation=None, code=code, message=message, data=error.get("data")
             )
-        case {"type": "CallTimeout", "timeout": int() | float() as timeout}:
+        case {"type": "CallTimeout"}:
+            try:
+                timeout = finite(error.get("timeout"))
+            except ValueError:
+                return lost(record, "its recorded error cannot be read")
             delivery = Delivery.UNKNOWN
             return CallTimeout(server=info.server, tool=info.tool, incarnation=None, delivery=delivery, timeout=timeout)
         case {"type": "InvalidResult"}:

@@ -104,11 +104,11 @@ def record_in(row: Sequence[object]) -> TaskRecord | None:
             server=_text(facts["server"]),
             tool=_text(facts["tool"]),
             status=TaskStatus(status),
-            created=_time(created),
+            created=finite(created),
             message=None if now["message"] is None else _text(now["message"]),
             questions=tuple(map(_text, _list(now["questions"]))),
-            expires=None if now["expires"] is None else _time(now["expires"]),
-            finished=None if finished is None else _time(finished),
+            expires=None if now["expires"] is None else finite(now["expires"]),
+            finished=None if finished is None else finite(finished),
             error=None if now["error"] is None else _text(now["error"]),
         )
         return TaskRecord(
@@ -116,7 +116,7 @@ def record_in(row: Sequence[object]) -> TaskRecord | None:
             spec=_text(facts["spec"]),
             definition=_text(facts["definition"]),
             task=_text(facts["task"]),
-            deadline=None if facts["deadline"] is None else _time(facts["deadline"]),
+            deadline=None if facts["deadline"] is None else finite(facts["deadline"]),
             asked=frozenset(map(_text, _list(now["asked"]))),
             answers=_members(now["answers"]),
             outcome=None if outcome is None else _object(outcome),
@@ -131,9 +131,17 @@ def _text(value: object) -> str:
     raise ValueError
 
 
-def _time(value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
+def finite(value: object) -> float:
+    """A number that somebody else has written.
+
+    Raises:
+        ValueError: It is no number, or none that is finite as a float.
+    """
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # an integer beyond all floats
+        pass
     raise ValueError
 
 

@@ -87,7 +87,7 @@ def _is_dead(owner: str) -> bool:
         machine, pid, started, _ = json.loads(owner)
         known = isinstance(pid, int) and isinstance(started, int) and machine == this_machine()
         return known and not HostProcess(machine, pid, started).alive
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError, OverflowError):  # no name that we have written
         return False
 
 

@@ -504,7 +504,16 @@ def test_a_question_is_left_to_a_host_that_can_answer(state):
     assert server.task.cancelled == []
 
 
-@pytest.mark.parametrize("outcome", ['{"result": {"content": 5}}', '{"result": 5}', '{"error": 5}', "{}"])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        '{"result": {"content": 5}}',
+        '{"result": 5}',
+        '{"error": 5}',
+        "{}",
+        json.dumps({"error": {"type": "CallTimeout", "timeout": 10**400}}),
+    ],
+)
 def test_a_recorded_end_that_is_damaged_is_lost(state, outcome):
     async def main():
         server = TaskServer(done())
@@ -601,3 +610,72 @@ def test_a_task_is_cancelled_by_a_host_that_does_not_follow_it(state):
 
     assert run(main) == "cancelled"
     assert len(server.task.cancelled) == 1
+
+
+def test_a_task_is_cancelled_at_a_server_that_comes_back(state):
+    server = TaskServer(WORKING, lives=[Life(dies_after=2), Life(connects_after=16), Life()])
+
+    async def main():
+        async with host(server, state) as supervisor:
+            task = await supervisor.submit("work", server="lab")
+            await trio.sleep(4)
+            await task.cancel()
+            assert server.task.cancelled == []
+            await trio.sleep(30)
+
+    run(main)
+    assert len(server.task.cancelled) == 1
+
+
+class CutOff(MemoryStore):
+    """The way of one host to the database of several."""
+
+    def __init__(self, state):
+        super().__init__()
+        self.state, self.is_cut = state, False
+
+    def tasks(self, work):
+        if self.is_cut:
+            raise StoreUnreadable("no route to the database")
+        return self.state.tasks(work)
+
+
+def test_a_host_that_has_lost_the_database_leaves_its_tasks_to_another(state):
+    mine, one_user, other_user = CutOff(state), User(after=20), User(after=20)
+    server = TaskServer(*[WORKING] * 20, wants(a=form()), done())
+
+    async def main():
+        async with host(server, mine, one_user) as one, host(server, state, other_user) as other:
+            task = await one.submit("work", server="lab")
+            mine.is_cut = True
+            seen = await other.task(task.id)
+            await trio.sleep(7)
+            looks = len(server.task.looks)
+            await trio.sleep(7)
+            assert len(server.task.looks) == looks
+            rows(state, "UPDATE {tasks} SET until = 0")
+            await seen.result()
+            mine.is_cut = False
+            return (await task.result()).full_text
+
+    assert run(main) == "done"
+    assert (len(one_user.asked), len(other_user.asked), len(server.task.updates)) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("seconds", [4, 60])
+def test_an_answer_that_cannot_be_recorded_is_kept_and_not_sent(state, seconds):
+    mine, user, server = CutOff(state), User(after=5), TaskServer(wants(a=form()), done())
+
+    async def main():
+        async with host(server, mine, user) as supervisor:
+            task = await supervisor.submit("work", server="lab")
+            await trio.sleep(4.5)
+            mine.is_cut = True
+            await trio.sleep(seconds)
+            assert (len(user.asked), server.task.updates) == (1, [])
+            assert not task.is_over
+            mine.is_cut = False
+            return (await task.result()).full_text
+
+    assert run(main) == "done"
+    assert (len(user.asked), len(server.task.updates)) == (1, 1)
