@@ -303,8 +303,12 @@ forgotten."""
 
 
 def spec_digest(spec: ServerSpec) -> str | None:
+    """The digest of the transport of a server: see `transport_digest`."""
+    return transport_digest(spec.transport)
+
+
+def transport_digest(transport: Any) -> str | None:
     """SHA-256 of how a server is reached, unresolved; None if it is an object in memory, which has no lasting value."""
-    transport: Any = spec.transport
     try:
         fields = asdict(transport, filter=_lasts)
         if callable(fields.get("headers")):  # computed anew at each connect
@@ -314,6 +318,11 @@ def spec_digest(spec: ServerSpec) -> str | None:
         return sha256(json.dumps(value, sort_keys=True, default=_plain).encode()).hexdigest()
     except (TypeError, ValueError, RecursionError):  # no JSON, or no attrs class
         return None
+
+
+def short_digest(spec: ServerSpec) -> str:
+    """The same in 32 characters, for what is sent to clients; empty if there is none."""
+    return (spec_digest(spec) or "")[:32]
 
 
 def _lasts(attribute: Any, value: object) -> bool:

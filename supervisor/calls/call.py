@@ -77,6 +77,7 @@ from ..status import server_down
 if TYPE_CHECKING:
     from ..telemetry.telemetry import Operation, Telemetry
     from ..tools.approval_rules import Agreement
+    from ..transports import Transport
 
 Resend = Literal["safe", "always", "never"]
 
@@ -201,6 +202,9 @@ class ActiveCall(ABC, Generic[F, R]):
     """The client on whose behalf it is made, which gets the server's words as they came; None: the host."""
     on_said: NoticeCallback | None = field(default=None, init=False)
     """The callback that gets all that the server sends before its answer, if it is relayed."""
+    sent_to: "Transport | None" = field(default=None, init=False)
+    """The transport of its server when it was handed on: the answer is of that server, whatever the configuration says
+    by then."""
     bound: ReplySlot | None = field(default=None, init=False)
     """The slot in which it waits for a server to begin it, if it depends on what is declared."""
     duration: float = field(default=0.0, init=False)
@@ -408,6 +412,8 @@ class ActiveCall(ABC, Generic[F, R]):
             if self.deadline is not None:
                 self.servers.timer.watch(slot, self.deadline.at)
         self.slot = slot
+        known = self.servers.snapshots.get(found.server)
+        self.sent_to = None if known is None else known.value.spec.transport
         if self.agreed is not None or (self.servers.pinned and self.method == CALL_TOOL):
             self.bound = slot
             self.servers.projection.reviewed.add(self)

@@ -188,7 +188,7 @@ class FollowedTask:
         self._is_old = is_old
         """True if it is a task of 2025-11-25, where these were an experiment."""
         self._task = task
-        self._transport = _transport_of(call)
+        self._transport = call.sent_to
         self._is_over = False
         """True if its server needs not be told that nobody waits for it."""
         self._asked_at = trio.current_time() if TASK_TRANSITIONS[task.status] else -math.inf

@@ -17,7 +17,8 @@ from mcp_nursery.actors.session.requests import PreparedTool
 
 from ..decisions.task_records import TaskInfo, TaskRecord
 from ..decisions.task_states import TaskState
-from ..spec import spec_digest
+from ..servers.view import ServerView
+from ..spec import spec_digest, transport_digest
 from ..tools.tool import Tool
 from .call import target_of
 from .input_rounds import owner_of
@@ -64,7 +65,7 @@ class KeptCall(ToolCall):
         """Come to where the call was when its server had answered with the task.
 
         Raises:
-            TaskLost: Its server is not there, or has not the tool as it was.
+            TaskLost: Its server is not there, or is another, or has not the tool as it was.
             CallTimeout: Its time is over.
         """
         self.gone_on_with = True
@@ -75,15 +76,18 @@ class KeptCall(ToolCall):
         except (ServerDown, UnknownTool, UnknownServer, NotApproved) as error:
             raise lost(record, error.fact, for_good=False) from None
         except CallTimeout:
+            check_server(record, self.servers)
             given_up = self.servers.registry.given_up_tasks
             given_up.cancel(self.server_name, owner_of(self), record.task, self.servers.timer)
             raise
+        check_server(record, self.servers)  # again: it may have been replaced during the wait
         assert isinstance(found, Tool)  # as a call of a tool has it
         self.begin(found)
         if found.definition_hash != record.definition:
             raise lost(record, "its tool is not declared as it was when it was called", for_good=False)
         self.servers.counter.begin_call(found.server)
         snapshot = self.servers.snapshot(found.server).value
+        self.sent_to = snapshot.spec.transport
         version = snapshot.introduction.protocol_version if snapshot.introduction else ""
         slot = ReplySlot()
         slot.take_over(
@@ -104,9 +108,8 @@ class KeptCall(ToolCall):
             self.timeout: float = math.inf
         elif self.deadline is not None:
             deadline = now + self.deadline.at - trio.current_time()
-        spec = self.servers.snapshot(self.server_name).value.spec
         info = TaskInfo(self.kept.id, self.server_name, self.name, task.status, now)
-        record = TaskRecord(info, spec_digest(spec) or "", self.tool.definition_hash, task.id, deadline)
+        record = TaskRecord(info, transport_digest(self.sent_to) or "", self.tool.definition_hash, task.id, deadline)
         await self.tasks.add(self.kept, self._changed(record, task))
         return task
 
@@ -167,6 +170,21 @@ def _gone_on_with(task: TaskState, record: TaskRecord) -> TaskState:
         asked=record.asked,
         answers=record.answers,
     )
+
+
+def check_server(record: TaskRecord, servers: ServerView) -> None:
+    """Refuse to ask another server than the one that made the task.
+
+    Raises:
+        TaskLost: There is no server of its name, or it is reached in another way.
+    """
+    observable = servers.snapshots.get(record.info.server)
+    if observable is None:
+        raise lost(record, f"there is no server {record.info.server!r} here", for_good=False)
+    if not record.spec:
+        raise lost(record, "its server was an object of another program")
+    if spec_digest(observable.value.spec) != record.spec:
+        raise lost(record, "its server is reached in another way than it was", for_good=False)
 
 
 def lost(record: TaskRecord, why: str, *, for_good: bool = True) -> TaskLost:

@@ -32,14 +32,13 @@ from ..events import TaskChanged
 from ..security.untrusted_marks import MAX_RESULT_CHARS
 from ..servers.given_up_tasks import CANCEL_WITHIN
 from ..servers.view import ServerView
-from ..spec import spec_digest
 from ..storage.store import StoreUnreadable
 from ..storage.task_rows import LEASE, TaskRows, host_name
 from ..tools.tool_result import ToolResult
 from .attempts import deliver
 from .call import Call
 from .followed_task import ServerReplaced, TaskRequest, give_up
-from .kept_call import KeptCall, lost
+from .kept_call import KeptCall, check_server, lost
 from .task_handles import KeptTask, Task
 from .task_outcomes import outcome_of, restored, status_of
 
@@ -119,7 +118,7 @@ class KeptTasks:
             if record is None:
                 raise UnknownTask(name)
             if record.info.finished is None:
-                self._check_server(record)
+                check_server(record, self._servers)
             kept = self._kept.get(name) or KeptTask(name)  # somebody else may have asked meanwhile
             if name not in self._kept:
                 kept.record = record
@@ -353,7 +352,7 @@ class KeptTasks:
             return None
         info = record.info
         try:
-            self._check_server(record)
+            check_server(record, self._servers)
         except NurseryError as error:
             await self._release(kept)
             kept.ended = error
@@ -362,20 +361,6 @@ class KeptTasks:
         asked = Call(info.tool, server=info.server, timeout=math.inf if left is None else left, when_down="wait")
         kept.leading = trio.CancelScope(deadline=since + LEASE)
         return KeptCall(asked, self._servers, tasks=self, kept=kept)
-
-    def _check_server(self, record: TaskRecord) -> None:
-        """Refuse to ask another server than the one that made the task.
-
-        Raises:
-            TaskLost: There is no server of its name, or it is reached in another way.
-        """
-        observable = self._servers.snapshots.get(record.info.server)
-        if observable is None:
-            raise lost(record, f"there is no server {record.info.server!r} here", for_good=False)
-        if not record.spec:
-            raise lost(record, "its server was an object of another program")
-        if spec_digest(observable.value.spec) != record.spec:
-            raise lost(record, "its server is reached in another way than it was", for_good=False)
 
     async def _tell_cancelled(self, kept: KeptTask, record: TaskRecord, forget: bool) -> None:  # noqa: FBT001
         """Have its server told that a task was cancelled, and record that."""
@@ -402,7 +387,7 @@ class KeptTasks:
         request: TaskRequest | None = None
         try:
             if record.spec:
-                self._check_server(record)
+                check_server(record, self._servers)
             transport = self._servers.snapshot(info.server).value.spec.transport
             request = TaskRequest(asked, self._servers, "tasks/cancel", {"taskId": record.task}, transport)
             await request.answer()

@@ -90,6 +90,10 @@ class ClientRequest:
     """The name of the session's own instance that its task is in; empty: none."""
     went_to: str = ""
     """The name of the session's own instance to which it went last; empty: none."""
+    reached: str | None = None
+    """The short digest of the transport of the server that has its task; None: it is about no task."""
+    went_by: str = ""
+    """The short digest of the transport by which it went last."""
     listener: ClientListener | None = None
     """The listener of a stream of notifications, from the arrival of its request on."""
     delivery: Delivery = Delivery.NOT_SENT

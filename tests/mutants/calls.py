@@ -64,7 +64,7 @@ CALLS = (
         {
             "call.renew_slot()  # an answer of ours says nothing of what its server did": "pass",
             "if self.asked.server in self.servers.snapshots and _transport_of(self) != self.transport:": "if False:",
-            "if _transport_of(call) == self._transport:": "if True:",
+            "if _transport_of(call) == transport:": "if True:",
             "return self.slot.sent and not isinstance(self.slot.outcome, Loss)": "return True",
             "break  # its connection was lost, and with it somebody's answer": "continue",
             "if self._refusal is not None:": "if True:",
@@ -106,6 +106,7 @@ CALLS = (
         {
             "return kept.record is not None and (kept.ended is None or kept.cancelled is not None)": "return kept.record is not None",
             "if found.definition_hash != record.definition:": "if False:",
+            "if spec_digest(observable.value.spec) != record.spec:": "if False:",
             "given_up.cancel(self.server_name, owner_of(self), record.task, self.servers.timer)": "pass",
             "self.deadline: Deadline | None = None": "pass",
         },
@@ -114,7 +115,6 @@ CALLS = (
         "supervisor/calls/kept_tasks.py",
         "supervisor/calls/test_kept_tasks.py",
         {
-            "if spec_digest(observable.value.spec) != record.spec:": "if False:",
             "if is_ours is False:": "if is_ours is None:",
             "while is_ours is None and record.answers != before.answers:": "while False:",
             "give_up(request, record.task, request.transport)": "pass",

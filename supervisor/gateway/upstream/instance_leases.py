@@ -15,6 +15,7 @@ import trio
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
+    CallError,
     ConfigError,
     InstancesTaken,
     ServerDown,
@@ -29,7 +30,7 @@ from ...decisions.state_machine import SHUT
 from ...events import EventStream, PromptsChanged, ResourcesChanged, StateChanged, ToolsChanged
 from ...notices import Notice
 from ...security.untrusted_marks import clean_name
-from ...spec import ServerSpec
+from ...spec import ServerSpec, short_digest
 from ...supervisor import Supervisor
 from ..auth.principal import Principal
 from ..bridge import Json
@@ -145,6 +146,9 @@ class InstancePool:
         if request.method in LISTED:  # a list says what a server offers, in any instance
             return await self._supervisor.request(server, principal=principal, **asked)
         spec = self._supervisor.spec(server)
+        request.went_by = short_digest(spec)
+        if request.reached not in (None, request.went_by):
+            raise CallError("the server of this task is reached in another way now", server=server, tool=None)
         instance: Instance
         if spec.instances == "session" or request.instance:
             instance = self._session_instance(spec, request)

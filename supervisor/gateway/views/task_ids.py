@@ -1,8 +1,9 @@
 """Ids of tasks as clients are shown them.
 
-The JSON `[server, the server's own id, instance]` is sealed (`sealing`), bound to the client: any gateway with the key
-finds the task by its id alone, and for another client an id does not open, as if it were forged. The only client of
-one server, as behind `serve -- COMMAND`, is shown the server's own ids: they can be of no other server or client.
+The JSON `[server, the server's own id, instance, transport]` is sealed (`sealing`), bound to the client: any gateway
+with the key finds the task by its id alone, and for another client, or once the server is reached in another way, an id
+does not open, as if it were forged. The only client of one server, as behind `serve -- COMMAND`, is shown the server's
+own ids: they can be of no other server or client.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,18 +11,19 @@ from functools import cached_property
 from json import dumps, loads  # which take any name of a server
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import astuple, evolve, frozen
 
 from mcp_nursery.actors.extensions import TASK_REQUESTS, TASKS
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 
+from ...spec import short_digest
 from ..auth.principal import Principal
 from ..bridge import Json
 from ..client_request import ClientRequest, check_declares
 from ..sealing import LONGEST_SEALED, SessionKeys, bind, random_keys
 from .view import RequestRoute, View, status_of
 
-_FORMAT: Final = b"mcp-nursery task 1"
+_FORMAT: Final = b"mcp-nursery task 2"
 """The format of the JSON: it changes with the form of `TaskPlace`."""
 
 
@@ -34,6 +36,8 @@ class TaskPlace:
     """The server's own id of it."""
     instance: str = ""
     """The name of the session's own instance that has it; empty: the server gives sessions none."""
+    reached: str = ""
+    """The short digest of the transport of its server, to which alone its id belongs."""
 
 
 class TaskIds:
@@ -50,7 +54,7 @@ class TaskIds:
 
     def seal(self, place: TaskPlace, owner: Principal | None) -> str | None:
         """Make the id of a task of this client. None if the server's own is too long."""
-        return self._keys.seal(dumps((place.server, place.id, place.instance)).encode(), bind(_FORMAT, owner))
+        return self._keys.seal(dumps(astuple(place)).encode(), bind(_FORMAT, owner))
 
     def open(self, task_id: object, owner: Principal | None) -> TaskPlace | None:
         """The place of a task, by its id, which may be anything that a client sends. None if no key has sealed it for
@@ -64,6 +68,8 @@ class TaskIds:
             return TaskPlace(view.server or "", task_id) if isinstance(task_id, str) else None
         place = self.open(task_id, request.client)
         if place is None or view.server not in (None, place.server) or status_of(view.supervisor, place.server) is None:
+            return None
+        if place.reached != short_digest(view.supervisor.spec(place.server)):
             return None
         return place if not place.instance or self._has_instance(place.server, place.instance) else None
 
@@ -80,7 +86,7 @@ class TaskIds:
         check_declares(told, TASKS)
         if place is None:
             raise JsonRpcError(INVALID_PARAMS, "unknown task: it is not this client's, or it has gone with its server")
-        request.instance = place.instance
+        request.instance, request.reached = place.instance, place.reached
         return RequestRoute(place.server, request.params | {"taskId": place.id})
 
     def by_place(
@@ -92,15 +98,25 @@ class TaskIds:
         Raises:
             JsonRpcError: The client has not declared the extension.
         """
-        groups: dict[tuple[str, str], dict[str, str]] = {}
+        groups: dict[tuple[str, str, str], dict[str, str]] = {}
         if task_ids:
             check_declares(request.capabilities, TASKS)
         for task_id in task_ids:
             if (place := self.find(request, view, task_id)) is not None:
-                groups.setdefault((place.server, place.instance), {})[place.id] = str(task_id)
+                groups.setdefault((place.server, place.instance, place.reached), {})[place.id] = str(task_id)
         return [
-            (server, evolve(request, capabilities=view.told(request.capabilities, server), instance=instance), shown)
-            for (server, instance), shown in groups.items()
+            (
+                server,
+                evolve(
+                    request,
+                    capabilities=view.told(request.capabilities, server),
+                    instance=instance,
+                    # an alone client knows the ids of whatever server there is
+                    reached=reached if _seals(request, view) else None,
+                ),
+                shown,
+            )
+            for (server, instance, reached), shown in groups.items()
         ]
 
     def show(self, request: ClientRequest, view: View, route: RequestRoute, result: Json) -> Json:
@@ -119,7 +135,9 @@ class TaskIds:
         return result | {"taskId": shown}
 
     def _shown(self, server: str, own: object, request: ClientRequest) -> str:
-        sealed = self.seal(TaskPlace(server, own, request.went_to), request.client) if isinstance(own, str) else None
+        sealed = None
+        if isinstance(own, str):
+            sealed = self.seal(TaskPlace(server, own, request.went_to, request.went_by), request.client)
         if sealed is None:
             fault = f"longer than {LONGEST_SEALED} characters when sealed" if isinstance(own, str) else "no text"
             raise JsonRpcError(INTERNAL_ERROR, f"{server} has begun a task that nobody can fetch: its id is {fault}")

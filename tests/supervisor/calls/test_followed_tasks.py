@@ -445,6 +445,30 @@ def test_a_server_in_whose_place_there_is_another_is_not_told_of_a_caller_that_g
     assert new.requests == []
 
 
+def test_a_task_that_a_server_makes_as_it_is_replaced_is_not_the_next_servers():
+    async def make(params):
+        await trio.sleep(3)
+        return await old._make(params)
+
+    old, new = TaskServer(WORKING), TaskServer(WORKING)
+    old.answers["tools/call"] = make
+
+    async def main():
+        async with open_supervisor([spec(old)]) as supervisor, trio.open_nursery() as nursery:
+
+            async def replace():
+                await trio.sleep(1)
+                await supervisor.reload([spec(new)], drain=10)
+
+            nursery.start_soon(replace)
+            with pytest.raises(TaskLost, match="its server is reached in another way now"):
+                await supervisor.call_tool("work", server="lab")
+            await trio.testing.wait_all_tasks_blocked()
+
+    run_virtual(main)
+    assert (len(old.tasks), new.requests) == (1, [])
+
+
 def test_losses_in_the_middle_of_looks_are_no_failures_of_a_server_that_is_there():
     async def look(task):
         if len(server.starts) < 9:

@@ -679,3 +679,54 @@ def test_an_answer_that_cannot_be_recorded_is_kept_and_not_sent(state, seconds):
 
     assert run(main) == "done"
     assert (len(user.asked), len(server.task.updates)) == (1, 1)
+
+
+# -- with another server in its place ---------------------------------------------------------------------------------
+
+
+def test_a_task_that_a_server_makes_as_it_is_replaced_is_recorded_as_its_own(state):
+    async def make(params):
+        await trio.sleep(3)
+        return await old._make(params)
+
+    old, new = TaskServer(WORKING, done()), TaskServer(WORKING)
+    old.answers["tools/call"] = make
+
+    async def main():
+        SERVERS["new"] = new
+        async with host(old, state) as supervisor, trio.open_nursery() as nursery:
+
+            async def replace():
+                await trio.sleep(1)
+                await supervisor.reload([ServerSpec("lab", Place("new"))], drain=10)
+
+            nursery.start_soon(replace)
+            task = await supervisor.submit("work", server="lab")
+            with pytest.raises(TaskLost, match="reached in another way"):
+                await task.result()
+        async with host(old, state) as supervisor:
+            return (await (await supervisor.task(task.id)).result()).full_text
+
+    assert run(main) == "done"
+    assert new.requests == []
+
+
+@pytest.mark.parametrize("timeout", [None, 10])
+def test_a_server_that_is_replaced_while_its_task_waits_for_it_is_not_told_the_id(state, timeout):
+    new = TaskServer(WORKING, lives=[Life(connects_after=20 if timeout else 0)])
+
+    async def main():
+        async with host(TaskServer(WORKING), state) as supervisor:
+            task = await supervisor.submit("work", server="lab", timeout=timeout)
+        SERVERS["new"] = new
+        away = TaskServer(lives=[Life(connects_after=100)])
+        async with host(away, state, gate=0) as supervisor:
+            task = await supervisor.task(task.id)
+            await trio.sleep(3)
+            await supervisor.reload([ServerSpec("lab", Place("new"))])
+            with pytest.raises(TaskLost, match="reached in another way"):
+                await task.result()
+            await trio.sleep(30)
+
+    run(main)
+    assert new.requests == []

@@ -6,12 +6,13 @@ from itertools import pairwise
 
 import pytest
 import trio
+from attrs import frozen
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.extensions import APPS, TASK_CHANGED, TASKS
 from mcp_nursery.actors.pieces import SMALL
 from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.calls.relayed import RelayedResult
 from mcp_nursery.supervisor.gateway import Access, Principal, SessionKeys, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
@@ -62,6 +63,24 @@ class TaskServer(ScriptedServer):
     async def change(self, task_id="t1", **status):
         self.tasks[task_id] = {**WORKING, **status}
         await self.notify(TASK_CHANGED, {"taskId": task_id, **self.tasks[task_id]})
+
+
+PLACES: dict[str, ScriptedServer] = {}
+
+
+@frozen
+class Place:
+    """A way to a server that is no object in memory."""
+
+    name: str
+    kind = "scripted"
+
+    @property
+    def transport(self):
+        return self
+
+    def connector(self, *, close_grace):
+        return PLACES[self.name].transport.connector(close_grace=close_grace)
 
 
 class Asking:
@@ -209,6 +228,19 @@ async def test_any_gateway_with_the_key_goes_on_even_one_that_has_just_begun(who
             assert await ask.refusal("tasks/get", taskId=task, who=who) == UNKNOWN
     async with served([KEY], b=TaskServer(tasks=tasks)) as ask:
         assert await ask.refusal("tasks/get", taskId=task, who=who) == UNKNOWN
+
+
+async def test_the_id_of_a_server_that_was_replaced_is_as_unknown_as_a_forged_one(autojump_clock):
+    """And no stream goes on at the server in its place, which may have a task of the same id."""
+    PLACES.update(old=TaskServer(), new=TaskServer(tasks={"t1": WORKING}))
+    async with served(a=Place("old")) as ask:
+        task = await ask.begin()
+        async with ask.listening(task):
+            await ask.gateway.supervisor.reload([ServerSpec("a", Place("new"))])
+            for method in ("tasks/get", "tasks/update", "tasks/cancel"):
+                assert await ask.refusal(method, taskId=task) == UNKNOWN
+            await trio.sleep(100)
+    assert PLACES["new"].requests == []
 
 
 async def test_the_restart_of_a_server_is_a_pause(autojump_clock):
