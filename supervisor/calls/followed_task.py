@@ -18,12 +18,12 @@ from typing import Any, Final, cast
 import trio
 from attrs import define, evolve
 
+from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
     BreakerOpen,
     CallError,
     CallTimeout,
     ConnectionLost,
-    Delivery,
     InvalidResult,
     ServerBusy,
     ServerDown,

@@ -20,6 +20,7 @@ from ..decisions.task_states import TaskState
 from ..servers.view import ServerView
 from ..spec import spec_digest, transport_digest
 from ..tools.tool import Tool
+from ..transports import Transport
 from .call import target_of
 from .input_rounds import owner_of
 from .task_handles import KeptTask
@@ -87,7 +88,7 @@ class KeptCall(ToolCall):
             raise lost(record, "its tool is not declared as it was when it was called", for_good=False)
         self.servers.counter.begin_call(found.server)
         snapshot = self.servers.snapshot(found.server).value
-        self.sent_to = snapshot.spec.transport
+        self.sent_to: Transport | None = snapshot.spec.transport
         version = snapshot.introduction.protocol_version if snapshot.introduction else ""
         slot = ReplySlot()
         slot.take_over(
