@@ -67,7 +67,7 @@ CALLS = (
             "if _transport_of(call) == transport:": "if True:",
             "return self.slot.sent and not isinstance(self.slot.outcome, Loss)": "return True",
             "break  # its connection was lost, and with it somebody's answer": "continue",
-            "if self._refusal is not None:": "if True:",
+            "elif self._refusal is not None:": "elif True:",
             "if self._failures > MOST_FAILURES:": "if False:",
             "if not self._is_over:": "if False:",
             "if not self._task.is_over and trio.current_time() >= self._task.expires_at:": "if False:",
