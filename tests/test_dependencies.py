@@ -82,7 +82,7 @@ OWN = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {
 """What scripts import from their own folder."""
 
 
-ELSEWHERE = {"fastmcp", "langchain_mcp_adapters"}
+ELSEWHERE = {"fastmcp", "fastmcp_tasks", "langchain_mcp_adapters"}
 """What servers and clients import that tests/interop runs in environments of their own."""
 
 

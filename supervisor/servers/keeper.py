@@ -259,7 +259,7 @@ class Keeper:
             return
         self._may_install = self._installs_next()
         self._write(self._machine.incarnated())
-        self._settings.definitions.declare(self._settings.told)
+        self._settings.definitions.declare(self._settings.offered.declared)
         self._actor = self._new_actor(connector)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._actor.run)
@@ -440,7 +440,7 @@ class Keeper:
     def _look_up_definitions(self) -> None:
         """Ask the store for cached definitions, while the server is being started."""
         if self._now.recalling:
-            self._settings.definitions.declare(self._settings.told)
+            self._settings.definitions.declare(self._settings.offered.declared)
             self._settings.definitions.fetch()
             self.send(Recall())
 

@@ -81,8 +81,8 @@ class DefinitionCache:
         return self._digest is not None
 
     def declare(self, capabilities: Mapping[str, Any]) -> None:
-        """Set the capabilities of the host, as the server is told of them: definitions that are read, and noted, from
-        now on are for a host with these."""
+        """Set the capabilities of the host, without what each host of ours declares: definitions that are read, and
+        noted, from now on are for a host with these."""
         self._key = cache_key(self._digest or "", capabilities)
 
     def fetch(self) -> None:

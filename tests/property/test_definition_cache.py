@@ -11,7 +11,6 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcp_nursery.actors.callbacks import told_of_tasks
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.supervisor import MemoryStore, NurseryError, RestartPolicy, ServerSpec, open_supervisor
@@ -111,7 +110,7 @@ def warmed(plans) -> tuple[list[ServerSpec], MemoryStore]:
         specs.append(one)
         if cached:
             said = b'tools {"name":"kept","inputSchema":{}}\n'
-            store.remember_definitions(name, cache_key(spec_digest(one) or "", told_of_tasks({})), said, time.time())
+            store.remember_definitions(name, cache_key(spec_digest(one) or "", {}), said, time.time())
         SERVERS[name] = ScriptedServer(*lives, tools={"live": nothing})
     return specs, store
 

@@ -8,7 +8,6 @@ import pytest
 import trio
 from attrs import evolve, field, frozen
 
-from mcp_nursery.actors.callbacks import told_of_tasks
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Definitions
 from mcp_nursery.actors.pieces import at_once
@@ -63,7 +62,7 @@ def key(digest, told=None) -> str:
 
 def key_of(one: ServerSpec) -> str:
     """The key of definitions listed for a host of nothing: it follows tasks."""
-    return key(spec_digest(one), told_of_tasks({}))
+    return key(spec_digest(one), {})
 
 
 def stored(store, one: ServerSpec) -> bytes:
