@@ -44,7 +44,7 @@ from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRp
 from mcp_nursery.actors.reply import IdleLimit, report_to
 from mcp_nursery.actors.session.base import InputWanted
 
-from ..decisions.task_states import TASK_TRANSITIONS, BadTask, TaskState, task_made
+from ..decisions.task_states import SHORTEST_INTERVAL, TASK_TRANSITIONS, BadTask, TaskState, task_made
 from ..transports import Transport
 from .call import ActiveCall, Call, target_of
 from .destination import Destination, DestinationCall
@@ -257,7 +257,7 @@ class FollowedTask:
     async def _wait(self) -> None:
         """Wait until it is to be asked about. The caller is told of it meanwhile: it may end a call that is silent."""
         interval = max(self._task.interval * (1 + random.random() * _JITTER), self._rest)  # noqa: S311
-        until = min(self._asked_at + interval, self._task.expires_at)
+        until = min(self._asked_at + interval, max(self._task.expires_at, self._asked_at + SHORTEST_INTERVAL))
         while self._told_at + TOLD_EVERY < until:
             await trio.sleep_until(self._told_at + TOLD_EVERY)
             await self._tell_progress()

@@ -3,7 +3,7 @@ reported to the client."""
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from attrs import define, field
 
@@ -46,6 +46,9 @@ from ..preload import ALL_MODULES
 from .auth.principal import Principal
 from .bridge import Json, as_object
 from .clients import LOG, ClientListener, ClientSession, is_severe
+
+if TYPE_CHECKING:
+    from ..spec import ServerSpec
 
 logger: Final = logging.getLogger(__name__)
 
@@ -92,8 +95,8 @@ class ClientRequest:
     """The name of the session's own instance to which it went last; empty: none."""
     reached: str | None = None
     """The short digest of the transport of the server that has its task; None: it is about no task."""
-    went_by: str = ""
-    """The short digest of the transport by which it went last."""
+    went_by: "ServerSpec | None" = None
+    """The spec of the server to which it went last."""
     listener: ClientListener | None = None
     """The listener of a stream of notifications, from the arrival of its request on."""
     delivery: Delivery = Delivery.NOT_SENT

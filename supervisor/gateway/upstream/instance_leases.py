@@ -146,8 +146,8 @@ class InstancePool:
         if request.method in LISTED:  # a list says what a server offers, in any instance
             return await self._supervisor.request(server, principal=principal, **asked)
         spec = self._supervisor.spec(server)
-        request.went_by = short_digest(spec)
-        if request.reached not in (None, request.went_by):
+        request.went_by = spec
+        if request.reached is not None and request.reached != short_digest(spec):
             raise CallError("the server of this task is reached in another way now", server=server, tool=None)
         instance: Instance
         if spec.instances == "session" or request.instance:

@@ -136,8 +136,9 @@ class TaskIds:
 
     def _shown(self, server: str, own: object, request: ClientRequest) -> str:
         sealed = None
-        if isinstance(own, str):
-            sealed = self.seal(TaskPlace(server, own, request.went_to, request.went_by), request.client)
+        if isinstance(own, str) and request.went_by is not None:
+            place = TaskPlace(server, own, request.went_to, short_digest(request.went_by))
+            sealed = self.seal(place, request.client)
         if sealed is None:
             fault = f"longer than {LONGEST_SEALED} characters when sealed" if isinstance(own, str) else "no text"
             raise JsonRpcError(INTERNAL_ERROR, f"{server} has begun a task that nobody can fetch: its id is {fault}")
