@@ -68,10 +68,15 @@ async def test_an_entry_runs_the_gateway_when_it_is_wanted(docker, journal, tmp_
     assert not psutil.pid_exists(status.pid)
 
 
+ANSWERED = ("absent", "no_mcp", "no_daemon")
+"""The troubles in which nothing hangs."""
+
+
 @pytest.mark.parametrize("trouble", [*TROUBLES, "absent"])
 async def test_where_it_cannot_run(docker, trouble, caplog, monkeypatch, tmp_path):
     """G9: one warning, one line, one attempt; whatever hung is killed; everything else goes on."""
-    monkeypatch.setattr(docker_transport, "DETECTION", 0.5)
+    if trouble not in ANSWERED:  # these may take as long as a busy machine needs to start a program
+        monkeypatch.setattr(docker_transport, "DETECTION", 0.5)
     if trouble == "absent":
         monkeypatch.setenv("PATH", str(tmp_path))
     else:
@@ -83,7 +88,7 @@ async def test_where_it_cannot_run(docker, trouble, caplog, monkeypatch, tmp_pat
             began = time.monotonic()
             with pytest.raises(ServerDown) as caught:
                 await supervisor.call_tool("environment", server="all")
-            assert trouble in ("absent", "no_mcp", "no_daemon") or time.monotonic() - began >= 0.5
+            assert trouble in ANSWERED or time.monotonic() - began >= 0.5
             assert why in str(caught.value)
             status = status_of(supervisor, "all")
             assert (status.state, status.error, status.attempt) == (ServerState.FAILED, why, 1)
