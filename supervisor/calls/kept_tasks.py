@@ -228,9 +228,9 @@ class KeptTasks:
         while any(kept.leading is not None for kept in self._kept.values()):
             recorded = [kept for kept in self._kept.values() if kept.leading is not None and kept.record is not None]
             held = await self._hold(recorded)
-            if held is None:
-                recorded, held = [], {}
             for kept in recorded:
+                if held is None:
+                    break
                 if held.get(kept.id):
                     self.cancel(kept)
                 elif kept.record is None or kept.record.info.finished is not None:
