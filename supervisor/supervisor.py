@@ -11,6 +11,7 @@ from mcp_nursery.actors.argument_checks import check_argument, seconds, seconds_
 from mcp_nursery.actors.callbacks import Callbacks, Roots
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownTool
+from mcp_nursery.actors.extensions import declares
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback, ProgressCallback
 from mcp_nursery.actors.roots import are_roots
@@ -897,6 +898,15 @@ class Supervisor:
             UnknownServer: No server of that name.
         """
         return self._servers.snapshot(server).value.own_hello()
+
+    def declares_extension(self, server: str, extension: str) -> bool:
+        """True if a server has declared this extension of the protocol in the introduction that `hello` returns; for
+        the server's clients, at each request: nothing is copied.
+
+        Raises:
+            UnknownServer: No server of that name.
+        """
+        return declares((self._servers.snapshot(server).value.hello or {}).get("capabilities"), extension)
 
     def protocol_version(self, server: str) -> str | None:
         """The version of the protocol that a server spoke when it was last connected. None if it never was.

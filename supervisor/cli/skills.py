@@ -10,7 +10,7 @@ import trio
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownResource
-from mcp_nursery.actors.extensions import SKILLS, declares
+from mcp_nursery.actors.extensions import SKILLS
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.supervisor import Supervisor
@@ -38,7 +38,6 @@ def skills(options: Options) -> int:
             return worked(statuses), *await _list(supervisor, statuses)
 
     code, found, errors = run_async(look)
-    found.sort(key=lambda skill: (natural(skill.name), skill.server, skill.uri))
     if options.as_json:
         write_json({"skills": [_document(skill) for skill in found], "errors": errors})
     else:
@@ -48,7 +47,7 @@ def skills(options: Options) -> int:
 
 
 async def _list(supervisor: Supervisor, statuses: Iterable[ServerStatus]) -> tuple[list[Skill], dict[str, str]]:
-    """The skills of these servers, and the errors of those that could not be asked."""
+    """The skills of these servers, sorted by name, and the errors of those that could not be asked."""
     found: list[Skill] = []
     errors = errors_of(statuses)
 
@@ -62,7 +61,7 @@ async def _list(supervisor: Supervisor, statuses: Iterable[ServerStatus]) -> tup
         for status in statuses:
             if status.name not in errors:
                 nursery.start_soon(list_of, status.name)
-    return sorted(found, key=lambda skill: (skill.uri, skill.server)), errors
+    return sorted(found, key=lambda skill: (natural(skill.name), skill.server, skill.uri)), errors
 
 
 def _document(skill: Skill) -> dict[str, Any]:
@@ -114,10 +113,8 @@ async def _find(supervisor: Supervisor, name: str, server: str | None) -> Skill:
 
 def _may_have_skills(supervisor: Supervisor, statuses: Iterable[ServerStatus], errors: Mapping[str, str]) -> list[str]:
     """The servers with an error that may have skills, each with it."""
-    hellos = {
-        each.name: supervisor.hello(each.name) or {} for each in statuses if each.state is not ServerState.DISABLED
-    }
-    may = [name for name, said in hellos.items() if declares(said.get("capabilities"), SKILLS)]
+    enabled = [each.name for each in statuses if each.state is not ServerState.DISABLED]
+    may = [name for name in enabled if supervisor.declares_extension(name, SKILLS)]
     return [f"{name} could not be asked: {errors[name]}" for name in may if name in errors]
 
 

@@ -194,9 +194,14 @@ class Snapshot:
         """True if it is at rest, and has to be started before its offers are known."""
         return self.started_by_lists and (self.introduction is None or not self.definitions)
 
+    @property
+    def hello(self) -> Mapping[str, Any] | None:
+        """The last introduction as it came, of this run or of an earlier one."""
+        return self.cached_hello if self.introduction is None else self.introduction.hello
+
     def own_hello(self) -> dict[str, Any] | None:
-        """A copy of its last introduction as it came, of this run or of an earlier one, that the caller may change."""
-        hello = self.cached_hello if self.introduction is None else self.introduction.hello
+        """A copy of the last introduction, that the caller may change."""
+        hello = self.hello
         return None if hello is None else own_copy(hello)
 
     @property

@@ -94,4 +94,5 @@ class KnownOffers(ThreadProxy):
     offers: Final = moment(Supervisor.offers)
     for_models: Final = moment(Supervisor.for_models)
     app_tools: Final = moment(Supervisor.app_tools)
+    declares_extension: Final = moment(Supervisor.declares_extension)
     protocol_version: Final = moment(Supervisor.protocol_version)

@@ -157,7 +157,13 @@ class Upstream:
                     HeldCall(request, route.server), partial(self._request_followed, route=route, agreed=agreed)
                 )
         return await self._request(
-            request, route.server, route.params, modern=modern, on_notice=request.forward, agreed=agreed
+            request,
+            route.server,
+            route.params,
+            modern=modern,
+            on_notice=request.forward,
+            agreed=agreed,
+            follow_tasks=not modern,  # or it was begun above
         )
 
     def _follows_tasks(self, request: ClientRequest, server: str) -> bool:
@@ -168,7 +174,7 @@ class Upstream:
         own = self._supervisor.spec(server).extensions
         if own is not None and TASKS not in own:
             return False
-        return declares((self._supervisor.hello(server) or {}).get("capabilities"), TASKS)
+        return self._supervisor.declares_extension(server, TASKS)
 
     async def _request_followed(self, call: HeldCall, *, route: RequestRoute, agreed: Agreement | None) -> Json:
         """Make a call that may become a task, for a client without sessions."""
@@ -181,6 +187,7 @@ class Upstream:
             on_notice=call.notify,
             on_question=call.ask,
             agreed=agreed,
+            follow_tasks=True,
         )
 
     def _human_limit(self, server: str) -> float:
@@ -235,7 +242,14 @@ class Upstream:
         for _ in range(MAX_ROUNDS):
             modern = is_modern(self._supervisor.protocol_version(server))
             result = await self._request(
-                request, server, params, modern=modern, on_notice=on_notice, on_question=ask, agreed=agreed
+                request,
+                server,
+                params,
+                modern=modern,
+                on_notice=on_notice,
+                on_question=ask,
+                agreed=agreed,
+                follow_tasks=not modern or self._follows_tasks(request, server),
             )
             if result.get("resultType") != "input_required":
                 return result
@@ -269,7 +283,6 @@ class Upstream:
             meta = build_envelope(request.meta, request.capabilities, request.info, request.wanted_level)
         else:
             meta = strip_hop(request.meta)
-        options["follow_tasks"] = not modern or self._follows_tasks(request, server)
         before, request.delivery = request.delivery, Delivery.UNKNOWN
         try:
             relayed = await self._instances.request(server, request, params, meta, when_down=self._hold, **options)
