@@ -4,7 +4,7 @@ import typing
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from .account import Account
 from .argument_checks import choice, function_or_none, mapping_or_none, one_of
@@ -195,13 +195,8 @@ class Host:
     """The account to which messages to it and from it are charged while they wait."""
     human_timeout: float = HUMAN_TIMEOUT
     """Seconds for an answer to one of its questions; `inf`: no limit."""
-    follows_tasks: bool = False
-    """True if a call may become a task: a server since 2026-07-28 is told so with each request."""
-
-    @property
-    def told(self) -> dict[str, Any]:
-        """The capabilities of the host as a server since 2026-07-28 is told of them with each request."""
-        return told_of_tasks(self.callbacks.declared) if self.follows_tasks else self.callbacks.declared
+    told: dict[str, Any] = field(default=Factory(lambda host: host.callbacks.declared, takes_self=True))
+    """The capabilities of the host as a server since 2026-07-28 is told of them with each request."""
 
 
 def told_of_tasks(capabilities: Mapping[str, Any]) -> dict[str, Any]:

@@ -175,7 +175,7 @@ class KnownSkills:
 
     def holds(self, uri: str) -> bool:
         """True if this URI belongs to a skill that is held back."""
-        return any(each in self.review.held for each in self.of(uri))
+        return bool(self.review.held) and any(each in self.review.held for each in self.of(uri))
 
     def with_some(self, skills: Mapping[str, Skill], review: Review, room: int, *, whole: bool) -> "KnownSkills":
         """The known skills once these were given as well, with their review: as many as there is room for, in bytes.

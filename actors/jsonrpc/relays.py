@@ -101,7 +101,7 @@ class Relays:
         slot = about if about in self._waiting or about in self.streams else None
         task = task_named_in(params) if about is None and self._waiting else None
         if task is not None:
-            slot = next((each for each, relay in self._waiting.items() if relay.task == task), None)
+            slot = self._waits_for(task)
         elif slot is None and about is None and self._waiting and not others and self._is_one_principals:
             slot = next(reversed(self._waiting))
         if size > SMALL and method == TASK_CHANGED and isinstance(named := (params or {}).get("taskId"), str):
@@ -136,7 +136,7 @@ class Relays:
         """The handler of a question that the server asks in the exchange of the request `about`, or in none, about this
         task if it names one. With `others`, requests of the host's own are in flight."""
         if about is None and task is not None:
-            about = next((each for each, relay in self._waiting.items() if relay.task == task), None)
+            about = self._waits_for(task)
             if about is None:
                 return Handler(None, problem="nobody waits for the task that this is about")
         if about is not None:
@@ -148,6 +148,10 @@ class Relays:
             return Handler(None, problem="calls of several clients are under way, and it is not said for which this is")
         relay = next(reversed(self._waiting.values()))
         return Handler(relay, lambda: self._has_any_of(relay.principal), self._asks)
+
+    def _waits_for(self, task: str) -> ReplySlot | None:
+        """The request that waits for the result of a task."""
+        return next((slot for slot, relay in self._waiting.items() if relay.task == task), None)
 
     def _has_any_of(self, principal: Hashable) -> bool:
         return any(each.principal == principal for each in self._waiting.values())

@@ -10,7 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import folded
-from ..extensions import EXTENSIONS, TASKS, declares
+from ..extensions import TASK_REQUESTS, TASKS, declares
 from ..json_depth import TOO_DEEP, more_values_than, nested_too_deep
 from ..jsonrpc.codec import decode, encode
 from ..jsonrpc.incoming import MOST_ASKED
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 MOST_BLOCKS: Final = 10_000
 """Parts of a result: content blocks, contents of a resource, messages of a prompt. Validating one takes a hundredth of
 a millisecond, and so does showing one that is not text."""
-_ABOUT_TASKS: Final = EXTENSIONS[TASKS].requests
-_NAMED: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(_ABOUT_TASKS, "taskId")}
+_NAMED: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(TASK_REQUESTS, "taskId")}
 """Requests with a header for what they are about, and the parameter that names it."""
 _ARRAY: Final = frozenset([list])
 
@@ -161,7 +160,7 @@ class PreparedRequest:
             if not small and more_values_than(raw, MOST_ASKED):
                 raise BadResult(f"a request for input with more than {MOST_ASKED} JSON values")
             raise InputWanted(_question(raw))
-        elif kind != "complete" and not (kind == "task" and self._method in _ABOUT_TASKS):  # as its examples have it
+        elif kind != "complete" and not (kind == "task" and self._method in TASK_REQUESTS):  # as its examples have it
             raise BadResult(f"unknown resultType {kind!r:.40}")
 
     def _typed_in_pieces(self, raw: dict[str, Any], parts: list[Any]) -> "Steps[BaseModel]":

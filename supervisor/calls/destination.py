@@ -1,14 +1,15 @@
 """Requests whose object is a server, and no tool of it."""
 
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.errors import InvalidArguments
+from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownResource
 from mcp_nursery.actors.jsonrpc.codec import encode_exactly
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.pieces import Steps
 
 from ..catalogue.server_tools import ServerTools
 from .call import ActiveCall, R
@@ -90,3 +91,39 @@ class DestinationCall(ActiveCall[Destination, R]):
                 return self.as_json(given)
         problem = f"the {what} must be texts by name, not {values!r:.80}"
         raise InvalidArguments(problem, server=self.asked.server, tool=self.asked.name)
+
+
+@define(eq=False, repr=False)
+class ServerRequest(DestinationCall[dict[str, Any]]):
+    """A request of any method to the server that is named, whose answer is given as it came."""
+
+    method: str
+    given_params: Mapping[str, Any]
+
+    def find(self) -> Destination | None:
+        """The server."""
+        return self.place(self.server_name, self.asked.name)
+
+    @override
+    def former_owner(self) -> str | None:
+        return self.asked.server
+
+    def unknown(self, down: Sequence[str]) -> NurseryError:
+        """An error that is never raised: the server is named."""
+        return UnknownResource(self.asked.name, server=self.asked.server, down=down)
+
+    @override
+    def encode(self) -> bytes:
+        return self.as_json(self.given_params)
+
+    def params(self) -> bytes:
+        """The parameters as they were given."""
+        return self.encoded
+
+    def given(
+        self, result: dict[str, Any] | tuple[dict[str, Any], str], incarnation: int, *, small: bool
+    ) -> Steps[dict[str, Any]]:
+        """The answer as it came."""
+        del incarnation, small
+        yield
+        return result[0] if isinstance(result, tuple) else result

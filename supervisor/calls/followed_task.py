@@ -11,7 +11,7 @@ When the caller gives up, the server is sent `tasks/cancel`. Nobody waits for th
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any, Final, cast
 
@@ -31,14 +31,12 @@ from mcp_nursery.actors.errors import (
     SupervisorClosed,
     TaskLost,
     UnknownServer,
-    UnknownTool,
 )
 from mcp_nursery.actors.json_depth import more_values_than
 from mcp_nursery.actors.jsonrpc.incoming import MOST_ASKED
 from mcp_nursery.actors.jsonrpc.relays import asked_peer
 from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Malformed, Outcome, Rejected, Unrouted
 from mcp_nursery.actors.overrides import override
-from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
 from mcp_nursery.actors.reply import IdleLimit, report_to
@@ -47,7 +45,7 @@ from mcp_nursery.actors.session.base import InputWanted
 from ..decisions.task_states import SHORTEST_INTERVAL, TASK_TRANSITIONS, BadTask, TaskState, task_made
 from ..transports import Transport
 from .call import ActiveCall, Call, target_of
-from .destination import Destination, DestinationCall
+from .destination import Destination, ServerRequest
 from .input_rounds import ask_host, owner_of
 from .outcome_to_result import judge, lost
 
@@ -88,14 +86,13 @@ async def follow(call: ActiveCall[Any, Any], made: Mapping[str, Any]) -> Answere
 
 
 @define(eq=False, repr=False)
-class TaskRequest(DestinationCall[dict[str, Any]]):
+class TaskRequest(ServerRequest):
     """One request about a task, to whatever incarnation of its server is connected, or is connected next. It changes
     nothing if it is made twice."""
 
-    method: str
-    content: Mapping[str, Any]
     transport: Transport | None
 
+    @override
     def find(self) -> Destination | None:
         """The place of its server.
 
@@ -104,31 +101,7 @@ class TaskRequest(DestinationCall[dict[str, Any]]):
         """
         if self.asked.server in self.servers.snapshots and _transport_of(self) != self.transport:
             raise ServerReplaced
-        return self.place(self.server_name, self.asked.name)
-
-    @override
-    def former_owner(self) -> str | None:
-        return self.asked.server
-
-    def unknown(self, down: Sequence[str]) -> UnknownTool:
-        """An error that is never raised: the server is named."""
-        return UnknownTool(self.asked.name, server=self.asked.server, down=down)
-
-    @override
-    def encode(self) -> bytes:
-        return self.as_json(self.content)
-
-    def params(self) -> bytes:
-        """The task's id, and answers."""
-        return self.encoded
-
-    def given(
-        self, result: dict[str, Any] | tuple[dict[str, Any], str], incarnation: int, *, small: bool
-    ) -> Steps[dict[str, Any]]:
-        """The answer as it came."""
-        del incarnation, small
-        yield
-        return result[0] if isinstance(result, tuple) else result
+        return super().find()
 
     @override
     def _begin_operation(self, telemetry: object) -> None:
@@ -230,7 +203,7 @@ class FollowedTask:
             raise
         finally:
             if not self._is_over:
-                self._cancel()
+                give_up(self._call, self._task.id, self._transport)
 
     async def _follow(self) -> Answered | Rejected | Malformed:
         await self._tell_progress()
@@ -385,10 +358,6 @@ class FollowedTask:
             said=said,
             for_good=for_good,
         )
-
-    def _cancel(self) -> None:
-        """Have its server told that nobody waits for it any more. Never waits: an incarnation sees to it."""
-        give_up(self._call, self._task.id, self._transport)
 
     # -- its caller -----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
 from mcp_nursery.actors.reply import ReplySlot
-from mcp_nursery.actors.session.requests import PreparedTool
 
 from ..decisions.task_records import TaskInfo, TaskRecord
 from ..decisions.task_states import TaskState
@@ -22,7 +21,7 @@ from ..spec import spec_digest, transport_digest
 from ..tools.tool import Tool
 from ..transports import Transport
 from .call import target_of
-from .input_rounds import owner_of
+from .followed_task import give_up
 from .task_handles import KeptTask
 from .tool_call import ToolCall
 
@@ -69,6 +68,8 @@ class KeptCall(ToolCall):
             TaskLost: Its server is not there, or is another, or has not the tool as it was.
             CallTimeout: Its time is over.
         """
+        from mcp_nursery.actors.session.requests import PreparedTool  # with what checks schemas, which no start needs
+
         self.gone_on_with = True
         self.begin(None)
         try:
@@ -78,8 +79,7 @@ class KeptCall(ToolCall):
             raise lost(record, error.fact, for_good=False) from None
         except CallTimeout:
             check_server(record, self.servers)
-            given_up = self.servers.registry.given_up_tasks
-            given_up.cancel(self.server_name, owner_of(self), record.task, self.servers.timer)
+            give_up(self, record.task, self.servers.snapshot(self.server_name).value.spec.transport)
             raise
         check_server(record, self.servers)  # again: it may have been replaced during the wait
         assert isinstance(found, Tool)  # as a call of a tool has it

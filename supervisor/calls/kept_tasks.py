@@ -18,7 +18,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import trio
 from attrs import evolve
@@ -167,7 +167,7 @@ class KeptTasks:
             for kept in list(self._kept.values()):
                 kept.scope.cancel()
                 await kept.left.wait()
-        self._worker.submit(lambda store: _release_all(store.tasks, self._name))
+        self._worker.submit(lambda store: store.tasks(lambda rows: rows.release_all(self._name)))
 
     # -- records --------------------------------------------------------------------------------------------------
 
@@ -406,7 +406,3 @@ class KeptTasks:
                 if record.info.finished is not None:
                     return
                 await trio.sleep(LOOK_EVERY)
-
-
-def _release_all(tasks: Callable[[Callable[[TaskRows], Any]], Any], owner: str) -> None:
-    tasks(lambda rows: rows.renew(owner, 0.0))

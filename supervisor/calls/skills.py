@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any, Final, NoReturn, cast
 
 import trio
-from attrs import define, evolve
+from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import (
@@ -32,7 +32,6 @@ from mcp_nursery.actors.errors import (
 )
 from mcp_nursery.actors.extensions import SKILLS, Settings, declares, settings_of
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
 from mcp_nursery.actors.session.lists import FRESH_AT_MOST, FRESH_FOR
@@ -47,7 +46,7 @@ from ..tools.approval_rules import Agreement
 from ..transports import Transport
 from .attempts import deliver
 from .call import Call
-from .destination import Destination, DestinationCall
+from .destination import ServerRequest
 from .relayed import RelayedCall, RelayedResult
 from .resources_and_prompts import read_resource
 
@@ -68,41 +67,6 @@ _MEMBERS: Final = {**_LISTED, _RESOURCES: "resources", _READ: "contents", GET: "
 """The members of results that have something of skills."""
 _OF_PAGES: Final = frozenset(["nextCursor", "resultType", "ttlMs", "cacheScope"])
 """Members of a page beside its list."""
-
-
-@define(eq=False, repr=False)
-class _Request(DestinationCall[dict[str, Any]]):
-    """One request of the extension to the server that is named."""
-
-    method: str
-    given_params: Mapping[str, Any]
-
-    def find(self) -> Destination | None:
-        """The server."""
-        assert self.asked.server is not None  # these requests name it
-        return self.place(self.asked.server, self.asked.name)
-
-    @override
-    def former_owner(self) -> str | None:
-        return self.asked.server
-
-    def unknown(self, down: Sequence[str]) -> NurseryError:
-        """An error that is never raised: the server is named."""
-        return UnknownResource(self.asked.name, server=self.asked.server, down=down)
-
-    @override
-    def encode(self) -> bytes:
-        return self.as_json(dict(self.given_params))
-
-    def params(self) -> bytes:
-        """The parameters as they were given."""
-        return self.encoded
-
-    def given(self, result: dict[str, Any], incarnation: int, *, small: bool) -> Steps[dict[str, Any]]:
-        """The result as it came."""
-        del incarnation, small
-        yield
-        return result
 
 
 # -- lists ------------------------------------------------------------------------------------------------------------
@@ -196,7 +160,7 @@ async def _page(
 ) -> dict[str, Any]:
     """One page of a list; `params` without what is None."""
     given = {key: value for key, value in params.items() if value is not None}
-    request = _Request(Call(given.get("uri", ""), server=server, timeout=timeout), servers, method, given)
+    request = ServerRequest(Call(given.get("uri", ""), server=server, timeout=timeout), servers, method, given)
     said = await deliver(request)
     if not isinstance(said.get(_LISTED[method]), list):
         problem = f"its answer to {method} has no list of {_LISTED[method]}"
@@ -298,7 +262,7 @@ async def get_skill(servers: ServerView, uri: str, server: str | None = None, *,
     """Ask a server for the entry of a skill. See `Supervisor.get_skill`."""
     owner = await _owner_of(servers, uri, server)
     _check_serves(servers, owner, uri)
-    request = _Request(Call(uri, server=owner, timeout=timeout), servers, GET, {"uri": uri})
+    request = ServerRequest(Call(uri, server=owner, timeout=timeout), servers, GET, {"uri": uri})
     transport = _transport_of(servers, owner)
     said = await deliver(request)
     skill = _skill_given(owner, uri, said, request.slot.incarnation)
@@ -613,7 +577,7 @@ async def list_directory(
         cursors.add(cursor)
     await check_uris(servers, owner, [uri], timeout)
     known = servers.snapshot(owner).value.skills
-    return tuple(each for each in found.values() if not (known.review.held and known.holds(each.uri)))
+    return tuple(each for each in found.values() if not known.holds(each.uri))
 
 
 def _children(server: str, folder: str, entries: Iterable[object], found: dict[str, Resource]) -> Steps[None]:

@@ -11,7 +11,6 @@ from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
 from mcp_nursery.actors.session.base import BadResult
-from mcp_nursery.actors.session.requests import PreparedRequest
 
 from ..decisions.task_records import TaskRecord, finite
 from ..decisions.task_states import TaskStatus
@@ -61,6 +60,8 @@ async def restored(record: TaskRecord, outcome: Mapping[str, Any], *, max_chars:
     if not isinstance(result, dict):
         return _error_in(record, outcome)
     await RESULT_TYPES.ensure_loaded()
+    from mcp_nursery.actors.session.requests import PreparedRequest  # see `KeptCall.go_on`
+
     codec = PreparedRequest("tools/call", protocol_version=max(MODERN_PROTOCOL_VERSIONS), stamp={})
     incarnation = outcome.get("incarnation")
     try:

@@ -61,9 +61,7 @@ def task(options: Options, id: str, *, wait: bool, cancel: bool) -> int:  # noqa
         raise UnknownTask(id)
 
     info = run_async(lambda: _with_state(options, (), find))
-    if not (wait or cancel):
-        return _print_info(options, info)
-    if info.finished is not None and cancel:
+    if not (wait or cancel) or (cancel and info.finished is not None):
         return _print_info(options, info)
     specs = () if info.finished is not None else load(options).servers
 

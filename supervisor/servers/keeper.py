@@ -367,8 +367,8 @@ class Keeper:
         spec = self._now.spec
         overhear = partial(self._registry.notices.publish, spec.name)
         account = Account(whole=self._registry.account(spec.name))
-        offered, limit, tasks = self._settings.offered, spec.human_limit, self._settings.follows_tasks
-        return Host(spec.name, offered, spec.cost_limits, spec.protocol, self._log, overhear, account, limit, tasks)
+        offered, told, limit = self._settings.offered, self._settings.told, spec.human_limit
+        return Host(spec.name, offered, spec.cost_limits, spec.protocol, self._log, overhear, account, limit, told)
 
     def _write(self, machine: StateMachine, prepared: Prepared = NOTHING_PREPARED) -> None:
         """Take the machine that follows an event; all that depends on it is published in the same step."""

@@ -219,14 +219,11 @@ class KeeperSettings:
         return evolve(callbacks, roots=None if self.roots.given is None else self.roots)
 
     @property
-    def follows_tasks(self) -> bool:
-        """True if a call of the server may become a task."""
-        return self.extensions is None or TASKS in self.extensions
-
-    @property
     def told(self) -> dict[str, Any]:
-        """The capabilities of the host as the server is told of them since 2026-07-28."""
-        return told_of_tasks(self.offered.declared) if self.follows_tasks else self.offered.declared
+        """The capabilities of the host as the server is told of them since 2026-07-28: with Tasks, unless it is to be
+        told of other extensions alone."""
+        declared = self.offered.declared
+        return told_of_tasks(declared) if self.extensions is None or TASKS in self.extensions else declared
 
 
 def connect_timeout(spec_value: float | None, environ: Mapping[str, str]) -> float:

@@ -154,6 +154,10 @@ class TaskRows:
         """Give the lease of one task up."""
         self.execute("UPDATE {tasks} SET owner = NULL, until = NULL WHERE id = ? AND owner = ?", (name, owner))
 
+    def release_all(self, owner: str) -> None:
+        """Give all leases of this host up."""
+        self.renew(owner, 0.0)
+
     def forget(self, name: str) -> None:
         """Forget a task."""
         self.execute("DELETE FROM {tasks} WHERE id = ?", (name,))
