@@ -77,7 +77,7 @@ class KeptTasks:
             NurseryError: It has failed before that: see `Supervisor.submit`.
         """
         self._servers.check_open()
-        kept = KeptTask(secrets.token_urlsafe(16))
+        kept = KeptTask(secrets.token_hex(16))  # never begins with a dash: it is an argument of commands
         call = KeptCall(asked, self._servers, tasks=self, kept=kept)
         self._follow(kept, call)
         try:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -76,6 +77,7 @@ def test_a_submitted_task_is_recorded_before_there_is_a_handle(state):
             assert (row[0], row[1], json.loads(row[2])["task"]) == (task.id, None, "t0")
             assert "s3cr3t" not in str(row)
             assert (task.server, task.tool, task.status, task.message) == ("lab", "work", "working", None)
+            assert re.fullmatch("[0-9a-f]{32}", task.id), "an argument of commands never begins with a dash"
             assert task.expires == pytest.approx(task.created + 60)
             seen = [(info.status, info.message) async for info in task.changes()]
             assert seen == [("working", None), ("working", "half done"), ("completed", "half done")]
