@@ -1,6 +1,7 @@
 """`pytest -m "not slow"` is for every save, `pytest` for a change before it is shared: see `lanes.py`.
 
-Hypothesis has the profile `quick`, and `thorough` where HYPOTHESIS_PROFILE asks for it. The tests have folders of a
+Hypothesis has the profile that HYPOTHESIS_PROFILE names, else `brief` in the lane `readme` and `quick` in others: see
+`lab/profiles.py`. The tests have folders of a
 user of their own: nothing here reads or writes what the developer's mcp-nursery remembers.
 """
 
@@ -21,6 +22,7 @@ from mcp_nursery.supervisor.security.trust import AGREED_FILE
 from mcp_nursery.supervisor.storage import database as state_database
 
 from .lab.databases import new_server
+from .lab.profiles import BRIEF, QUICK
 from .lab.timely import LATE
 from .lanes import ALL, LANES, README, Lanes, lane_of, lanes_of_run, name_of_run
 from .leftovers import Leftovers
@@ -28,15 +30,10 @@ from .timings import Timings
 
 ALL_MODULES.load()  # in no test: a clock that jumps whenever every task waits would not wait for a thread
 
-settings.register_profile("quick", max_examples=30, deadline=None, derandomize=False)
-settings.register_profile("thorough", max_examples=100, deadline=None, derandomize=False, print_blob=True)
-
 # Under nohup, or in the background of a script, processes of the tests would inherit that these are ignored.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "quick")
 
 
 @pytest.fixture(scope="session")
@@ -139,6 +136,8 @@ def pytest_configure(config):
         config.option.lane = config.option.lane or README
         if config.option.shuffle is None:
             config.option.shuffle = secrets.randbelow(1_000_000)
+    profile = BRIEF if config.option.lane == README else QUICK
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or profile)
     config.pluginmanager.register(Lanes(config))
     if not is_worker and sys.platform == "linux":
         config.pluginmanager.register(Leftovers(), "leftovers")

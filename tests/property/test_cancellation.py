@@ -23,15 +23,12 @@ from mcp_nursery.supervisor import NurseryError, RestartPolicy, ServerSpec, Supe
 from mcp_nursery.supervisor.callbacks import Callbacks, ServerMessage
 from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer, run_virtual
 
-from ..lab.scheduler import AtStep
+from ..lab.scheduler import SCHEDULES, AtStep, sweep
 from ..lab.world import all_tasks
 
 pytestmark = pytest.mark.slow
 
 T = TypeVar("T")
-THOROUGH = settings.default.max_examples > 100
-SCHEDULES = range(4 if THOROUGH else 1)
-"""How many orders in which Trio may run what is ready."""
 
 HANGS = 10
 """Real seconds after which a run of some milliseconds is said to hang."""
@@ -356,10 +353,7 @@ async def others_are_served(stage: Stage) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_cancelling_a_caller_at_every_step(name: str, schedule: int) -> None:
-    step = 0
-    while steadily(schedule, play, SCENARIOS[name], step):
-        step += 1
-    assert step >= 5
+    assert sweep(lambda step: steadily(schedule, play, SCENARIOS[name], step)) >= 5
 
 
 BLOCKS = {
@@ -396,10 +390,7 @@ async def live_and_die(lives: tuple[Life, ...], gate: float, calls: bool, step: 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", BLOCKS)
 def test_cancelling_the_block_at_every_step(name: str, schedule: int) -> None:
-    step = 0
-    while steadily(schedule, live_and_die, *BLOCKS[name], step):
-        step += 1
-    assert step > 20
+    assert sweep(lambda step: steadily(schedule, live_and_die, *BLOCKS[name], step)) > 20
 
 
 def test_the_schedule_is_the_same_each_time() -> None:

@@ -16,9 +16,9 @@ from mcp_nursery.supervisor.calls.fan_out import CallOutcome, FanOut, Until
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.testing import Life, ScriptedServer, run_virtual
 
-from ..lab.scheduler import AtStep
+from ..lab.scheduler import SCHEDULES, AtStep, sweep
 from ..lab.world import all_tasks
-from .test_cancellation import SCHEDULES, steadily
+from .test_cancellation import steadily
 
 pytestmark = pytest.mark.slow
 
@@ -165,10 +165,7 @@ async def others_are_served(supervisor: Supervisor, server: str) -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_cancelling_a_consumer_at_every_step(name: str, schedule: int) -> None:
-    step = 0
-    while steadily(schedule, play, SCENARIOS[name], step):
-        step += 1
-    assert step > 5
+    assert sweep(lambda step: steadily(schedule, play, SCENARIOS[name], step)) > 5
 
 
 # -- generated ----------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from mcp_nursery.actors.errors import CallError
 from mcp_nursery.supervisor import ConnectionLost, ServerDown, Supervisor, ToolResult, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
 
-from ..lab.scheduler import AtStep
+from ..lab.scheduler import SCHEDULES, AtStep, sweep
 from ..lab.world import all_tasks
 from .test_cancellation import TOKEN, User, lab, lab_spec, steadily
 
@@ -57,12 +57,9 @@ def judge(outcome: ToolResult | CallError, ended: float, heard: int) -> None:
         assert outcome.delivery == "unknown"
 
 
-@pytest.mark.parametrize("schedule", range(4))
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("end", ["crash", "stop"])
 @pytest.mark.parametrize("tool", ["ask", "enter"])
 def test_the_server_ends_at_every_step(tool: str, end: str, schedule: int) -> None:
     """R2, R3, R9, Q15."""
-    step = 0
-    while steadily(schedule, play, tool, end, step):
-        step += 1
-    assert step > 10
+    assert sweep(lambda step: steadily(schedule, play, tool, end, step)) > 10

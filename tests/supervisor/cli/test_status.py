@@ -89,10 +89,10 @@ def test_a_command_that_installs_is_shown_with_what_it_wrote(cli, config, tmp_pa
     npx.chmod(0o755)
     file = config(lab={"command": str(npx)})
     said = "still installing (npx: added 1 package)"
-    row = cli("status", "--timeout", "2", "--config", file).out.splitlines()[1].split("\t")
-    assert (row[1], row[-1]) == ("connecting", f"{said} after 2 s (--timeout gives it more)")
+    row = cli("status", "--timeout", "1", "--config", file).out.splitlines()[1].split("\t")
+    assert (row[1], row[-1]) == ("connecting", f"{said} after 1 s (--timeout gives it more)")
     assert row[6].isdecimal()
-    (server,) = cli("doctor", "--timeout", "2", "--config", file, "--json").json["servers"]
+    (server,) = cli("doctor", "--timeout", "1", "--config", file, "--json").json["servers"]
     assert server["start"]["error"] == f"{said} (--timeout gives it more)"
 
 

@@ -336,11 +336,11 @@ x = 1
     ("file", "root", "text"), [("a.json", "mcpServers", SEVERAL_JSON), ("a.toml", "mcp_servers", SEVERAL_TOML)]
 )
 def test_several_at_once_are_edited_as_one_after_the_other(file, root, text):
-    for count in range(1, 6):
-        for names in permutations("abcde", count):
-            steps = [Edit("remove", (root, name)) for name in names]
-            one_by_one = text
-            at_once = apply_edits(text, file, steps)
-            for step in sorted(steps, key=lambda step: step.path, reverse=True):
-                one_by_one = apply_edits(one_by_one, file, [step])
-            assert at_once == one_by_one
+    few = [names for count in range(1, 4) for names in permutations("abcde", count)]
+    for names in (*few, *permutations("abcde")):
+        steps = [Edit("remove", (root, name)) for name in names]
+        one_by_one = text
+        at_once = apply_edits(text, file, steps)
+        for step in sorted(steps, key=lambda step: step.path, reverse=True):
+            one_by_one = apply_edits(one_by_one, file, [step])
+        assert at_once == one_by_one
