@@ -19,7 +19,6 @@ from mcp_nursery.actors.errors import SkillMismatch
 from mcp_nursery.actors.json_depth import more_values_than
 from mcp_nursery.actors.pieces import Steps
 
-from .frontmatter import Differs, compare_frontmatter
 from .tools.fingerprint import fingerprint
 from .tools.pins import UNREVIEWED, Review
 
@@ -304,6 +303,8 @@ def verify(skills: Sequence[Skill], uri: str, content: bytes, incarnation: int) 
     Raises:
         SkillMismatch: It is not what one of them says.
     """
+
+    from .frontmatter import Differs, compare_frontmatter  # with a parser of YAML, which no start needs
 
     def differs(skill: Skill, what: str, expected: object, found: object) -> SkillMismatch:
         said, read = str(expected), str(found)
