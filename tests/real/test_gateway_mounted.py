@@ -8,7 +8,7 @@ import httpx2
 import pytest
 import trio
 from hypercorn.config import Config
-from hypercorn.middleware import DispatcherMiddleware
+from hypercorn.middleware.dispatcher import TrioDispatcherMiddleware  # the other one would make a loop of asyncio
 from hypercorn.trio import serve
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -53,7 +53,7 @@ def in_starlette(application):
 
 def in_dispatcher(application):
     """One that takes the prefix off the path itself."""
-    return DispatcherMiddleware({"/tools": application, "/": Starlette(routes=[Route("/hello", hello)])})
+    return TrioDispatcherMiddleware({"/tools": application, "/": Starlette(routes=[Route("/hello", hello)])})
 
 
 MOUNTS = {"starlette": in_starlette, "dispatcher": in_dispatcher}
