@@ -3,7 +3,6 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 from attrs import frozen
@@ -24,10 +23,10 @@ class Catalogue:
     parts: Mapping[str, ServerTools]
     """The part of each server. The router routes by it."""
     homes: Mapping[str, str]
-    """The server behind each public name. Nothing else spans the servers: a change of a server that keeps its names
+    """The server behind each public name, also of a tool that is not shown. Nothing else spans the servers: a change of a server that keeps its names
     replaces its part and nothing else, however many names there are."""
     contested: Collection[str] = frozenset()
-    """Names that two tools would have: neither gets it, so that no tool can take over another's."""
+    """Names that two tools would have, shown or not: neither gets it, so that no tool can take over another's."""
 
     @cached_property
     def tools(self) -> tuple[Tool, ...]:
@@ -91,9 +90,9 @@ class Catalogue:
 
     @cached_property
     def _prompts(self) -> Mapping[str, Prompt]:
-        """The prompts by public name. A name that two prompts would have belongs to neither."""
-        named = [prompt for offers in self._offers for prompt in offers.prompts if prompt.name]
-        counts = Counter(prompt.name for prompt in named)
+        """The prompts by public name. A name that two prompts would have, shown or not, belongs to neither."""
+        counts = Counter(prompt.name for part in self.parts.values() for prompt in part.offers.prompts)
+        named = (prompt for offers in self._offers for prompt in offers.prompts if prompt.name)
         return {prompt.name: prompt for prompt in named if counts[prompt.name] == 1}
 
     @cached_property
@@ -161,9 +160,9 @@ def replace_parts(catalogue: Catalogue, parts: Iterable[ServerTools], gone: Coll
     exchanged = {**catalogue.parts, **{part.server: part for part in come}}
     for server in gone:
         exchanged.pop(server, None)
-    after: dict[str, AbstractSet[str]] = dict.fromkeys(gone, frozenset[str]())
-    after.update((part.server, part.names.keys()) for part in come)
-    before = {server: _names(catalogue, server) for server in after}
+    after: dict[str, frozenset[str]] = dict.fromkeys(gone, frozenset[str]())
+    after.update((part.server, part.claimed) for part in come)
+    before = {server: _claimed(catalogue, server) for server in after}
     left = [name for server, names in before.items() for name in names - after[server]]
     new = [(name, server) for server, names in after.items() for name in names - before[server]]
     if not (left or new or catalogue.contested):
@@ -177,13 +176,13 @@ def replace_parts(catalogue: Catalogue, parts: Iterable[ServerTools], gone: Coll
     return Catalogue(exchanged, homes)
 
 
-def _names(catalogue: Catalogue, server: str) -> AbstractSet[str]:
+def _claimed(catalogue: Catalogue, server: str) -> frozenset[str]:
     part = catalogue.parts.get(server)
-    return frozenset[str]() if part is None else part.names.keys()
+    return frozenset[str]() if part is None else part.claimed
 
 
 def _catalogue(parts: Mapping[str, ServerTools]) -> Catalogue:
-    counts = Counter(name for part in parts.values() for name in part.names)
+    counts = Counter(name for part in parts.values() for name in part.claimed)
     contested = {name for name, count in counts.items() if count > 1}
-    homes = ((name, part.server) for part in parts.values() for name in part.names if name not in contested)
+    homes = ((name, part.server) for part in parts.values() for name in part.claimed if name not in contested)
     return Catalogue(parts, dict(homes), contested)

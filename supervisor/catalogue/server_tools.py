@@ -143,6 +143,8 @@ class ServerTools:
     """The part of all servers' names that its tools' names depend on: see `rivals_of`."""
     public: Mapping[str, str] = field(factory=dict[str, str], repr=False, eq=False)
     """The public names of all tools that it declares, those that are not shown included, by its own names."""
+    claimed: frozenset[str] = field(default=frozenset(), repr=False, eq=False)
+    """These public names: no tool of another server gets one of them, whatever state this server is in."""
     names: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
     """The place of each tool in `tools`, by public name."""
     own: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
@@ -274,6 +276,7 @@ def _new_part(
         tools=earlier.tools if same else tuple(tools),
         held=held,
         public=names,
+        claimed=earlier.claimed if names is earlier.public else frozenset(names.values()),
         names=_places_by_name(tools),
         own=_places_by_own_name(tools),
         for_apps=frozenset(callers if has_pages else ()),

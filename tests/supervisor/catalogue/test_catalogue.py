@@ -4,6 +4,8 @@ import itertools
 from types import SimpleNamespace
 
 import pytest
+from attrs import evolve
+from mcp_types import Prompt as PromptDefinition
 from mcp_types import Tool as Definition
 
 from mcp_nursery.actors.enums import ServerState
@@ -15,6 +17,7 @@ from mcp_nursery.supervisor.catalogue.server_tools import ServerTools, part_of
 from mcp_nursery.supervisor.decisions.state_machine import Snapshot
 from mcp_nursery.supervisor.spec import ServerSpec
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, public_names
+from mcp_nursery.supervisor.tools.pins import Review
 
 S = ServerState
 NOWHERE = SimpleNamespace(kind="none", connector=None)
@@ -125,16 +128,30 @@ def test_a_name_that_two_tools_would_have(monkeypatch):
 
 
 def test_a_name_that_is_contested_for_a_while(monkeypatch):
-    """T3: who comes later takes over nothing, and when it goes the name is its first owner's again."""
+    """T3: who comes later takes over nothing, and when its tool goes the name is its first owner's again."""
     monkeypatch.setattr(server_tools, "public_names", all_the_same)
     catalogue = build(server("a", "one"), server("b"))
-    for later in (server("b", "two"), server("b", "three"), server("b", "two", state=S.STOPPED), server("b", "two")):
+    for later in (server("b", "two"), server("b", "three"), server("b"), server("b", "two", state=S.STOPPED)):
         catalogue = replace_parts(catalogue, [build_part(later, ["a", "b"], template=DEFAULT_TEMPLATE)])
         fresh = build(server("a", "one"), later)
         assert dict(catalogue.homes) == dict(fresh.homes)
         assert [catalogue.find(*key) for key in ROUTES] == [fresh.find(*key) for key in ROUTES]
         assert routed(catalogue) == routed(fresh)
-        assert (catalogue.find("same") is None) is (later.state is S.CONNECTED)
+        assert (catalogue.find("same") is None) is bool(later.definitions.tools)
+
+
+@pytest.mark.parametrize("state", [S.FAILED, S.STOPPED, S.DISABLED, S.BLOCKED])
+def test_nobody_gets_the_name_of_what_is_not_shown(state, monkeypatch):
+    """T3: a server cannot wait until another is away: hashes can be made to collide."""
+    monkeypatch.setattr(server_tools, "public_names", all_the_same)
+    away, held = server("a", "one", state=state), Review(held={"one": "it has changed"})
+    for owner in (away, evolve(server("a", "one"), review=held), server("a", "one", deny=["one"])):
+        catalogue = build(owner, server("b", "two"))
+        assert (catalogue.find("same"), catalogue.tools) == (None, ())
+    prompts = [Definitions(prompts=(PromptDefinition(name=each),)) for each in ("one", "two")]
+    catalogue = build(*(evolve(one, definitions=each) for one, each in zip((away, server("b")), prompts, strict=True)))
+    assert (catalogue.find_prompt("same"), catalogue.prompts) == (None, ())
+    assert catalogue.departed_prompt("same") == ("a", "one")
 
 
 def test_owners_are_of_connected_servers_only():
