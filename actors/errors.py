@@ -162,7 +162,10 @@ class InvalidArguments(NurseryError, TypeError):
 
 class NotApproved(NurseryError):
     """A call was denied, there was nobody to ask, or what was agreed to has changed. It was not executed; a server that
-    has asked in the middle of it gets no answer."""
+    has asked in the middle of it gets no answer. A read may be refused for its answer."""
+
+    delivery: Delivery = Delivery.NOT_SENT
+    """`not_sent`; `answered` if the server's answer is refused."""
 
     def __init__(self, server: str, tool: str | None, why: str, *, advice: str = "") -> None:
         self.server = server
@@ -488,7 +491,7 @@ class SkillMismatch(InvalidResult):
 
 def delivery_of(error: NurseryError) -> Delivery:
     """The delivery of the call that failed with this error."""
-    if isinstance(error, CallError):
+    if isinstance(error, CallError | NotApproved):
         return error.delivery
     # A call may have been on its way when the block was left; all other errors come before a server is asked.
     return Delivery.UNKNOWN if isinstance(error, SupervisorClosed) else Delivery.NOT_SENT

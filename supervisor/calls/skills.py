@@ -11,16 +11,17 @@ skill, and not what the server lists or declares by now: a server that takes a s
 
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any, Final, NoReturn, cast
 
 import trio
 from attrs import evolve
 
-from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import (
+    CallError,
     ContestedResource,
     InvalidArguments,
     InvalidResult,
@@ -132,6 +133,7 @@ async def list_of(servers: ServerView, server: str, *, refresh: bool = False, ti
         await trio.lowlevel.checkpoint()
         return
     listing, transport = _Listing(servers, server), _transport_of(servers, server)
+    connection = servers.snapshot(server).value.owner
     fresh_for = FRESH_FOR
     for page in range(MOST_PAGES):
         said = await _page(servers, server, LIST, {"cursor": listing.cursor}, timeout)
@@ -142,7 +144,7 @@ async def list_of(servers: ServerView, server: str, *, refresh: bool = False, ti
             break
     listing.log()
     review = await servers.learn_skills(server, listing.kept, whole=True, transport=transport)
-    if review.certain:
+    if review.certain and servers.snapshot(server).value.owner is connection:
         servers.registry.skills_fresh_until[server] = trio.current_time() + fresh_for
 
 
@@ -266,7 +268,8 @@ async def get_skill(servers: ServerView, uri: str, server: str | None = None, *,
     transport = _transport_of(servers, owner)
     said = await deliver(request)
     skill = _skill_given(owner, uri, said, request.slot.incarnation)
-    await _learn(servers, skill, transport)
+    with _delivery_is(Delivery.ANSWERED):
+        await _learn(servers, skill, transport)
     return skill
 
 
@@ -345,8 +348,11 @@ async def check_uris(servers: ServerView, server: str, uris: Iterable[str], time
     if not servers.pinned:
         return
     snapshot = servers.snapshot(server)
-    if snapshot.value.skills.pinned is None:
+    lists = serves_skills(servers, server)
+    if snapshot.value.skills.pinned is None or not (lists or _is_fresh(servers, server)):
         await servers.learn_skills(server, {}, whole=False, transport=snapshot.value.spec.transport)
+        if not lists:  # else its list will bring what other hosts have pinned
+            servers.registry.skills_fresh_until[server] = trio.current_time() + FRESH_FOR
     for uri in dict.fromkeys(uris):
         await _learn_of(servers, server, uri, timeout)
         known = snapshot.value.skills
@@ -355,14 +361,24 @@ async def check_uris(servers: ServerView, server: str, uris: Iterable[str], time
         if known.is_unclear(uri):
             _refuse(servers, server, uri, "a server may read this URI in several ways: it has dots, or a slash in code")
         for each in known.of(uri):
-            known = snapshot.value.skills
-            if not _is_fresh(servers, server) or each not in known.by_uri or each in known.review.held:
+            known, fresh = snapshot.value.skills, serves_skills(servers, server) and _is_fresh(servers, server)
+            if not fresh or each not in known.by_uri or each in known.review.held:
                 try:
                     await get_skill(servers, each, server, timeout=timeout)
                 except (ServerError, InvalidResult, UnknownResource):
                     _refuse(
                         servers, server, each, "its server has no entry of it now that can be compared with its pin"
                     )
+
+
+@contextmanager
+def _delivery_is(delivery: Delivery) -> Generator[None, None, None]:
+    """A block before or after a request, which has this delivery by then: so have errors of what is asked for it."""
+    try:
+        yield
+    except (CallError, NotApproved) as error:
+        error.delivery = delivery
+        raise
 
 
 def _refuse(servers: ServerView, server: str, uri: str, why: str) -> NoReturn:
@@ -391,7 +407,8 @@ async def read_unless_held(
     """Read a resource that belongs to no skill that is held back. See `Supervisor.read_resource`."""
     result = await read_resource(call, servers, agreed, refresh=refresh)
     uris = result.uri, *(each.uri for each in result.contents)
-    await check_uris(servers, result.server, uris, call.timeout)
+    with _delivery_is(Delivery.ANSWERED):
+        await check_uris(servers, result.server, uris, call.timeout)
     return result
 
 
@@ -401,7 +418,8 @@ async def read_for_model(call: Call, servers: ServerView, agreed: Agreement) -> 
     assert server is not None  # it was agreed to
     if not _is_of_skill(servers, uri, server):
         result = await read_unless_held(call, servers, agreed)
-        await _learn_of(servers, server, uri, call.timeout)
+        with _delivery_is(Delivery.ANSWERED):
+            await _learn_of(servers, server, uri, call.timeout)
         uris = uri, *(each.uri for each in result.contents)
         of_skills = [each for each in uris if _is_of_skill(servers, each, server)]
         if not of_skills:
@@ -428,17 +446,19 @@ async def relay(call: RelayedCall) -> RelayedResult:
     before, uri, reads = servers.snapshot(server).value, str(call.given_params.get("uri")), method in (_READ, DIRECTORY)
     known = reads and before.introduction is not None
     if known:
-        await check_uris(servers, server, [uri], call.asked.timeout)
+        with _delivery_is(Delivery.NOT_SENT):
+            await check_uris(servers, server, [uri], call.asked.timeout)
     relayed = await deliver(call)
     if servers.pinned:
         relayed = evolve(relayed, result=_with_one_meaning(call, relayed))
     if relayed.result.get("resultType") == "input_required":
         return relayed
-    if reads:
-        asked = [] if known and relayed.incarnation == before.incarnation else [uri]
-        given = (str(each.get("uri")) for each in _dicts(relayed.result.get("contents")))
-        await check_uris(servers, server, chain(asked, given), call.asked.timeout)
-    return evolve(relayed, result=await _without_held(call, relayed, uri, before.spec.transport))
+    with _delivery_is(Delivery.ANSWERED):
+        if reads:
+            asked = [] if known and relayed.incarnation == before.incarnation else [uri]
+            given = (str(each.get("uri")) for each in _dicts(relayed.result.get("contents")))
+            await check_uris(servers, server, chain(asked, given), call.asked.timeout)
+        return evolve(relayed, result=await _without_held(call, relayed, uri, before.spec.transport))
 
 
 async def _without_held(call: RelayedCall, relayed: RelayedResult, uri: str, transport: Transport) -> dict[str, Any]:
@@ -538,7 +558,8 @@ async def read_skill_file(call: Call, servers: ServerView, agreed: Agreement | N
     """Read a file of a skill, and verify it. See `Supervisor.read_skill_file`."""
     uri = call.name
     owner = await _owner_of(servers, uri, call.server)
-    skills = await skills_with(servers, uri, owner, timeout=call.timeout)
+    with _delivery_is(Delivery.NOT_SENT):
+        skills = await skills_with(servers, uri, owner, timeout=call.timeout)
     named = Call(uri, server=owner, timeout=call.timeout, when_down=call.when_down, meta=call.meta)
     result = await read_resource(named, servers, agreed, refresh=True)
     try:
@@ -575,7 +596,8 @@ async def list_directory(
         if cursor in cursors or not isinstance(cursor, str) or len(found) == before:
             break
         cursors.add(cursor)
-    await check_uris(servers, owner, [uri], timeout)
+    with _delivery_is(Delivery.ANSWERED):
+        await check_uris(servers, owner, [uri], timeout)
     known = servers.snapshot(owner).value.skills
     return tuple(each for each in found.values() if not known.holds(each.uri))
 

@@ -37,6 +37,7 @@ class InstanceServers(Servers):
         self._of: Final = first
         self._callbacks = callbacks
         self._spec: Final[ServerSpec] = evolve(snapshot.spec, enabled=True)  # a person may have started one that is not
+        self._pins = first.pins_of(self._spec)
 
     def begin(self) -> None:
         """Start it, or have it wait for its first call if it is lazy."""
@@ -46,7 +47,7 @@ class InstanceServers(Servers):
 
     @override
     def _settings_of(self, specs: Iterable[ServerSpec]) -> dict[str, KeeperSettings]:
-        settings = super()._settings_of(specs)
+        settings = {name: evolve(one, pins=self._pins) for name, one in super()._settings_of(specs).items()}
         asked = self._callbacks
         if asked is None:
             return settings

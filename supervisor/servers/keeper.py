@@ -40,7 +40,7 @@ the way out.
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -73,6 +73,7 @@ from ..security.untrusted_marks import clean_name
 from ..skills import with_roots
 from ..spec import ServerSpec
 from ..storage.store import StoreUnreadable
+from ..storage.tool_pins import ToolPins
 from ..tools.pins import UNREVIEWED
 from ..transports import LOCAL_KINDS
 from .commands import (
@@ -167,6 +168,11 @@ class Keeper:
     """True if a person was asked to authorise it, and it was neither connected nor started by anybody since."""
     _looks_for_person: bool = field(default=False, init=False)
     """True while tasks of this keeper wait for a person."""
+
+    @property
+    def pins(self) -> ToolPins:
+        """The pins of the server."""
+        return self._settings.pins
 
     def send(self, command: Command) -> None:
         """Send a command. Never waits; one that comes after the keeper has ended is answered at once."""
@@ -748,10 +754,13 @@ class Keeper:
         command.review = review = await pins.review_skills(command.skills)
         before, room = self._now.skills, self._now.spec.max_kept_bytes
         known = before.with_some(command.skills, review, room, whole=command.whole)
-        new: Collection[str] | None = [uri for uri in command.skills if uri in review.changes or uri not in review.held]
-        if before.pinned is None:
-            new = await pins.pinned_skills()
-        if new is not None:
-            known = evolve(known, pinned=await by_turns(with_roots(before.pinned or {}, new)))
+        pinned = before.pinned
+        new = [uri for uri in command.skills if uri in review.changes or uri not in review.held]
+        if pinned is None or command.whole or not command.skills:  # other hosts pin some, too
+            others = await pins.pinned_skills()
+            pinned = pinned if others is None else pinned or {}
+            new += others or ()
+        if pinned is not None:
+            known = evolve(known, pinned=await by_turns(with_roots(pinned, new)))
         self._write(self._machine.knowing(known))
         command.settle(self._now)

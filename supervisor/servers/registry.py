@@ -116,7 +116,8 @@ class ServerRegistry(Projection):
         self._reads: dict[str, KeptReads] = {}
         """The kept reads of each server whose resources somebody has read."""
         self.skills_fresh_until: Final[dict[str, float]] = {}
-        """The times until which the known skills of servers are those of their lists, on Trio's clock."""
+        """The times until which the known skills of servers are those of their lists, or the pins of servers without
+        skills those of the store, on Trio's clock."""
         self.given_up_tasks: Final = GivenUpTasks()
 
     def account(self, server: str) -> Account:

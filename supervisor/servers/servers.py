@@ -31,6 +31,7 @@ from ..skills import Skill
 from ..spec import ServerSpec
 from ..stderr import StderrLogs
 from ..storage.store import StoreUnreadable
+from ..storage.tool_pins import ToolPins
 from ..storage.worker import StoreWorker
 from ..tools.pins import DefinitionChange, Review
 from ..tools.tool import Invoke
@@ -121,6 +122,10 @@ class Servers(ServerView):
 
     def _forget_secrets(self, server: str) -> None:
         self._secrets.pop(server, None)
+
+    def pins_of(self, spec: ServerSpec) -> ToolPins:
+        """The pins for one more instance of a server: what the first has pinned in memory counts there, too."""
+        return self._keepers[spec.name].pins.of(spec)
 
     # -- commands -------------------------------------------------------------------------------------------------
 

@@ -41,6 +41,12 @@ def rejected(data=None, delivery=ANSWERED, **more):
     return errors.ServerError(**SENT, code=502, message="no", data=data, delivery=delivery, **more)
 
 
+def refused():
+    error = errors.NotApproved("s", "u", "x")
+    error.delivery = ANSWERED
+    return error
+
+
 EVERY_ERROR = [
     (errors.NurseryError("x"), NOT_SENT),
     (errors.ConfigError("x"), NOT_SENT),
@@ -51,6 +57,7 @@ EVERY_ERROR = [
     (errors.UnknownPrompt("x"), NOT_SENT),
     (errors.InvalidArguments("x"), NOT_SENT),
     (errors.NotApproved("s", "t", "x"), NOT_SENT),
+    (refused(), ANSWERED),
     (errors.AuthorizationFailed("s", "x"), NOT_SENT),
     (errors.SupervisorClosed(), UNKNOWN),
     (errors.StartFailed("x", retriable=True), NOT_SENT),

@@ -6,15 +6,18 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.session.lists import FRESH_FOR
 from mcp_nursery.supervisor import MemoryStore, NotApproved, open_supervisor
 from mcp_nursery.supervisor.errors import InvalidResult, NurseryError, SkillMismatch
+from mcp_nursery.supervisor.gateway import open_gateway
 from mcp_nursery.supervisor.skills import MOST_SKILLS, NO_SKILLS, Skill
 from mcp_nursery.supervisor.storage.store import StoreUnreadable
 from mcp_nursery.supervisor.testing import Life, Refusal
 
 from ...lab.skills import FORMS, GIT, SkillServer, main
 from ...lab.specs import spec
+from ..gateway.views.test_filters import Client
 from .test_skill_pins import EVIL, lab, turned, two
 from .test_skills import GUIDE, SKILL, allow
 
@@ -164,6 +167,21 @@ async def test_while_the_pins_cannot_be_read_nothing_is_that_may_be_of_a_skill(a
         assert "a stone" in caplog.text
 
 
+@pytest.mark.parametrize("way", [has_none, declares_none])
+async def test_what_another_host_has_pinned_is_of_a_skill_here_too(way, autojump_clock):
+    store, server, seen = MemoryStore(), two(), two()
+    server.files[NOTE] = "Rain."
+    turned(server)
+    way(server)
+    options = {"gate": 10, "state": store, "pins": "block", "approve": allow}
+    async with open_supervisor([lab(server)], **options) as supervisor:
+        assert (await supervisor.read_resource(NOTE, server="lab")).full_text == "Rain."
+        async with open_supervisor([lab(seen)], **options) as other:
+            await other.list_skills()
+        await trio.sleep(FRESH_FOR + 1)
+        await check_refused(supervisor, GUIDE)
+
+
 # -- what is known is asked for again ---------------------------------------------------------------------------------
 
 
@@ -180,6 +198,61 @@ async def test_a_known_skill_is_asked_for_again_before_its_files_are_read(how, m
             await supervisor.reconnect("lab")
             await supervisor.wait_connected("lab")
         await check_refused(supervisor, GUIDE, NotApproved)
+
+
+async def test_a_list_that_began_before_a_reconnect_is_not_true_after_it(autojump_clock):
+    server = two()
+    server.pages = 1
+    async with open_supervisor([lab(server)], gate=10, state=MemoryStore(), pins="block") as supervisor:
+        await supervisor.list_skills()
+
+        async def turn(params):
+            if "cursor" in params and server.files[GUIDE] != EVIL:
+                turned(server)
+                await supervisor.reconnect("lab")
+            return await server._list(params)
+
+        server.server.answers["skills/list"] = turn
+        await supervisor.list_skills(refresh=True)
+        assert server.files[GUIDE] == EVIL
+        with pytest.raises(NotApproved):
+            await supervisor.read_resource(GUIDE, server="lab")
+
+
+async def test_an_instance_of_a_session_has_the_pins_of_the_first(autojump_clock):
+    server = two()
+    options = {"gate": 10, "state": MemoryStore(), "pins": "block"}
+    async with open_supervisor([spec(server.server)], **options) as supervisor:  # nothing of it lasts
+        await supervisor.list_skills()
+        turned(server)
+        async with supervisor.open_instance("lab") as instance:
+            with pytest.raises(NotApproved):
+                await instance.request("lab", "resources/read", {"uri": GUIDE})
+
+
+async def test_the_error_says_whether_the_server_was_asked_for_what_is_refused(autojump_clock):
+    async with (
+        second_run() as (supervisor, server),
+        open_gateway(supervisor) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        client = Client(gateway, nursery, modern=True)
+
+        async def delivery(method: str, uri: str) -> str:
+            with pytest.raises(JsonRpcError, match="not approved") as refused:
+                await client.ask(method, {"uri": uri})
+            return refused.value.data["delivery"]
+
+        assert await delivery("resources/read", GUIDE) == "not_sent"
+        assert await delivery("skills/get", SKILL) == "answered"
+        server.server.answers["resources/read"] = lambda params: server.answer(
+            {"contents": [{"uri": GUIDE, "text": EVIL}]}
+        )
+        assert await delivery("resources/read", NOTE) == "answered"
+        for read, expected in ((supervisor.read_resource, "answered"), (supervisor.read_skill_file, "not_sent")):
+            with pytest.raises(NotApproved) as refused:
+                await read(NOTE if expected == "answered" else GUIDE, server="lab")
+            assert refused.value.delivery == expected
 
 
 async def test_what_is_accepted_is_what_was_seen_and_not_what_the_server_has_since(autojump_clock):
@@ -370,4 +443,4 @@ async def test_the_read_of_another_resource_asks_for_nothing_more(pins, autojump
         await supervisor.reconnect("lab")
         await supervisor.read_resource(NOTE, server="lab", refresh=True)
         assert server.asked == [f"resources/read {NOTE}"] * 7
-        assert store.asked == (pins == "block")
+        assert store.asked == 2 * (pins == "block")  # once a connection
