@@ -23,8 +23,8 @@ class Catalogue:
     parts: Mapping[str, ServerTools]
     """The part of each server. The router routes by it."""
     homes: Mapping[str, str]
-    """The server behind each public name, also of a tool that is not shown. Nothing else spans the servers: a change of a server that keeps its names
-    replaces its part and nothing else, however many names there are."""
+    """The server behind each public name, also of a tool that is not shown. Nothing else spans the servers: a change of
+    a server that keeps its names replaces its part and nothing else, however many names there are."""
     contested: Collection[str] = frozenset()
     """Names that two tools would have, shown or not: neither gets it, so that no tool can take over another's."""
 
