@@ -350,9 +350,9 @@ async def check_uris(servers: ServerView, server: str, uris: Iterable[str], time
     snapshot = servers.snapshot(server)
     lists = serves_skills(servers, server)
     if snapshot.value.skills.pinned is None or not (lists or _is_fresh(servers, server)):
-        await servers.learn_skills(server, {}, whole=False, transport=snapshot.value.spec.transport)
         if not lists:  # else its list will bring what other hosts have pinned
             servers.registry.skills_fresh_until[server] = trio.current_time() + FRESH_FOR
+        await servers.learn_skills(server, {}, whole=False, transport=snapshot.value.spec.transport)
     for uri in dict.fromkeys(uris):
         await _learn_of(servers, server, uri, timeout)
         known = snapshot.value.skills
