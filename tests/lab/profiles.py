@@ -20,4 +20,4 @@ for _name, _examples in EXAMPLES.items():
 
 def chosen() -> int:
     """Examples of each property in this run."""
-    return settings.default.max_examples
+    return settings().max_examples
