@@ -37,7 +37,7 @@ from .calls.skills import (
     read_unless_held,
     relay,
 )
-from .calls.task_handles import Task
+from .calls.task_handles import Task, TaskBlock
 from .calls.tool_call import ToolCall
 from .config.config import Config
 from .config.specs import ConfigSource, Given, specs_of
@@ -412,7 +412,7 @@ class Supervisor:
         when_down: WhenDown | None = None,
         resend: Resend = "safe",
         meta: Mapping[str, Any] | None = None,
-    ) -> AbstractAsyncContextManager[Task]:
+    ) -> TaskBlock:
         """A call as that of `submit`, for as long as a block lasts: a task that is not over when the block is left is
         cancelled. Arguments and errors, on entering, are those of `submit`.
 

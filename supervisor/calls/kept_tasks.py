@@ -16,8 +16,8 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 import trio
@@ -39,7 +39,7 @@ from .attempts import deliver
 from .call import Call
 from .followed_task import ServerReplaced, TaskRequest, give_up
 from .kept_call import KeptCall, check_server, lost
-from .task_handles import KeptTask, Task
+from .task_handles import KeptTask, Task, TaskBlock
 from .task_outcomes import outcome_of, restored, status_of
 
 logger: Final = logging.getLogger(__name__)
@@ -90,18 +90,15 @@ class KeptTasks:
             raise kept.ended
         return Task(kept, self.cancel)
 
-    @asynccontextmanager
-    async def block(self, asked: Call) -> AsyncGenerator[Task, None]:
+    def block(self, asked: Call) -> TaskBlock:
         """A call for as long as a block lasts. One that is not over then is cancelled; none is recorded after that."""
-        task = await self.start(asked)
-        kept = task._kept  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        try:
-            yield task
-        finally:
-            if kept.ended is None:
-                self.cancel(kept, forget=True)
-            elif kept.record is not None:
-                self._worker.submit(lambda store: store.tasks(lambda rows: rows.forget(kept.id)))
+        return TaskBlock(partial(self.start, asked), self._leave)
+
+    def _leave(self, kept: KeptTask) -> None:
+        if kept.ended is None:
+            self.cancel(kept, forget=True)
+        elif kept.record is not None:
+            self._worker.submit(lambda store: store.tasks(lambda rows: rows.forget(kept.id)))
 
     async def go_on(self, name: str) -> Task:
         """The task of this id: followed by this host from now on, unless another does.
