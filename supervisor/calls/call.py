@@ -473,6 +473,11 @@ class ActiveCall(ABC, Generic[F, R]):
         if self.operation is not None:
             self.operation.record_task(before, after)
 
+    def hand_over(self, task: TaskState) -> bool:
+        """Hand its task over, now that its caller has given up. True if somebody goes on with it. Never waits."""
+        del task
+        return False
+
     async def task_made(self, task: TaskState) -> TaskState:
         """Take notice that its server has made a task of it. Returns the task as it is to be followed."""
         return task

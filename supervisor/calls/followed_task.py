@@ -210,8 +210,10 @@ class FollowedTask:
         except BadTask as error:
             self._count("lost")
             return Malformed(str(error))
-        except (trio.Cancelled, SupervisorClosed):
+        except (trio.Cancelled, SupervisorClosed) as ended:
             self._is_over = self._is_over or self._call.outlived
+            if not self._is_over and isinstance(ended, trio.Cancelled):
+                self._is_over = self._call.hand_over(self._task)
             raise
         except TaskLost as lost:
             self._is_over = self._is_over or not lost.for_good
