@@ -43,6 +43,7 @@ from mcp_nursery.actors.reply import IdleLimit, report_to
 from mcp_nursery.actors.session.base import InputWanted
 
 from ..decisions.task_states import SHORTEST_INTERVAL, TASK_TRANSITIONS, BadTask, TaskState, TaskStatus, task_made
+from ..servers.task_news import LISTEN_AFTER, TaskEar
 from ..transports import Transport
 from .call import ActiveCall, Call, target_of
 from .destination import Destination, ServerRequest
@@ -181,6 +182,8 @@ class FollowedTask:
         """The time at which it was asked about last; `-inf`: it is over, and its server has not said how."""
         self._rest = 0.0
         """Seconds for which its server wants to be asked nothing, after a failure."""
+        self._has_answered = False
+        """True if its server has answered the last request about it."""
         self._failures = 0
         """Failures since the last answer."""
         self._refusal: ServerError | None = None
@@ -203,8 +206,9 @@ class FollowedTask:
         try:
             self._task = await self._call.task_made(self._task)
             self._count(self._task.status)
-            with self._call.in_time(), nullcontext() if self._idle is None else self._idle.scope:
-                return await self._follow()
+            news = self._call.servers.registry.task_news.ear(self._call.server_name, self._task.id)
+            with news as ear, self._call.in_time(), nullcontext() if self._idle is None else self._idle.scope:
+                return await self._follow(ear)
             assert self._idle is not None  # the other limit is an error of its own
             raise self._call.timed_out(self._idle.seconds)
         except BadTask as error:
@@ -231,7 +235,7 @@ class FollowedTask:
             self._call.count_task(self._counted, status)
             self._counted = status
 
-    async def _follow(self) -> Answered | Rejected | Malformed:
+    async def _follow(self, ear: TaskEar) -> Answered | Rejected | Malformed:
         await self._tell_progress()
         while not self._task.is_over:
             while (key := self._task.unanswered) is not None:
@@ -244,7 +248,8 @@ class FollowedTask:
                 await self._call.task_changed(self._task)  # before it is sent: nobody is asked twice
             if unheard := self._task.unheard:
                 await self._send_answers(unheard)
-            await self._wait()
+            await self._wait(ear)
+            ear.changed = False
             await self._look()
         self._is_over = True
         if self._task.outcome is None:
@@ -253,14 +258,27 @@ class FollowedTask:
 
     # -- its server -----------------------------------------------------------------------------------------------
 
-    async def _wait(self) -> None:
+    async def _wait(self, ear: TaskEar) -> None:
         """Wait until it is to be asked about. The caller is told of it meanwhile: it may end a call that is silent."""
-        interval = max(self._task.interval * (1 + random.random() * _JITTER), self._rest)  # noqa: S311
-        until = min(self._asked_at + interval, max(self._task.expires_at, self._asked_at + SHORTEST_INTERVAL))
-        while self._told_at + TOLD_EVERY < until:
-            await trio.sleep_until(self._told_at + TOLD_EVERY)
-            await self._tell_progress()
-        await trio.sleep_until(until)
+        interval = self._task.interval * (1 + random.random() * _JITTER)  # noqa: S311
+        if not self._is_old and trio.current_time() >= self._task.begun_at + LISTEN_AFTER:
+            ear.want(owner_of(self._call))
+        while trio.current_time() < (until := self._due_at(ear, interval)):
+            with trio.move_on_at(min(until, self._told_at + TOLD_EVERY)):
+                await ear.woken()
+            if self._told_at + TOLD_EVERY < until:
+                await self._tell_progress()
+
+    def _due_at(self, ear: TaskEar, interval: float) -> float:
+        """The time at which it is to be asked about, as far as that is known."""
+        soonest = self._asked_at + max(SHORTEST_INTERVAL, self._rest)
+        if ear.changed:
+            return soonest
+        if ear.agreed and self._has_answered and not self._task.questions:
+            due = self._asked_at + max(interval, ear.seldom)
+        else:
+            due = max(self._asked_at, ear.lost_at) + interval
+        return min(max(due, soonest), max(self._task.expires_at, self._asked_at + SHORTEST_INTERVAL))
 
     async def _look(self) -> None:
         """Ask how it is.
@@ -271,6 +289,7 @@ class FollowedTask:
         """
         raw, size = await self._request("tasks/get", {})
         self._asked_at = trio.current_time()
+        self._has_answered = isinstance(raw, dict)
         if isinstance(raw, ServerError):
             if raw.code in _UNKNOWN:
                 self._is_over = True
