@@ -210,7 +210,7 @@ class ServerSpec:
     max_instances: int = field(default=MAX_INSTANCES, kw_only=True, validator=setting(at_least_one))
     """Instances that a gateway may have of it beside the one that is always there."""
     on_disconnect: OnDisconnect = field(default="cancel", kw_only=True, validator=setting(one_of(OnDisconnect)))
-    """What becomes of a task that a gateway follows for a client that does not follow tasks, if that client goes away:
+    """The fate of a task that a gateway follows for a client that does not follow tasks, if that client goes away:
     `cancel`, or `keep`: the task goes on, recorded as one of `Supervisor.submit`. Not with `instances="session"`."""
     allow: Sequence[str] = field(default=("*",), kw_only=True, converter=several)
     """Globs on its own names of tools: only those that match one are offered."""

@@ -182,8 +182,8 @@ class FollowedTask:
         """The time at which it was asked about last; `-inf`: it is over, and its server has not said how."""
         self._rest = 0.0
         """Seconds for which its server wants to be asked nothing, after a failure."""
-        self._has_answered = False
-        """True if its server has answered the last request about it."""
+        self._answered_since = -math.inf
+        """The time at which it was asked about last, if that was answered: changes before that are known."""
         self._failures = 0
         """Failures since the last answer."""
         self._refusal: ServerError | None = None
@@ -274,7 +274,7 @@ class FollowedTask:
         soonest = self._asked_at + max(SHORTEST_INTERVAL, self._rest)
         if ear.changed:
             return soonest
-        if ear.agreed and self._has_answered and not self._task.questions:
+        if self._answered_since >= ear.agreed_at and not self._task.questions:
             due = self._asked_at + max(interval, ear.seldom)
         else:
             due = max(self._asked_at, ear.lost_at) + interval
@@ -287,9 +287,10 @@ class FollowedTask:
             BadTask: The answer cannot be true, or cannot be read.
             TaskLost: Nobody can say any more what becomes of it.
         """
+        began = trio.current_time()
         raw, size = await self._request("tasks/get", {})
         self._asked_at = trio.current_time()
-        self._has_answered = isinstance(raw, dict)
+        self._answered_since = began if isinstance(raw, dict) else -math.inf
         if isinstance(raw, ServerError):
             if raw.code in _UNKNOWN:
                 self._is_over = True

@@ -21,7 +21,7 @@ Instances = Literal["shared", "session", "single"]
 """The owners of an instance of a server behind a gateway."""
 
 OnDisconnect = Literal["cancel", "keep"]
-"""What becomes of a task that a gateway follows for a client, if that client goes away."""
+"""The fate of a task that a gateway follows for a client, if that client goes away."""
 
 WhenDown = Literal["wait", "fail", "reconnect", "hold"] | float
 """The conduct of a call that finds its server down; a number: `hold` for so many seconds."""

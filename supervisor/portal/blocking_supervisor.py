@@ -129,9 +129,10 @@ class TaskChangesIterator(ThreadProxy):
             StopIteration: The task is over.
         """
         try:
-            return _block(self._thread, self._there.__anext__)
+            found: TaskInfo = _block(self._thread, self._there.__anext__)
         except StopAsyncIteration:
             raise StopIteration from None
+        return found
 
 
 @final

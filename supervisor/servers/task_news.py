@@ -24,10 +24,10 @@ from mcp_nursery.actors.reply import Relay, ReplySlot
 
 LISTEN_AFTER = 10.0
 """Seconds for which a task is asked about before its server is listened to: most are over by then."""
-LISTEN_AGAIN = 5.0
+STREAM_AGAIN = 5.0
 """Seconds between two streams of one server, for tasks that the first has not. The pause doubles with each stream that
 ended before it was over."""
-LONGEST_PAUSE = 60.0
+LONGEST_STREAM_PAUSE = 60.0
 """Seconds of such a pause at most."""
 SELDOM = 600.0
 """Seconds between two requests about a task that is listened to and does not change."""
@@ -43,8 +43,8 @@ class TaskEar:
 
     task: str
     _stream: "_Stream"
-    agreed: bool = False
-    """True while its server notifies of its changes."""
+    agreed_at: float = math.inf
+    """The time from which its server notifies of its changes; `inf` while it does not."""
     changed: bool = False
     """True if it may have changed since this was set to false."""
     lost_at: float = -math.inf
@@ -72,12 +72,12 @@ class TaskEar:
 
     def set_agreed(self, *, agreed: bool) -> None:
         """Take notice that its server notifies of its changes from now on, or does so no more."""
-        if agreed and not self.agreed:
-            self.note_change()  # what came before was not heard
-        elif self.agreed and not agreed:
-            self.lost_at = trio.current_time()
+        now, before = trio.current_time(), self.agreed_at < math.inf
+        if agreed and not before:
+            self.agreed_at = now
+        elif before and not agreed:
+            self.agreed_at, self.lost_at = math.inf, now
             self._woken.set()
-        self.agreed = agreed
 
 
 @define(eq=False, repr=False, kw_only=True)
@@ -108,7 +108,7 @@ class _Stream:
     _deaf: int | None = field(default=None, init=False)
     """The incarnation that does not notify of tasks, or of no more."""
     _opened_at: float = field(default=-math.inf, init=False)
-    _pause: float = field(default=LISTEN_AGAIN, init=False)
+    _pause: float = field(default=STREAM_AGAIN, init=False)
 
     def want(self, owner: Owner | None, task: str) -> None:
         """Open a stream, unless there is one that has the task, its server refuses, or it was asked just now."""
@@ -170,7 +170,7 @@ class _Stream:
         elif slot is self._slot:
             self._slot = None
             has_lasted = trio.current_time() - self._opened_at > self._pause
-            self._pause = LISTEN_AGAIN if has_lasted else min(2 * self._pause, LONGEST_PAUSE)
+            self._pause = STREAM_AGAIN if has_lasted else min(2 * self._pause, LONGEST_STREAM_PAUSE)
             for ears in self.ears.values():
                 for ear in ears:
                     ear.set_agreed(agreed=False)

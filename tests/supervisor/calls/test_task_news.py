@@ -163,7 +163,7 @@ def test_a_server_that_does_not_notify_is_asked_as_before(answer):
 
 
 def test_a_server_that_ends_each_stream_is_asked_less_and_less(monkeypatch):
-    monkeypatch.setattr(task_news, "LONGEST_PAUSE", 40.0)
+    monkeypatch.setattr(task_news, "LONGEST_STREAM_PAUSE", 40.0)
     server, times = TaskServer(WORKING), []
 
     async def listen(params):
