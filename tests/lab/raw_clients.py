@@ -184,7 +184,7 @@ def request(version: str, number: int, method: str, *, able: dict[str, Any] | No
 
 async def opened(client: Any, version: str) -> Any:
     """Shake hands."""
-    about = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    about: dict[str, Any] = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
     if version == OLD:
         [said] = await client.ask(request(OLD, 1, "initialize", **about))
         assert "result" in json.loads(said)
