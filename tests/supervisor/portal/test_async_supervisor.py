@@ -82,7 +82,7 @@ def test_tasks_that_outlive_their_callers(backend):
     async def main():
         async with open_supervisor_thread([spec(server), spec(other, "other")]) as supervisor:
             task = await supervisor.submit("mcp_lab_work", timeout=20)
-            assert [info.message async for info in task.changes()] == [None, "half done", "half done"]
+            assert [info.message async for info in task.changes()][-1] == "half done"
             assert (await task.result()).full_text == "at last"
             assert (task.status, task.is_over, task.server) == ("completed", True, "lab")
             assert [info.id for info in await supervisor.tasks()] == [task.id]

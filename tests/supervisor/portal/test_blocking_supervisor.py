@@ -37,7 +37,7 @@ def test_tasks_that_outlive_their_callers():
     other = TaskServer(WORKING, made={"pollIntervalMs": 100})
     with open_supervisor_thread([spec(server), spec(other, "other")]) as supervisor:
         task = supervisor.submit("mcp_lab_work", timeout=20)
-        assert [info.message for info in task.changes()] == [None, "half done", "half done"]
+        assert [info.message for info in task.changes()][-1] == "half done"
         assert task.result().full_text == supervisor.task(task.id).result().full_text == "at last"
         with supervisor.start_task("mcp_other_work") as short:
             assert supervisor.tasks() == (task.info, short.info)
