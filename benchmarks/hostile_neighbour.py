@@ -40,7 +40,7 @@ PEERS = Path(__file__).parent / "peers"
 sys.path[:0] = [str(PEERS), str(Path(__file__).parents[1])]
 
 from fragments_server import FLOODS  # noqa: E402 - beside this file, and no package
-from hostile_server import ATTACKS, DECLARED, LONG_LIST, MODELS, SCHEMAS, UNREAD  # noqa: E402
+from hostile_server import ATTACKS, DECLARED, LONG_LIST, MODELS, SCHEMAS, TASKS, UNREAD  # noqa: E402
 from hostile_server import FLOODS as LASTING  # noqa: E402
 
 from tests.attack.figures import Turns  # noqa: E402
@@ -94,7 +94,7 @@ async def attacker(attack: str, size: int) -> AsyncGenerator[ServerSpec, None]:
     if attack not in FLOODS:
         tools = "4998" if attack.startswith("list_changed") else "1"
         declared = attack.removesuffix(FROZEN)
-        given = [str(size), tools, *([declared] if declared in SCHEMAS or declared in DECLARED else [])]
+        given = [str(size), tools, *([declared] if declared in {*SCHEMAS, *DECLARED, *TASKS} else [])]
         peer = StdioTransport(sys.executable, ["-I", "-S", str(PEERS / "hostile_server.py"), *given])
         yield ServerSpec("bad", peer)
         return

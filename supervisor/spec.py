@@ -31,7 +31,7 @@ from mcp_nursery.actors.secrets import names_only
 from .decisions.circuit_breaker import CircuitBreaker
 from .decisions.installers import runs_containers
 from .decisions.limits import Limits
-from .decisions.restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive, is_revive
+from .decisions.restart_policy import Instances, Lazy, OnDisconnect, RestartMode, RestartPolicy, Revive, is_revive
 from .security.trust import TrustRequest
 from .security.untrusted_marks import MAX_RESULT_CHARS
 from .tools.naming import is_offered
@@ -209,6 +209,9 @@ class ServerSpec:
     share one, whatever it asks."""
     max_instances: int = field(default=MAX_INSTANCES, kw_only=True, validator=setting(at_least_one))
     """Instances that a gateway may have of it beside the one that is always there."""
+    on_disconnect: OnDisconnect = field(default="cancel", kw_only=True, validator=setting(one_of(OnDisconnect)))
+    """The fate of a task that a gateway follows for a client that does not follow tasks, if that client goes away:
+    `cancel`, or `keep`: the task goes on, recorded as one of `Supervisor.submit`. Not with `instances="session"`."""
     allow: Sequence[str] = field(default=("*",), kw_only=True, converter=several)
     """Globs on its own names of tools: only those that match one are offered."""
     deny: Sequence[str] = field(default=(), kw_only=True, converter=several)

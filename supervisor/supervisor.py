@@ -37,7 +37,7 @@ from .calls.skills import (
     read_unless_held,
     relay,
 )
-from .calls.task_handles import Task
+from .calls.task_handles import Task, TaskBlock
 from .calls.tool_call import ToolCall
 from .config.config import Config
 from .config.specs import ConfigSource, Given, specs_of
@@ -412,7 +412,7 @@ class Supervisor:
         when_down: WhenDown | None = None,
         resend: Resend = "safe",
         meta: Mapping[str, Any] | None = None,
-    ) -> AbstractAsyncContextManager[Task]:
+    ) -> TaskBlock:
         """A call as that of `submit`, for as long as a block lasts: a task that is not over when the block is left is
         cancelled. Arguments and errors, on entering, are those of `submit`.
 
@@ -733,6 +733,7 @@ class Supervisor:
         agreed: Agreement | None = None,
         for_models: bool = False,
         follow_tasks: bool | None = None,
+        keep_task: Callable[[], bool] | None = None,
     ) -> RelayedResult:
         """Make a request on behalf of a client of the host: any method, raw in both directions.
 
@@ -768,6 +769,8 @@ class Supervisor:
             follow_tasks: True: the server is told that a call may become a task, which is followed to its result, with
                 its questions for `on_question`. False: a task is returned as it comes. None: True, unless `meta` says
                 what a client can do.
+            keep_task: Called if the caller is cancelled while its task is followed. True: the task goes on, recorded as
+                one of `submit`, if tasks can be recorded here. Default: it is cancelled.
 
         Raises:
             ValueError: An option has a value that is not allowed, or `agreed` is for another call.
@@ -806,6 +809,8 @@ class Supervisor:
             for_models=for_models,
             follow_tasks=follow_tasks,
         )
+        if (kept := self._tasks) is not None and keep_task is not None:
+            relayed.on_given_up = lambda call, task: keep_task() and kept.keep(call, task)
         return await (relay(relayed) if method in SHOWS_SKILLS else deliver(relayed))
 
     async def agree(

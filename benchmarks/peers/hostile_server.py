@@ -120,6 +120,25 @@ FLOODS = {
     "10,000 notifications of 60 KB of empty lists": lambda: (NOTICE % listed(b"[]", 20_000) for _ in range(10_000)),
     "40,000 notifications of 12 KB of empty lists": lambda: (NOTICE % listed(b"[]", 4_000) for _ in range(40_000)),
 }
+QUESTION = (
+    b'{"method":"elicitation/create","params":{"message":"?","requestedSchema":{"type":"object","properties":{}}}}'
+)
+TASKS = {
+    "a task that asks 10,000 questions": lambda: (
+        b"input_required",
+        b',"inputRequests":{%s}' % b",".join(b'"q%d":%b' % (at, QUESTION) for at in range(10_000)),
+    ),
+    "a task of another id": lambda: (b"working", b',"taskId":"other"'),
+    "a task that goes back": lambda: (b"working", b""),
+    "a task with a large result": lambda: (b"completed", b',"result":%b' % texts(b"a")),
+    "a task to be asked about at once": lambda: (b"working", b',"pollIntervalMs":0'),
+    "a task to be asked about in a year": lambda: (b"working", b',"pollIntervalMs":31536000000'),
+    "a task about which nothing is said": lambda: time.sleep(3600),
+}
+"""The status of a task, as the answer to each request about it."""
+TASK = b'{"resultType":"%b","taskId":"t","status":"%b","createdAt":"x","lastUpdatedAt":"x","ttlMs":null%b}'
+RESULTS |= {name: lambda: TASK % (b"task", b"working", b"") for name in TASKS}
+RESULTS["a task that goes back"] = lambda: TASK % (b"task", b"completed", b"")
 LONG_LIST = "a list of 100,000"
 ATTACKS = [
     *(*RESULTS, *ERRORS, *NOTICES, *UNREAD, *FLOODS, LONG_LIST),
@@ -188,6 +207,18 @@ def ask_and_hardly_read(questions: Iterator[bytes]) -> None:
     os._exit(0)  # with the rest of what it was answered unread
 
 
+DISCOVERED = json.dumps(
+    {
+        "resultType": "complete",
+        "supportedVersions": ["2026-07-28"],
+        "capabilities": {"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}},
+        "serverInfo": {"name": "hostile", "version": "1"},
+        "ttlMs": 0,
+        "cacheScope": "private",
+    }
+).encode()
+
+
 def page_of(cursor: str) -> bytes:
     """1,000 of 100,000 tools, and where the next are."""
     at = int(cursor or 0)
@@ -205,12 +236,21 @@ def tools() -> bytes:
         for at in range(TOOLS - 1)
     ]
     sprawling = [{"name": f"sprawling_{at}", "inputSchema": SPRAWLING} for at in range(20 * (PROMISED == MODELS))]
-    return json.dumps({"tools": [first, pattern, *more, *sprawling]}).encode()
+    cached = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}  # for those of 2026-07-28
+    return json.dumps({**cached, "tools": [first, pattern, *more, *sprawling]}).encode()
 
 
 def templates() -> bytes:
     many = [f"x:{'{a}-' * 63}{{b}}{at}" for at in range(4_400 * (PROMISED == TEMPLATES))]
     return json.dumps({"resourceTemplates": [{"uriTemplate": each, "name": "t"} for each in many]}).encode()
+
+
+ANSWERS = {"resources/list": lambda: b'{"resources":[]}', "resources/templates/list": templates}
+if PROMISED in TASKS:
+    ANSWERS |= {
+        "server/discover": lambda: DISCOVERED,
+        "tasks/get": lambda: TASK % (b"complete", *TASKS[PROMISED]()),
+    }
 
 
 def serve() -> None:
@@ -232,10 +272,8 @@ def serve() -> None:
                 say(ANSWER % (number, page_of(message.get("params", {}).get("cursor", ""))))
                 continue
             say(ANSWER % (number, listing.replace(b"dddd", b"d%03d" % (page % 1000))))  # never the same
-        elif method == "resources/list":
-            say(ANSWER % (number, b'{"resources":[]}'))
-        elif method == "resources/templates/list":
-            say(ANSWER % (number, templates()))
+        elif method in ANSWERS:
+            say(ANSWER % (number, ANSWERS[method]()))
         elif method == "tools/call":
             attack = message["params"]["arguments"]["attack"]
             is_long = attack == LONG_LIST

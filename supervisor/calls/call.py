@@ -75,6 +75,8 @@ from ..servers.view import ServerView
 from ..status import server_down
 
 if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
     from ..telemetry.telemetry import Operation, Telemetry
     from ..tools.approval_rules import Agreement
     from ..transports import Transport
@@ -337,6 +339,11 @@ class ActiveCall(ABC, Generic[F, R]):
         self.operation.finish(self.slot, delivery, ended, duration=self.elapsed)
 
     @property
+    def trace(self) -> "Context | None":
+        """The context of its trace, which its server is told; None: that of its caller."""
+        return None if self.operation is None else self.operation.context
+
+    @property
     def server_name(self) -> str:
         """The name of its server; empty if that is not known."""
         return self.asked.server or "" if self.found is None else self.found.server
@@ -418,7 +425,7 @@ class ActiveCall(ABC, Generic[F, R]):
             self.bound = slot
             self.servers.projection.reviewed.add(self)
         meta = self.own_meta() if asked.meta else {}
-        inject_trace(meta, None if self.operation is None else self.operation.context)
+        inject_trace(meta, self.trace)
         return Request(found.server, self.method, self.name, self.params(), meta, slot, limited)
 
     def find_again(self) -> F | None:
@@ -458,6 +465,17 @@ class ActiveCall(ABC, Generic[F, R]):
     @property
     def outlived(self) -> bool:
         """True if its task goes on when the caller gives up: somebody else can go on with it."""
+        return False
+
+    def count_task(self, before: str | None, after: str) -> None:
+        """Count the status of its task, in place of the one `before`."""
+        self.servers.counter.count_task(self.server_name, before, after)
+        if self.operation is not None:
+            self.operation.record_task(before, after)
+
+    def hand_over(self, task: TaskState) -> bool:
+        """Hand its task over, now that its caller has given up. True if somebody goes on with it. Never waits."""
+        del task
         return False
 
     async def task_made(self, task: TaskState) -> TaskState:

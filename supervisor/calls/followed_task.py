@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
 from attrs import define, evolve
@@ -42,12 +42,16 @@ from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRp
 from mcp_nursery.actors.reply import IdleLimit, report_to
 from mcp_nursery.actors.session.base import InputWanted
 
-from ..decisions.task_states import SHORTEST_INTERVAL, TASK_TRANSITIONS, BadTask, TaskState, task_made
+from ..decisions.task_states import SHORTEST_INTERVAL, TASK_TRANSITIONS, BadTask, TaskState, TaskStatus, task_made
+from ..servers.task_news import LISTEN_AFTER, TaskEar
 from ..transports import Transport
 from .call import ActiveCall, Call, target_of
 from .destination import Destination, ServerRequest
 from .input_rounds import ask_host, owner_of
 from .outcome_to_result import judge, lost
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 ANSWER_WITHIN = 20.0
 """Seconds that a server may take to answer a request about a task, its restart included."""
@@ -60,6 +64,7 @@ TOLD_EVERY = 10.0
 _JITTER: Final = 0.1
 """The part of an interval by which it may be longer, so that many tasks are not asked about in one moment."""
 _Reply = dict[str, Any] | ServerError | None
+_UNDER_WAY: Final = (TaskStatus.WORKING, TaskStatus.INPUT_REQUIRED)
 _UNKNOWN: Final = (INVALID_PARAMS, METHOD_NOT_FOUND)
 """The errors of a server that knows no such task, or no tasks at all."""
 
@@ -91,6 +96,13 @@ class TaskRequest(ServerRequest):
     nothing if it is made twice."""
 
     transport: Transport | None
+    of: ActiveCall[Any, Any] | None = None
+    """The call that the task was made of; None: it is not followed."""
+
+    @property
+    @override
+    def trace(self) -> "Context | None":
+        return super().trace if self.of is None else self.of.trace
 
     @override
     def find(self) -> Destination | None:
@@ -164,10 +176,14 @@ class FollowedTask:
         self._transport = call.sent_to
         self._is_over = False
         """True if its server needs not be told that nobody waits for it."""
+        self._counted: str | None = None
+        """The status as which it is counted."""
         self._asked_at = trio.current_time() if TASK_TRANSITIONS[task.status] else -math.inf
         """The time at which it was asked about last; `-inf`: it is over, and its server has not said how."""
         self._rest = 0.0
         """Seconds for which its server wants to be asked nothing, after a failure."""
+        self._answered_since = -math.inf
+        """The time at which it was asked about last, if that was answered: changes before that are known."""
         self._failures = 0
         """Failures since the last answer."""
         self._refusal: ServerError | None = None
@@ -189,23 +205,37 @@ class FollowedTask:
         """
         try:
             self._task = await self._call.task_made(self._task)
-            with self._call.in_time(), nullcontext() if self._idle is None else self._idle.scope:
-                return await self._follow()
+            self._count(self._task.status)
+            news = self._call.servers.registry.task_news.ear(self._call.server_name, self._task.id)
+            with news as ear, self._call.in_time(), nullcontext() if self._idle is None else self._idle.scope:
+                return await self._follow(ear)
             assert self._idle is not None  # the other limit is an error of its own
             raise self._call.timed_out(self._idle.seconds)
         except BadTask as error:
+            self._count("lost")
             return Malformed(str(error))
-        except (trio.Cancelled, SupervisorClosed):
+        except (trio.Cancelled, SupervisorClosed) as ended:
             self._is_over = self._is_over or self._call.outlived
+            if not self._is_over and isinstance(ended, trio.Cancelled):
+                self._is_over = self._call.hand_over(self._task)
             raise
         except TaskLost as lost:
             self._is_over = self._is_over or not lost.for_good
+            if not self._task.is_over:
+                self._count("lost" if lost.for_good or not self._call.outlived else "given_up")
             raise
         finally:
             if not self._is_over:
                 give_up(self._call, self._task.id, self._transport)
+            if self._counted in _UNDER_WAY:
+                self._count("given_up")
 
-    async def _follow(self) -> Answered | Rejected | Malformed:
+    def _count(self, status: str) -> None:
+        if status != self._counted:
+            self._call.count_task(self._counted, status)
+            self._counted = status
+
+    async def _follow(self, ear: TaskEar) -> Answered | Rejected | Malformed:
         await self._tell_progress()
         while not self._task.is_over:
             while (key := self._task.unanswered) is not None:
@@ -218,7 +248,8 @@ class FollowedTask:
                 await self._call.task_changed(self._task)  # before it is sent: nobody is asked twice
             if unheard := self._task.unheard:
                 await self._send_answers(unheard)
-            await self._wait()
+            await self._wait(ear)
+            ear.changed = False
             await self._look()
         self._is_over = True
         if self._task.outcome is None:
@@ -227,14 +258,27 @@ class FollowedTask:
 
     # -- its server -----------------------------------------------------------------------------------------------
 
-    async def _wait(self) -> None:
+    async def _wait(self, ear: TaskEar) -> None:
         """Wait until it is to be asked about. The caller is told of it meanwhile: it may end a call that is silent."""
-        interval = max(self._task.interval * (1 + random.random() * _JITTER), self._rest)  # noqa: S311
-        until = min(self._asked_at + interval, max(self._task.expires_at, self._asked_at + SHORTEST_INTERVAL))
-        while self._told_at + TOLD_EVERY < until:
-            await trio.sleep_until(self._told_at + TOLD_EVERY)
-            await self._tell_progress()
-        await trio.sleep_until(until)
+        interval = self._task.interval * (1 + random.random() * _JITTER)  # noqa: S311
+        if not self._is_old and trio.current_time() >= self._task.begun_at + LISTEN_AFTER:
+            ear.want(owner_of(self._call))
+        while trio.current_time() < (until := self._due_at(ear, interval)):
+            with trio.move_on_at(min(until, self._told_at + TOLD_EVERY)):
+                await ear.woken()
+            if self._told_at + TOLD_EVERY < until:
+                await self._tell_progress()
+
+    def _due_at(self, ear: TaskEar, interval: float) -> float:
+        """The time at which it is to be asked about, as far as that is known."""
+        soonest = self._asked_at + max(SHORTEST_INTERVAL, self._rest)
+        if ear.changed:
+            return soonest
+        if self._answered_since >= ear.agreed_at and not self._task.questions:
+            due = self._asked_at + max(interval, ear.seldom)
+        else:
+            due = max(self._asked_at, ear.lost_at) + interval
+        return min(max(due, soonest), max(self._task.expires_at, self._asked_at + SHORTEST_INTERVAL))
 
     async def _look(self) -> None:
         """Ask how it is.
@@ -243,8 +287,10 @@ class FollowedTask:
             BadTask: The answer cannot be true, or cannot be read.
             TaskLost: Nobody can say any more what becomes of it.
         """
+        began = trio.current_time()
         raw, size = await self._request("tasks/get", {})
         self._asked_at = trio.current_time()
+        self._answered_since = began if isinstance(raw, dict) else -math.inf
         if isinstance(raw, ServerError):
             if raw.code in _UNKNOWN:
                 self._is_over = True
@@ -276,6 +322,7 @@ class FollowedTask:
 
     def _take(self, task: TaskState) -> None:
         before, self._task = self._task, task
+        self._count(task.status)
         is_new = (task.status, task.message, task.updated) != (before.status, before.message, before.updated)
         if is_new and self._idle is not None:
             self._idle.restart()
@@ -308,7 +355,7 @@ class FollowedTask:
         call, left = self._call, self._task.expires_at - trio.current_time()
         within = None if method == "tasks/result" else min(ANSWER_WITHIN, max(left, LAST_ANSWER_WITHIN))
         asked = Call(call.name, server=call.server_name, timeout=within, when_down="wait")
-        request = TaskRequest(asked, call.servers, method, {"taskId": self._task.id, **content}, self._transport)
+        request = TaskRequest(asked, call.servers, method, {"taskId": self._task.id, **content}, self._transport, call)
         if call.relay is not None and method == "tasks/result":
             request.relay = evolve(call.relay, task=self._task.id)
         try:

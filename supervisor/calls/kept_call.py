@@ -16,11 +16,12 @@ from mcp_nursery.actors.reply import ReplySlot
 
 from ..decisions.task_records import TaskInfo, TaskRecord
 from ..decisions.task_states import TaskState
+from ..security.redaction import Redactor
 from ..servers.view import ServerView
 from ..spec import spec_digest, transport_digest
 from ..tools.tool import Tool
 from ..transports import Transport
-from .call import target_of
+from .call import ActiveCall, target_of
 from .followed_task import give_up
 from .task_handles import KeptTask
 from .tool_call import ToolCall
@@ -102,22 +103,16 @@ class KeptCall(ToolCall):
     async def task_made(self, task: TaskState) -> TaskState:
         if (record := self.kept.record) is not None:
             return _gone_on_with(task, record)
-        now = time.time()
-        deadline = None
         if self.asked.timeout is None:  # the server's limit was for its answer
             self.deadline: Deadline | None = None
             self.timeout: float = math.inf
-        elif self.deadline is not None:
-            deadline = now + self.deadline.at - trio.current_time()
-        info = TaskInfo(self.kept.id, self.server_name, self.name, task.status, now)
-        record = TaskRecord(info, transport_digest(self.sent_to) or "", self.tool.definition_hash, task.id, deadline)
-        await self.tasks.add(self.kept, self._changed(record, task))
+        await self.tasks.add(self.kept, first_record(self, self.kept.id, self.tool, task))
         return task
 
     @override
     async def task_changed(self, task: TaskState) -> None:
         assert self.kept.record is not None  # it was made
-        record = self._changed(self.kept.record, task)
+        record = _changed(self.kept.record, task, self.redactor)
         await self.tasks.change(self.kept, record)
         if self.gone_on_with and (method := self._unanswerable(task)) is not None:
             raise lost(record, f"it asks a question ({method}) for which this host has no callback", for_good=False)
@@ -129,17 +124,27 @@ class KeptCall(ToolCall):
         methods = [_said_by(question).get("method") for question in _open(task)]
         return next((method for method in methods if method in missing and missing[method] is None), None)
 
-    def _changed(self, record: TaskRecord, task: TaskState) -> TaskRecord:
-        redactor = self.redactor
-        lasts = task.expires_at - task.begun_at
-        info = evolve(
-            record.info,
-            status=task.status,
-            message=None if task.message is None else redactor.said(task.message),
-            questions=tuple(redactor.said(_words(question)) for question in _open(task)),
-            expires=None if lasts == math.inf else record.info.created + lasts,
-        )
-        return evolve(record, info=info, asked=task.asked, answers=task.answers)
+
+def first_record(call: ActiveCall[Any, Any], name: str, tool: Tool, task: TaskState) -> TaskRecord:
+    """The record of the task that the server of this tool has made of a call; `name`: the supervisor's name of it."""
+    now = time.time()
+    ends = None if call.asked.timeout is None or call.deadline is None else call.deadline.at
+    deadline = None if ends is None else now + ends - trio.current_time()
+    info = TaskInfo(name, tool.server, tool.tool, task.status, now - (trio.current_time() - task.begun_at))
+    record = TaskRecord(info, transport_digest(call.sent_to) or "", tool.definition_hash, task.id, deadline)
+    return _changed(record, task, call.redactor)
+
+
+def _changed(record: TaskRecord, task: TaskState, redactor: Redactor) -> TaskRecord:
+    lasts = task.expires_at - task.begun_at
+    info = evolve(
+        record.info,
+        status=task.status,
+        message=None if task.message is None else redactor.said(task.message),
+        questions=tuple(redactor.said(_words(question)) for question in _open(task)),
+        expires=None if lasts == math.inf else record.info.created + lasts,
+    )
+    return evolve(record, info=info, asked=task.asked, answers=task.answers)
 
 
 def _open(task: TaskState) -> list[Any]:

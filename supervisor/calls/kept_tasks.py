@@ -16,9 +16,9 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import trio
 from attrs import evolve
@@ -27,19 +27,20 @@ from mcp_nursery.actors.errors import NurseryError, SupervisorClosed, TaskLost, 
 from mcp_nursery.actors.process.orphans import this_host
 
 from ..decisions.task_records import TaskInfo, TaskRecord
-from ..decisions.task_states import TaskStatus
+from ..decisions.task_states import TaskState, TaskStatus
 from ..events import TaskChanged
 from ..security.untrusted_marks import MAX_RESULT_CHARS
 from ..servers.given_up_tasks import CANCEL_WITHIN
 from ..servers.view import ServerView
+from ..spec import transport_digest
 from ..storage.store import StoreUnreadable
 from ..storage.task_rows import LEASE, TaskRows, host_name
 from ..tools.tool_result import ToolResult
 from .attempts import deliver
-from .call import Call
+from .call import ActiveCall, Call
 from .followed_task import ServerReplaced, TaskRequest, give_up
-from .kept_call import KeptCall, check_server, lost
-from .task_handles import KeptTask, Task
+from .kept_call import KeptCall, check_server, first_record, lost
+from .task_handles import KeptTask, Task, TaskBlock
 from .task_outcomes import outcome_of, restored, status_of
 
 logger: Final = logging.getLogger(__name__)
@@ -90,18 +91,36 @@ class KeptTasks:
             raise kept.ended
         return Task(kept, self.cancel)
 
-    @asynccontextmanager
-    async def block(self, asked: Call) -> AsyncGenerator[Task, None]:
+    def block(self, asked: Call) -> TaskBlock:
         """A call for as long as a block lasts. One that is not over then is cancelled; none is recorded after that."""
-        task = await self.start(asked)
-        kept = task._kept  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return TaskBlock(partial(self.start, asked), self._leave)
+
+    def _leave(self, kept: KeptTask) -> None:
+        if kept.ended is None:
+            self.cancel(kept, forget=True)
+        elif kept.record is not None:
+            self._worker.submit(lambda store: store.tasks(lambda rows: rows.forget(kept.id)))
+
+    def keep(self, call: ActiveCall[Any, Any], task: TaskState) -> bool:
+        """Go on with the task of a call whose caller has gone, as if it had been submitted. Never waits. False: its
+        record would be of no use."""
+        tool = self._servers.catalogue.value.find(call.name, call.server_name)
+        if tool is None or transport_digest(call.sent_to) is None:
+            return False
+        kept = KeptTask(secrets.token_hex(16))
+        self._nursery.start_soon(self._keep, kept, call, task, first_record(call, kept.id, tool, task))
+        return True
+
+    async def _keep(self, kept: KeptTask, call: ActiveCall[Any, Any], task: TaskState, record: TaskRecord) -> None:
         try:
-            yield task
-        finally:
-            if kept.ended is None:
-                self.cancel(kept, forget=True)
-            elif kept.record is not None:
-                self._worker.submit(lambda store: store.tasks(lambda rows: rows.forget(kept.id)))
+            with trio.CancelScope(shield=True):  # bounded by the store
+                await self._rows(lambda rows: rows.add(record, self._name))
+        except StoreUnreadable as problem:
+            logger.warning("%s: a task whose client has gone is cancelled: %s", record.info.server, problem)
+            give_up(call, task.id, call.sent_to)
+            return
+        self._show(kept, record)
+        self._follow(kept, None)
 
     async def go_on(self, name: str) -> Task:
         """The task of this id: followed by this host from now on, unless another does.

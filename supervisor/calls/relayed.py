@@ -16,8 +16,10 @@ from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import CLIENT_CAPABILITIES_META_KEY, NAME_BEARING_METHODS
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback, Relay
 
+from ..decisions.task_states import TaskState
 from ..security.injection import scan_in_pieces
 from .approvals import check_agreed, check_transport
+from .call import ActiveCall
 from .destination import Destination, DestinationCall
 
 __all__ = ["RelayedResult"]
@@ -68,6 +70,7 @@ class RelayedCall(DestinationCall[RelayedResult]):
     on_unclear: Callable[[], None] | None = None
     for_models: bool = False
     follow_tasks: bool | None = None
+    on_given_up: Callable[[ActiveCall[Any, Any], TaskState], bool] | None = None
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -135,6 +138,10 @@ class RelayedCall(DestinationCall[RelayedResult]):
     def unknown(self, down: Sequence[str]) -> NurseryError:
         """The error for a tool that its user does not want."""
         return UnknownTool(self.asked.name, server=self.asked.server, down=down)
+
+    @override
+    def hand_over(self, task: TaskState) -> bool:
+        return self.on_given_up is not None and self.on_given_up(self, task)
 
     def own_meta(self) -> dict[str, Any]:
         """The `_meta` as it was given: null is a value. With `follow_tasks`, the server is told of the extension."""

@@ -1,20 +1,23 @@
 """The handles of tasks that outlive their callers."""
 
 import math
-from collections.abc import AsyncIterator, Callable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import final
 
 import trio
 from attrs import define, field
 
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.overrides import override
 
 from ..decisions.task_records import TaskInfo, TaskRecord
 from ..decisions.task_states import TaskStatus
 from ..servers.observable import Observable
 from ..tools.tool_result import ToolResult
 
-__all__ = ["Task", "TaskChanges"]
+__all__ = ["Task", "TaskBlock", "TaskChanges", "TaskFacts"]
 
 
 @define(eq=False)
@@ -43,23 +46,13 @@ class KeptTask:
     """Set once its server knows that it was cancelled, or cannot be told; None if it was not cancelled here."""
 
 
-@final
-class Task:
-    """A tool call under way that outlives its caller: see `Supervisor.submit` and `Supervisor.start_task`."""
-
-    def __init__(self, kept: KeptTask, cancel: Callable[[KeptTask], None]) -> None:
-        self._kept = kept
-        self._cancel = cancel
-
-    def __repr__(self) -> str:
-        return f"<Task {self.id} of {self.server}: {self.tool}: {self.status}>"
+class TaskFacts(ABC):
+    """The facts about a task, as a handle of it shows them."""
 
     @property
+    @abstractmethod
     def info(self) -> TaskInfo:
         """The facts about it now."""
-        info = self._kept.info.value
-        assert info is not None  # or there would be no handle
-        return info
 
     @property
     def id(self) -> str:
@@ -100,6 +93,25 @@ class Task:
     def questions(self) -> tuple[str, ...]:
         """The questions that wait for an answer, in the server's words, without secrets."""
         return self.info.questions
+
+
+@final
+class Task(TaskFacts):
+    """A tool call under way that outlives its caller: see `Supervisor.submit` and `Supervisor.start_task`."""
+
+    def __init__(self, kept: KeptTask, cancel: Callable[[KeptTask], None]) -> None:
+        self._kept = kept
+        self._cancel = cancel
+
+    def __repr__(self) -> str:
+        return f"<Task {self.id} of {self.server}: {self.tool}: {self.status}>"
+
+    @property
+    @override
+    def info(self) -> TaskInfo:
+        info = self._kept.info.value
+        assert info is not None  # or there would be no handle
+        return info
 
     @property
     def is_over(self) -> bool:
@@ -155,3 +167,27 @@ class TaskChanges(AsyncIterator[TaskInfo]):
             raise StopAsyncIteration
         self._seen = found
         return found
+
+
+@final
+class TaskBlock(AbstractAsyncContextManager[Task]):
+    """A task for as long as a block lasts: `begin` begins it, and `leave` ends it."""
+
+    def __init__(self, begin: Callable[[], Awaitable[Task]], leave: Callable[[KeptTask], None]) -> None:
+        self._begin = begin
+        self._leave = leave
+        self._task: Task | None = None
+
+    @override
+    async def __aenter__(self) -> Task:
+        self._task = await self._begin()
+        return self._task
+
+    @override
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Cancel the task unless it is over, and have it recorded no more. Never waits."""
+        if self._task is not None:
+            self._leave(self._task._kept)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

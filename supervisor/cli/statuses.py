@@ -131,8 +131,10 @@ def _calls(status: ServerStatus, median: float | None) -> str:
     calls = status.calls
     failed = f", {calls.failed} failed" if calls.failed else ""
     running = f", {calls.in_flight} running" if calls.in_flight else ""
+    asking = f", {calls.asking} asking" if calls.asking else ""
+    tasks = f" ({calls.tasks} task{'s' * (calls.tasks > 1)}{asking})" if calls.tasks else ""
     took = "" if median is None else f", p50 {_milliseconds(median)}"
-    return f"{calls.done}{failed}{running}{took}"
+    return f"{calls.done}{failed}{running}{tasks}{took}"
 
 
 def _milliseconds(seconds: float) -> str:

@@ -23,6 +23,7 @@ _HARMLESS = frozenset(
             "installSeconds",
             "callSeconds",
             "humanSeconds",
+            "onDisconnect",
             "maxInFlight",
             "mailboxSize",
             "trustHints",

@@ -11,7 +11,14 @@ from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.roots import CWD, root_uris
 from mcp_nursery.supervisor.decisions.circuit_breaker import CircuitBreaker
-from mcp_nursery.supervisor.decisions.restart_policy import Instances, Lazy, RestartMode, RestartPolicy, Revive
+from mcp_nursery.supervisor.decisions.restart_policy import (
+    Instances,
+    Lazy,
+    OnDisconnect,
+    RestartMode,
+    RestartPolicy,
+    Revive,
+)
 from mcp_nursery.supervisor.spec import Limits, ServerSpec, problem_with_memory_limit
 from mcp_nursery.supervisor.transports import (
     DockerGatewayTransport,
@@ -118,6 +125,7 @@ class _WrittenEntry:
     max_definitions: int | None = field(default=None, alias="maxDefinitions")
     instances: Instances | None = None
     max_instances: int | None = field(default=None, alias="maxInstances")
+    on_disconnect: OnDisconnect | None = field(default=None, alias="onDisconnect")
     subscribe: tuple[str, ...] | None = None
     roots: WrittenRoots = None
     extensions: WrittenExtensions = None

@@ -15,7 +15,14 @@ from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.extensions import Settings, checked_extensions
 from mcp_nursery.actors.http.header_rules import problem_with_header
 from mcp_nursery.actors.roots import CWD
-from mcp_nursery.supervisor.decisions.restart_policy import Instances, Lazy, RestartMode, Revive, is_revive
+from mcp_nursery.supervisor.decisions.restart_policy import (
+    Instances,
+    Lazy,
+    OnDisconnect,
+    RestartMode,
+    Revive,
+    is_revive,
+)
 
 from .document import as_object, is_unicode, json_type
 from .variables import command_of
@@ -222,6 +229,7 @@ _COMPOSED: tuple[tuple[Any, _Check], ...] = (
     (RestartMode, _word),
     (Protocol, _word),
     (Instances, _word),
+    (OnDisconnect, _word),
     (WrittenRoots, _roots),
     (WrittenExtensions, _extensions),
     (Lazy | None, _lazy),

@@ -20,6 +20,9 @@ Revive = Literal["on_call", "never"] | float | tuple[Literal["on_call"], float]
 Instances = Literal["shared", "session", "single"]
 """The owners of an instance of a server behind a gateway."""
 
+OnDisconnect = Literal["cancel", "keep"]
+"""The fate of a task that a gateway follows for a client, if that client goes away."""
+
 WhenDown = Literal["wait", "fail", "reconnect", "hold"] | float
 """The conduct of a call that finds its server down; a number: `hold` for so many seconds."""
 

@@ -46,6 +46,10 @@ class CallCounts:
     """Calls the server answered with a result, `isError` included."""
     failed: int = 0
     """Calls that ended with an error."""
+    tasks: int = 0
+    """Calls in flight of which the server has made tasks."""
+    asking: int = 0
+    """Tasks among these that wait for answers."""
 
 
 @frozen
@@ -123,6 +127,10 @@ class ServerStatistics:
     kept: Mapping[str, int]
     """Bytes of messages that wait for it, or that it has sent, by kind: `answers`, `notices`, `progress`,
     `questions`."""
+    tasks: Mapping[str, int]
+    """Tasks that the server has made of calls, by status: `working` and `input_required` now; since it was configured
+    `completed`, `failed` and `cancelled` by its own word, `lost` where nobody can say, and
+    `given_up` by its caller or to another host."""
     by_tool: Mapping[str, ToolStatistics]
     """Tools that were called, by the server's own names: the first thousand. Empty if they were not asked for."""
 
@@ -217,6 +225,8 @@ class ServerTally:
     )
     """The last `MOST_RECENT` calls that have their outcome, as fields of a `CallRecord`. No deque: one takes 760 bytes
     before anything is called."""
+    tasks: dict[str, int] = field(factory=dict[str, int])
+    """The tasks of its calls, by status."""
     tools: dict[str, Tally] = field(factory=dict[str, Tally])
     others: Tally = field(factory=Tally)
     """The calls of no tool, or of one that is not counted by name."""
@@ -233,7 +243,8 @@ class ServerTally:
     @property
     def counts(self) -> CallCounts:
         """The server's calls."""
-        return CallCounts(self.in_flight, self.done, self.failed)
+        asking = self.tasks.get("input_required", 0)
+        return CallCounts(self.in_flight, self.done, self.failed, self.tasks.get("working", 0) + asking, asking)
 
     def total(self) -> Tally:
         """The tally of all its calls that have their outcome."""
@@ -257,6 +268,7 @@ class ServerTally:
             tools=tools,
             last_refresh=None if self.listed_at is None else now - self.listed_at,
             kept=self.account.kept,
+            tasks=dict(self.tasks),
             by_tool={name: tally.statistics() for name, tally in sorted(self.tools.items())} if by_tool else {},
         )
 
@@ -317,6 +329,8 @@ def statistics_of(
             in_flight=sum(one.in_flight for one in tallies.values()),
             done=sum(one.done for one in tallies.values()),
             failed=sum(one.failed for one in tallies.values()),
+            tasks=sum(one.counts.tasks for one in tallies.values()),
+            asking=sum(one.counts.asking for one in tallies.values()),
         ),
         failures=failure_counts(totals.values()),
         latency=latency_of(totals.values()),

@@ -99,6 +99,8 @@ class ClientRequest:
     """The spec of the server to which it went last."""
     listener: ClientListener | None = None
     """The listener of a stream of notifications, from the arrival of its request on."""
+    gone: Callable[[], bool] = bool
+    """Returns true once its client has gone without cancelling it."""
     delivery: Delivery = Delivery.NOT_SENT
     """The delivery by now: `data.delivery` of its error."""
 

@@ -112,6 +112,7 @@ def _counted(
         "Bytes that wait for it, or of what it has said.",
         ["server", "kind"],
     )
+    tasks = MetricFamily("gauge", "mcp_nursery_server_tasks", "Tasks made of requests.", ["server", "status"])
     latency = MetricFamily(
         "gauge", "mcp_nursery_server_latency_seconds", "What answered requests took.", ["server", "quantile"]
     )
@@ -122,6 +123,8 @@ def _counted(
         unchecked.add([name], server.unchecked)
         for kind, count in server.kept.items():
             kept.add([name, kind], count)
+        for status_of_task, count in server.tasks.items():
+            tasks.add([name, status_of_task], count)
         for failure in server.failures:
             failures.add([name, failure.error, failure.delivery], failure.count)
         if (took := server.latency) is not None:
@@ -137,4 +140,4 @@ def _counted(
     )
     for kind, count in kept_for_clients.items():
         clients.add([kind], count)
-    yield from (in_flight, done, restarts, failures, unchecked, kept, latency, clients)
+    yield from (in_flight, done, restarts, failures, unchecked, kept, tasks, latency, clients)

@@ -12,12 +12,13 @@ from mcp_nursery.actors.errors import NurseryError
 
 from ..calls.call import Call
 from ..calls.fan_out import CallOutcome, Until
+from ..calls.task_handles import Task, TaskBlock, TaskChanges
 from ..decisions.restart_policy import WhenDown
 from ..supervisor import Supervisor
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from ..toolset import ToolForms, Toolset
-from .proxy import KnownOffers, ThreadProxy, moment
+from .proxy import KnownOffers, ThreadProxy, ThreadTaskBlock, ThreadTaskFacts, moment
 from .signals import LoopSignal, begin_and_wait
 from .stream import CrossingStream
 from .thread_request import ThreadRequest
@@ -98,6 +99,64 @@ def _streamed(
     @wraps(method)
     def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> ThreadStream[T]:
         return ThreadStream(self._thread, self._bound(method, args, options))
+
+    return crossing
+
+
+class TaskChangesStream(ThreadProxy):
+    """The facts about a task, now and after each change: `async for info in task.changes()`."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    __anext__: Final = _asked(TaskChanges.__anext__)
+
+
+@final
+class ThreadTask(ThreadTaskFacts):
+    """A `Task` of the thread, for tasks of the caller's loop."""
+
+    def changes(self) -> TaskChangesStream:
+        """See `Task`."""
+        return TaskChangesStream(self._thread, self._there.changes(), self._wrap)
+
+    result: Final = _asked(Task.result)
+    cancel: Final = _asked(Task.cancel)
+
+
+class LoopTaskBlock(ThreadTaskBlock[ThreadTask]):
+    """A task for a block: `async with … as task`."""
+
+    async def __aenter__(self) -> ThreadTask:
+        try:
+            return self._handle(await _ask(self._thread, self._block.__aenter__))
+        except BaseException:
+            self._leave()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leave()
+
+
+def _handled(
+    method: Callable[Concatenate[Any, P], Awaitable[Task]],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, ThreadTask]]:
+    """A coroutine method that gives a task."""
+
+    @wraps(method)
+    async def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> ThreadTask:
+        return ThreadTask(self._thread, await _ask(self._thread, self._bound(method, args, options)), self._wrap)
+
+    return crossing
+
+
+def _in_block(method: Callable[Concatenate[Any, P], TaskBlock]) -> Callable[Concatenate[Any, P], LoopTaskBlock]:
+    """A method that gives a task for a block."""
+
+    @wraps(method)
+    def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> LoopTaskBlock:
+        block = self._thread.do(self._bound(method, args, options))
+        return LoopTaskBlock(self._thread, block, lambda task: ThreadTask(self._thread, task, self._wrap))
 
     return crossing
 
@@ -193,6 +252,10 @@ class ThreadSupervisor(ThreadTools, KnownOffers):
         return await _ask(self._thread, lambda: self._there.gather(crossed, limit=limit))
 
     call_tool: Final = _asked(Supervisor.call_tool)
+    submit: Final = _handled(Supervisor.submit)
+    start_task: Final = _in_block(Supervisor.start_task)
+    task: Final = _handled(Supervisor.task)
+    tasks: Final = _asked(Supervisor.tasks)
     list_resources: Final = _asked(Supervisor.list_resources)
     list_prompts: Final = _asked(Supervisor.list_prompts)
     read_resource: Final = _asked(Supervisor.read_resource)

@@ -11,14 +11,16 @@ from mcp_nursery.actors.errors import NurseryError
 
 from ..calls.call import Call
 from ..calls.fan_out import CallOutcome, Until
+from ..calls.task_handles import Task, TaskBlock
 from ..decisions.restart_policy import WhenDown
+from ..decisions.task_records import TaskInfo
 from ..supervisor import Supervisor
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult
 from ..toolset import ToolForms, Toolset
 from .async_supervisor import ThreadSupervisor
 from .callbacks import loop_callback
-from .proxy import KnownOffers, ThreadProxy, moment
+from .proxy import KnownOffers, ThreadProxy, ThreadTaskBlock, ThreadTaskFacts, moment
 from .signals import GRACE, ThreadSignal
 from .stream import CrossingStream
 from .thread_request import ThreadRequest
@@ -114,6 +116,72 @@ def _blocking_stream(
     return crossing
 
 
+class TaskChangesIterator(ThreadProxy):
+    """The facts about a task, now and after each change: `for info in task.changes()`."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> TaskInfo:
+        """The facts after the next change.
+
+        Raises:
+            StopIteration: The task is over.
+        """
+        try:
+            found: TaskInfo = _block(self._thread, self._there.__anext__)
+        except StopAsyncIteration:
+            raise StopIteration from None
+        return found
+
+
+@final
+class BlockingTask(ThreadTaskFacts):
+    """A `Task` of the thread, for plain code."""
+
+    def changes(self) -> TaskChangesIterator:
+        """See `Task`."""
+        return TaskChangesIterator(self._thread, self._there.changes(), self._wrap)
+
+    result: Final = _blocking(Task.result)
+    cancel: Final = _blocking(Task.cancel)
+
+
+class BlockingTaskBlock(ThreadTaskBlock[BlockingTask]):
+    """A task for a block of plain code: `with … as task`."""
+
+    def __enter__(self) -> BlockingTask:
+        try:
+            return self._handle(_block(self._thread, self._block.__aenter__))
+        except BaseException:
+            self._leave()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+
+def _handled(method: Callable[Concatenate[Any, P], Awaitable[Task]]) -> Callable[Concatenate[Any, P], BlockingTask]:
+    """A coroutine method that gives a task, as a plain one, which waits."""
+
+    @wraps(method)
+    def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> BlockingTask:
+        return BlockingTask(self._thread, _block(self._thread, self._bound(method, args, options)), self._wrap)
+
+    return crossing
+
+
+def _in_block(method: Callable[Concatenate[Any, P], TaskBlock]) -> Callable[Concatenate[Any, P], BlockingTaskBlock]:
+    """A method that gives a task for a block."""
+
+    @wraps(method)
+    def crossing(self: Any, /, *args: P.args, **options: P.kwargs) -> BlockingTaskBlock:
+        block = self._thread.do(self._bound(method, args, options))
+        return BlockingTaskBlock(self._thread, block, lambda task: BlockingTask(self._thread, task, self._wrap))
+
+    return crossing
+
+
 def _description(tool: Tool) -> Tool:
     """The tool as a description: plain code cannot await it."""
     return evolve(tool, invoke=None)
@@ -191,6 +259,10 @@ class BlockingSupervisor(KnownOffers):
         return ThreadSupervisor(self._thread, self._there, loop_callback)
 
     call_tool: Final = _blocking(Supervisor.call_tool)
+    submit: Final = _handled(Supervisor.submit)
+    start_task: Final = _in_block(Supervisor.start_task)
+    task: Final = _handled(Supervisor.task)
+    tasks: Final = _blocking(Supervisor.tasks)
     list_resources: Final = _blocking(Supervisor.list_resources)
     list_prompts: Final = _blocking(Supervisor.list_prompts)
     read_resource: Final = _blocking(Supervisor.read_resource)

@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 from attrs import evolve
 
+from mcp_nursery.actors.overrides import override
+
 from ..calls.call import Call
+from ..calls.task_handles import Task, TaskBlock, TaskFacts
+from ..decisions.task_records import TaskInfo
 from ..resources import Prompt, Resource, ResourceTemplate
 from ..skills import Skill
 from ..supervisor import Supervisor
@@ -16,6 +20,7 @@ from .trio_thread import TrioThread
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class ThreadProxy:
@@ -49,6 +54,39 @@ def moment(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
         return found
 
     return crossing
+
+
+class ThreadTaskFacts(ThreadProxy, TaskFacts):
+    """A task of the thread, whose facts can be read at any time."""
+
+    _there: Task
+
+    def __repr__(self) -> str:
+        return repr(self._there)
+
+    @property
+    @override
+    def info(self) -> TaskInfo:
+        return self._there.info
+
+    @property
+    def is_over(self) -> bool:
+        """True if `result` does not wait."""
+        return self._there.is_over
+
+
+class ThreadTaskBlock(Generic[T]):
+    """A task of the thread for as long as a block lasts; `handle` makes the caller's handle."""
+
+    def __init__(self, thread: TrioThread, block: TaskBlock, handle: Callable[[Task], T]) -> None:
+        self._thread = thread
+        self._block = block
+        self._handle = handle
+
+    def _leave(self) -> None:
+        """Have the thread leave the block, also if it has just been entered for a caller that was cancelled. Never
+        waits."""
+        self._thread.begin(self._block.leave)
 
 
 class KnownOffers(ThreadProxy):

@@ -88,6 +88,13 @@ class CallCounter:
         tally.in_flight -= 1
         self._mark_used(server)
 
+    def count_task(self, server: str, before: str | None, after: str) -> None:
+        """Count the status of a task that this server has made of a call, in place of the one `before`."""
+        tasks = self.tally(server).tasks
+        tasks[after] = tasks.get(after, 0) + 1
+        if before is not None:
+            tasks[before] -= 1
+
     def _mark_used(self, server: str) -> None:
         if server in self._used_at:
             self._used_at[server] = trio.current_time()

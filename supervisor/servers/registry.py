@@ -68,6 +68,7 @@ from .observable import Observable
 from .projection import Projection, StatusFigures
 from .resources import KeptReads, Subscriptions
 from .settings import SupervisorSettings
+from .task_news import TaskNews
 
 logger: Final = logging.getLogger(__name__)
 
@@ -119,6 +120,7 @@ class ServerRegistry(Projection):
         """The times until which the known skills of servers are those of their lists, or the pins of servers without
         skills those of the store, on Trio's clock."""
         self.given_up_tasks: Final = GivenUpTasks()
+        self.task_news: Final = TaskNews()
 
     def account(self, server: str) -> Account:
         """The account of the messages that wait for it, or that it has sent."""

@@ -19,6 +19,7 @@ INCARNATION: Final = "mcp_nursery.incarnation"
 ATTEMPT: Final = "mcp_nursery.attempt"
 DELIVERY: Final = "mcp_nursery.delivery"
 OUTCOME: Final = "mcp_nursery.outcome"
+STATUS: Final = "mcp_nursery.status"
 
 METHOD: Final = "mcp.method.name"
 PROTOCOL_VERSION: Final = "mcp.protocol.version"

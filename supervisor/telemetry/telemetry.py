@@ -36,6 +36,7 @@ from .attributes import (
     REQUEST_ID,
     SERVER_ATTRIBUTE,
     STATE,
+    STATUS,
     Attributes,
     about_error,
     about_request,
@@ -94,6 +95,11 @@ class Instruments:
         )
         self.failures: Final = meter.create_counter(
             "mcp_nursery.failures", unit="{failure}", description="Connections that failed or were lost."
+        )
+        self.tasks: Final = meter.create_up_down_counter(
+            "mcp_nursery.tasks",
+            unit="{task}",
+            description="Tasks that servers made of calls, with their statuses.",
         )
         meter.create_observable_up_down_counter(
             "mcp_nursery.servers", [self._servers], unit="{server}", description="Servers, with their states."
@@ -189,6 +195,16 @@ class Operation:
         if slot.incarnation is not None:
             facts[INCARNATION] = slot.incarnation
         self._span.add_event("mcp_nursery.attempt", facts, self._decided_at)
+
+    @harmless
+    def record_task(self, before: str | None, after: str) -> None:
+        """Record the status of the task that the server has made of it, in place of the one `before`."""
+        self._span.add_event("mcp_nursery.task", {STATUS: after})
+        if self._instruments is not None:
+            server = str(self._about.get(SERVER_ATTRIBUTE))
+            self._instruments.tasks.add(1, {SERVER_ATTRIBUTE: server, STATUS: after}, self.context)
+            if before is not None:
+                self._instruments.tasks.add(-1, {SERVER_ATTRIBUTE: server, STATUS: before}, self.context)
 
     @harmless
     def finish(self, slot: ReplySlot, delivery: Delivery, ended: object, *, duration: float) -> None:

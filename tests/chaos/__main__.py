@@ -7,7 +7,8 @@
 
 Replicas and servers are killed, frozen, drained and upgraded, and the database is stopped. Watched is that each request
 has one answer or one clear error in time, that what must run once does, that no session is lost, and that nothing is
-left. Needs haproxy.
+left. Two of five calls may become tasks of 0.5 to 3 s: clients of the newer era ask whatever replica there is about
+them, and for others the gateway does. None is lost. Needs haproxy.
 """
 
 import argparse

@@ -24,11 +24,19 @@ LISTENERS = 5
 """Clients of the handshake era that have a stream for notifications open all along."""
 ABOUT = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "chaos", "version": "1"}}
 INITIALIZED = '{"jsonrpc":"2.0","method":"notifications/initialized"}'
+POLL = 0.3
+"""Seconds between two questions about a task."""
+UNKNOWN = -32602
+"""The error for a task that nobody knows."""
 BY_STATUS = {404: "lost", 429: "refused", 503: "refused"}
 NOT_SENT = ("send", "connect", "lookup")
 """Stages of a call, in the words for a model, at which no server has it."""
 TAKES = (0.0, 0.0, 0.1, 0.3)
 """Seconds between an execution and its answer."""
+LASTS = (0.5, 1.0, 2.0, 3.0)
+"""Seconds of a task."""
+FOLLOWS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+"""The capabilities of a client that follows tasks itself. For others the gateway does."""
 
 
 class Client:
@@ -69,7 +77,8 @@ class Client:
             if self._chance.random() < 0.05:
                 await self._ask("tools/list")
             else:
-                await self.call(self._chance.choice(self._servers), self._chance.choice(("once", "once", "again")))
+                tools = ("once", "once", "again", "later", "later")
+                await self.call(self._chance.choice(self._servers), self._chance.choice(tools))
             with trio.move_on_after(self._chance.uniform(*THINK)):
                 await over.wait()
 
@@ -88,7 +97,8 @@ class Client:
 
     async def call(self, server: str, tool: str) -> str:
         number = next(self._numbers)
-        arguments = {"key": f"{self.name}.{number}", "takes": self._chance.choice(TAKES)}
+        takes = self._chance.choice(LASTS if tool == "later" else TAKES)
+        arguments = {"key": f"{self.name}.{number}", "takes": takes}
         return await self._ask("tools/call", number, server, name=f"{server}_{tool}", arguments=arguments)
 
     async def listen(self) -> None:
@@ -113,7 +123,7 @@ class Client:
     async def _ask(self, method: str, number: int | None = None, server: str = "", **params: Any) -> str:
         number = number or next(self._numbers)
         key = params["arguments"]["key"] if server else ""
-        frame = request(self.version, number, method, **params)
+        frame = request(self.version, number, method, able=FOLLOWS, **params)
         tool = params["name"].removeprefix(f"{server}_") if server else method
         return await self._exchange("POST", frame, Outcome(self.name, server, tool, key, "", "", 0.0, 0.0), number)
 
@@ -134,6 +144,10 @@ class Client:
         else:
             words = f"{answer.status_code} {answer.text[:1000]}"
             said = judged(answer.status_code, answer.headers.get("content-type", ""), answer.text, number, asked)
+            if said.startswith("task "):
+                made = trio.current_time()
+                said, words = await self._followed(said.removeprefix("task "), asked)
+                began += max(0.0, min(trio.current_time() - made, LASTS[-1]))  # in which it worked
             if asked.tool == "initialize":
                 self._raw.session = answer.headers.get("mcp-session-id") if said == "result" else None
             elif said == "lost":
@@ -142,6 +156,28 @@ class Client:
         words = "" if said == "result" else words
         self._note(Outcome(asked.client, asked.server, asked.tool, asked.key, said, words, began, took))
         return said
+
+    async def _followed(self, task: str, asked: Outcome) -> tuple[str, str]:
+        """What becomes of a task: whatever replica there is, is asked."""
+        words = "nobody knew it"
+        for number in itertools.count(1):
+            if number * POLL > PATIENCE:
+                return "none", words
+            await trio.sleep(POLL)
+            frame = request(NEW, number, "tasks/get", able=FOLLOWS, taskId=task)
+            try:
+                answer = await self._http.post(self._url, content=frame, headers=self._raw.headers(frame))
+                words = f"{answer.status_code} {answer.text[:1000]}"
+                [text] = _messages(answer.headers.get("content-type", ""), answer.text)
+                message = json.loads(text)
+            except (httpx2.TransportError, ValueError):
+                continue  # the replica has gone
+            status = message.get("result", {}).get("status")
+            if status == "completed":
+                return _said_by(message["result"]["result"], asked), words
+            if status not in ("working", None) or message.get("error", {}).get("code") == UNKNOWN:
+                return "none", words
+        raise AssertionError
 
 
 async def _text(said: httpx2.Response) -> str:
@@ -177,6 +213,8 @@ def _delivery_of(error: Any) -> str:
 
 
 def _said_by(result: Any, asked: Outcome) -> str:
+    if result.get("resultType") == "task":
+        return f"task {result['taskId']}"
     text = "".join(block.get("text", "") for block in result.get("content", ()))
     if result.get("isError"):
         return "not_sent" if any(f"\nstage: {stage}\n" in text for stage in NOT_SENT) else "unknown"

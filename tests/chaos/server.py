@@ -26,8 +26,10 @@ KEY = {
     "properties": {"key": {"type": "string"}, "takes": {"type": "number"}},
     "required": ["key"],
 }
+TASKS = "io.modelcontextprotocol/tasks"
 TOOLS = [
     {"name": "once", "description": "Have an effect.", "inputSchema": KEY},
+    {"name": "later", "description": "Have an effect, and say so later.", "inputSchema": KEY},
     {"name": "again", "description": "May be repeated.", "inputSchema": KEY, "annotations": {"idempotentHint": True}},
 ]
 CACHING = {"ttlMs": 0, "cacheScope": "private"}
@@ -68,21 +70,42 @@ def call(params):
     if fails == "flood":
         write_all(2, b"a line that nobody asked for\n" * 20_000)
         write_all(1, json.dumps(NOTICE).encode().join([b"", b"\n"]) * 20_000)
-    return {"content": [{"type": "text", "text": key}]}
+    if params["name"] == "later" and follows(params):
+        made = task(f"{key}:{time.time() + params['arguments']['takes']}")
+    else:
+        made = {"content": [{"type": "text", "text": key}]}
+    return made
+
+
+def follows(params):
+    able = params.get("_meta", {}).get("io.modelcontextprotocol/clientCapabilities", {})
+    return TASKS in able.get("extensions", {})
+
+
+def task(name):
+    """A task, about which its id says all: any incarnation knows it."""
+    key, _, ends = name.rpartition(":")
+    facts = {"taskId": name, "createdAt": "x", "lastUpdatedAt": "x", "ttlMs": None, "pollIntervalMs": 200}
+    if time.time() < float(ends):
+        return {"resultType": "task", "status": "working", **facts}
+    return {"status": "completed", "result": {"content": [{"type": "text", "text": key}]}, **facts}
 
 
 def outcome(method, params):
     match method:
         case "tools/call":
             return call(params)
+        case "tasks/get":
+            return {**task(params["taskId"]), "resultType": "complete"}
         case "tools/list":
             return {"tools": TOOLS, **CACHING}
         case "server/discover" if FLAGS.get("era") == "new":
             meta = {"io.modelcontextprotocol/serverInfo": INFO}
-            return {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "_meta": meta, **CACHING}
+            capabilities = {"tools": {}, "extensions": {TASKS: {}}}
+            return {"supportedVersions": ["2026-07-28"], "capabilities": capabilities, "_meta": meta, **CACHING}
         case "initialize":
             return {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "logging": {}}, "serverInfo": INFO}
-        case "ping" | "logging/setLevel":
+        case "ping" | "logging/setLevel" | "tasks/cancel":
             return {}
         case _:
             raise LookupError
@@ -100,7 +123,8 @@ def answer(message):
         modern = "io.modelcontextprotocol/protocolVersion" in params.get("_meta", ())
         reply = {"result": {"resultType": "complete", **result} if modern else result}
     line = json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}).encode() + b"\n"
-    if takes := params.get("arguments", {}).get("takes"):
+    takes = params.get("arguments", {}).get("takes")
+    if takes and "taskId" not in reply.get("result", {}):
         threading.Timer(takes, write_all, [1, line]).start()  # others do not wait for it
     else:
         write_all(1, line)

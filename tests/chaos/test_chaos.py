@@ -132,6 +132,7 @@ ERROR = '{"jsonrpc":"2.0","id":1,"error":{"code":-32603,"message":"no"%s}}'
         (200, FAILED % "answer", "unknown"),
         (200, ERROR % "", "answered"),
         (200, ERROR % ',"data":{"delivery":"unknown"}', "unknown"),
+        (200, '{"jsonrpc":"2.0","id":1,"result":{"resultType":"task","taskId":"t"}}', "task t"),
         (502, "<html>", "unknown"),
         (503, "", "refused"),
         (404, "", "lost"),

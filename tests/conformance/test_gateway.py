@@ -51,15 +51,21 @@ async def gateway(era, upstream, folder):
         async with served_over_http("--", *command) as (_, url):
             yield url
         return
-    async with await trio.open_file(folder / "port", "wb") as port:
-        process = await trio.lowlevel.open_process([*command, "http"], stdout=port)
-    try:
-        await eventually(lambda: (folder / "port").read_text().endswith("\n"))
-        port_number = int((folder / "port").read_text())
+    async with over_http(era, folder) as address:
         config = folder / "servers.json"
-        config.write_text(json.dumps({"mcpServers": {"it": {"url": f"http://127.0.0.1:{port_number}/mcp"}}}))
+        config.write_text(json.dumps({"mcpServers": {"it": {"url": address}}}))
         async with served_over_http("--config", str(config)) as (_, url):
             yield f"{url}/it"
+
+
+@asynccontextmanager
+async def over_http(era, folder):
+    """The URL of the server itself."""
+    async with await trio.open_file(folder / "port", "wb") as port:
+        process = await trio.lowlevel.open_process([sys.executable, "-I", str(SERVER), era, "http"], stdout=port)
+    try:
+        await eventually(lambda: (folder / "port").read_text().endswith("\n"))
+        yield f"http://127.0.0.1:{int((folder / 'port').read_text())}/mcp"
     finally:
         process.kill()
         with trio.CancelScope(shield=True):
@@ -117,3 +123,38 @@ async def test_skills_behind_the_gateway(scenario, front, era, tmp_path):
             assert len(found["SUCCESS"] - {"wire-schema-valid"}) > 3
             assert found.get("FAILURE", set()) == set()
             assert found.get("WARNING", set()) <= (QUALIFIED if front == "all" else set())
+
+
+TASKS = {
+    *("tasks-capability-negotiation", "tasks-dispatch-and-envelope", "tasks-lifecycle", "tasks-mrtr-composition"),
+    *("tasks-mrtr-input", "tasks-request-headers", "tasks-request-state-removal", "tasks-required-task-error"),
+    *("tasks-status-notifications", "tasks-wire-fields"),
+}
+ONLY_A_PLACE = "tasks-status-notifications"
+"""A scenario without a check."""
+DRIVEN = "tasks-required-task-error"
+"""The gateway follows the task of a client that does not, unless the entry has the server told of no extension."""
+
+
+def test_no_scenario_of_tasks_is_left_out():
+    assert {name for name in of_extensions("server") if name.startswith("tasks")} == TASKS
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("front", ["one", "named"])
+@pytest.mark.parametrize("scenario", sorted(TASKS - {ONLY_A_PLACE}))
+async def test_tasks_behind_the_gateway(scenario, front, tmp_path):
+    """All that the server passes by itself."""
+    command, revision = [sys.executable, "-I", str(SERVER), "modern"], "2026-07-28"
+    entry = {"command": command[0], "args": command[1:]} | ({"extensions": {}} if scenario == DRIVEN else {})
+    config = tmp_path / "servers.json"
+    config.write_text(json.dumps({"mcpServers": {"it": entry}}))
+    async with over_http("modern", tmp_path) as url:
+        alone = await checks_of(url, scenario, revision, tmp_path / "alone")
+    args = ["--", *command] if front == "one" and scenario != DRIVEN else ["--config", str(config)]
+    async with served_over_http(*args) as (_, url):
+        address = url if front == "one" and scenario != DRIVEN else f"{url}/it"
+        found = await checks_of(address, scenario, revision, tmp_path / "behind")
+    passed = alone["SUCCESS"] - alone.get("FAILURE", set())
+    assert passed - {"wire-schema-valid"}
+    assert passed <= found["SUCCESS"] - found.get("FAILURE", set())

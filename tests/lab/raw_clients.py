@@ -174,9 +174,9 @@ async def http_client(url: str, version: str) -> AsyncGenerator[HttpClient, None
         yield HttpClient(http, url, version)
 
 
-def request(version: str, number: int, method: str, **params: Any) -> str:
+def request(version: str, number: int, method: str, *, able: dict[str, Any] | None = None, **params: Any) -> str:
     if version == NEW:
-        meta = {"protocolVersion": NEW, "clientCapabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+        meta = {"protocolVersion": NEW, "clientCapabilities": able or {}, "clientInfo": {"name": "raw", "version": "1"}}
         own = params.get("_meta", {})
         params["_meta"] = own | {f"io.modelcontextprotocol/{key}": value for key, value in meta.items()}
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
@@ -184,7 +184,7 @@ def request(version: str, number: int, method: str, **params: Any) -> str:
 
 async def opened(client: Any, version: str) -> Any:
     """Shake hands."""
-    about = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    about: dict[str, Any] = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
     if version == OLD:
         [said] = await client.ask(request(OLD, 1, "initialize", **about))
         assert "result" in json.loads(said)

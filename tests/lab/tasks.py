@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
 
@@ -120,6 +120,21 @@ class TaskServer(ScriptedServer):
     async def _cancel(self, params: dict[str, Any]) -> Any:
         self._known(params).cancelled.append(trio.current_time())
         return {}
+
+
+SERVERS: dict[str, TaskServer] = {}
+"""The servers of places."""
+
+
+@frozen
+class Place:
+    """A way to a server that means the same for every host."""
+
+    name: str
+    kind = "scripted"
+
+    def connector(self, *, close_grace: float) -> Any:
+        return SERVERS[self.name].transport.connector(close_grace=close_grace)
 
 
 class OldTaskServer(TaskServer):

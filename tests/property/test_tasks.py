@@ -1,7 +1,8 @@
 """R12: a call that becomes a task, in any interleaving of looks, losses, restarts, questions, answers, cancellations,
-its time to live and steps of the server's clock: it has one outcome, in time, and the tool runs once."""
+notifications, its time to live and steps of the server's clock: it has one outcome, in time, and the tool runs once."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,8 +24,10 @@ from mcp_nursery.supervisor import (
     open_supervisor,
 )
 from mcp_nursery.supervisor.callbacks import Callbacks, ServerMessage
+from mcp_nursery.supervisor.calls import followed_task
 from mcp_nursery.supervisor.decisions.task_states import TASK_TRANSITIONS, TaskStatus
 from mcp_nursery.supervisor.errors import TaskLost
+from mcp_nursery.supervisor.servers import task_news
 from mcp_nursery.supervisor.testing import Life, Refusal, run_virtual
 
 from ..lab.asking import form
@@ -55,6 +58,8 @@ class Plan:
     forgets: float
     timeout: float | None
     gives_up: float
+    notifies: float | None
+    """Seconds between two notifications of the server, which is listened to from the beginning; None: it has none."""
 
 
 @st.composite
@@ -82,6 +87,7 @@ def plans(draw: st.DrawFn) -> Plan:
         draw(st.sampled_from([math.inf, math.inf, 2.0, 6.0])),
         draw(st.none() | st.sampled_from([0.5, 2.0, 5.0, 20.0])),
         draw(st.sampled_from([math.inf, math.inf, 0.0, 1.0, 3.0, 8.0])),
+        draw(st.none() | st.sampled_from([0.7, 4.0])),
     )
 
 
@@ -101,6 +107,8 @@ class Run:
         plan = self.plan
         made = {"ttlMs": plan.lasts, "pollIntervalMs": plan.interval}
         self.server = TaskServer(*plan.steps, made=made, lives=plan.lives)
+        if plan.notifies is not None:
+            self.server.capabilities["resources"] = {"subscribe": True}
         looks = iter(range(10**9))
         get = self.server.answers["tasks/get"]
 
@@ -119,7 +127,19 @@ class Run:
         self.answered.append(message.params.message)
         return ElicitResult(action="accept", content={})
 
+    async def notify(self, seconds: float) -> None:
+        while True:
+            await trio.sleep(seconds)
+            await self.server.notify("notifications/tasks", {"taskId": "t0", "status": "working"})
+
     async def play(self) -> None:
+        async with trio.open_nursery() as nursery:
+            if self.plan.notifies is not None:
+                nursery.start_soon(self.notify, self.plan.notifies)
+            await self.call()
+            nursery.cancel_scope.cancel()
+
+    async def call(self) -> None:
         spec = ServerSpec("lab", self.server.transport, policy=RestartPolicy(delays=(0.5, 1), stable_after=10))
         async with open_supervisor([spec], callbacks=Callbacks(elicit=self.answer), gate=10) as supervisor:
             began = trio.current_time()
@@ -192,6 +212,14 @@ def reasons(run: Run, task: OneTask) -> dict[str, bool]:
         "the server is failed": any(life.dies_after < math.inf for life in run.plan.lives),
         "did not say how it is": True,
     }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def listened_to_at_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(followed_task, "LISTEN_AFTER", 0.0)
+        patch.setattr(task_news, "STREAM_AGAIN", 0.5)
+        yield
 
 
 @given(plans(), st.random_module())

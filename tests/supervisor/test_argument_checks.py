@@ -89,6 +89,7 @@ SETTINGS = {
     ],
     ("ServerSpec", "protocol"): [("Handshake", PROTOCOL), ("2026-07", PROTOCOL), (None, PROTOCOL), (["auto"], "")],
     ("ServerSpec", "instances"): [("own", "'shared', 'session' or 'single'")],
+    ("ServerSpec", "on_disconnect"): [("go on", "'cancel' or 'keep'")],
     ("ServerSpec", "trust_hints"): [("no", TRUTH), (None, TRUTH)],
     ("ServerSpec", "lazy"): [("no", "True, False or 'cached'"), (1, "True, False or 'cached'")],
     ("ServerSpec", "enabled"): [("false", TRUTH), (0, TRUTH)],

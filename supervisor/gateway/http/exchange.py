@@ -154,6 +154,10 @@ class HttpExchange:
         else:
             self.goes_on()
 
+    def has_vanished(self) -> bool:
+        """True if the end of its client, or of its session, has ended it."""
+        return self.session_ended or (self.client_gone and self.goes_on is None)
+
     # -- its response ---------------------------------------------------------------------------------------------
 
     async def event(self, frame: bytes) -> None:

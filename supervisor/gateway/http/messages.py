@@ -272,7 +272,7 @@ class HttpMessages:
         )
         request.ask = partial(session.ask, partial(self._ask_client, exchange))
         request.capabilities, request.info = client.capabilities, client.info
-        exchange.request = request
+        exchange.request, request.gone = request, exchange.has_vanished
         session.begin(request.id, exchange)
         try:
             await self._answer(exchange, session.version or offered_version(request.params), session)
@@ -308,7 +308,7 @@ class HttpMessages:
             frame = codec.refusal(request_id, rejection.code, rejection.message, **as_object(rejection.data))
             await exchange.answer(frame, ERROR_CODE_HTTP_STATUS.get(rejection.code, HTTPStatus.BAD_REQUEST))
             return
-        exchange.request = request
+        exchange.request, request.gone = request, exchange.has_vanished
         if method == LISTEN:
             exchange.begin_stream()
         await self._answer(exchange, version)

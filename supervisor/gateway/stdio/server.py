@@ -212,7 +212,8 @@ class _StdioClient:
             if notification == ACKNOWLEDGED:
                 self._streams.add(context)
 
-        return ClientRequest(context.request_id, method, params, meta, notify, principal=self, alone=True)
+        gone = self._carrier.has_gone
+        return ClientRequest(context.request_id, method, params, meta, notify, principal=self, alone=True, gone=gone)
 
     async def _send(self, frame: bytes) -> None:
         await self._carrier.room()

@@ -202,10 +202,15 @@ class ClientCarrier(StreamCarrier):
 
     def __init__(self, streams: ClientStreams) -> None:
         super().__init__(streams)
+        self._streams = streams
         self._turn = trio.StrictFIFOLock()
         """Held by the first task that waits for the client to read."""
         self.takes_batches: bool = False
         """True if the client may write several messages as one."""
+
+    def has_gone(self) -> bool:
+        """True if the client has closed its end."""
+        return self._streams.closed
 
     async def _take_in(self, hub: Hub) -> bool:
         """Read the next messages. A client that has closed its end still receives answers, and can send none."""

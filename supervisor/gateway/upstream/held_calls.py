@@ -139,6 +139,7 @@ class HeldCall:
     async def attend(self, request: ClientRequest) -> Json | None:
         """Pass on notifications until there is a result; None: there are questions. If cancelled, cancel the call."""
         first, self.request = self._first, request
+        first.gone = request.gone
         try:
             while True:
                 self._changed = trio.Event()

@@ -147,6 +147,8 @@ class InstancePool:
             return await self._supervisor.request(server, principal=principal, **asked)
         spec = self._supervisor.spec(server)
         request.went_by = spec
+        if spec.on_disconnect == "keep":
+            asked["keep_task"] = lambda: request.gone()  # noqa: PLW0108  # another request may attend it by then
         if request.reached is not None and request.reached != short_digest(spec):
             raise CallError("the server of this task is reached in another way now", server=server, tool=None)
         instance: Instance

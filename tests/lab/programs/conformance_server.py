@@ -9,6 +9,7 @@ port to standard output.
 import hashlib
 import hmac
 import json
+import os
 import sys
 import threading
 import time
@@ -330,6 +331,112 @@ def call_tool(call):
     return TOOLS[call.params["name"]](call)
 
 
+# -- tasks, since 2026-07-28 ------------------------------------------------------------------------------------------
+
+TASKS = NS + "tasks"
+RUNNING = {}
+
+
+class Task:
+    """A call that goes on after its answer: for some seconds once all its questions are answered."""
+
+    def __init__(self, seconds, end, **questions):
+        self.name, self.seconds, self.end, self.questions = os.urandom(16).hex(), seconds, end, questions
+        self.answers, self.cancelled, self.answered_at = {}, False, time.time()
+        RUNNING[self.name] = self
+
+    def status(self):
+        open_questions = {key: one for key, one in self.questions.items() if key not in self.answers}
+        if self.cancelled:
+            return {"status": "cancelled"}
+        if open_questions:
+            return {"status": "input_required", "inputRequests": open_questions}
+        return self.end if time.time() >= self.answered_at + self.seconds else {"status": "working"}
+
+    def facts(self):
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        return {"taskId": self.name, "createdAt": now, "lastUpdatedAt": now, "ttlMs": 600_000, "pollIntervalMs": 100}
+
+    def made(self):
+        return {"resultType": "task", "status": "working"} | self.facts()
+
+    def update(self, answers):
+        self.answers |= {key: answer for key, answer in answers.items() if key in self.questions}
+        self.answered_at = time.time()
+
+    def cancel(self):
+        self.cancelled = self.status()["status"] in ("working", "input_required")
+
+
+def follows(call):
+    return TASKS in ((call.capabilities or {}).get("extensions") or {})
+
+
+def need_tasks(call):
+    if not follows(call):
+        data = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        raise Refused(-32021, "Missing required client capability", data)
+
+
+def completed(said, **more):
+    return {"status": "completed", "result": text(said) | more}
+
+
+def about_task(do):
+    def method(call):
+        need_tasks(call)
+        if call.params["taskId"] not in RUNNING:
+            raise Refused(-32602, "Failed to retrieve task: Task not found")
+        return do(RUNNING[call.params["taskId"]], call) or {}
+
+    return method
+
+
+def slow_compute(call):
+    seconds = call.params["arguments"]["seconds"]
+    if follows(call):
+        return Task(seconds, completed("computed")).made()
+    time.sleep(seconds)
+    return text("computed")
+
+
+def failing_job(call):
+    need_tasks(call)
+    return Task(1, completed("failed", isError=True)).made()
+
+
+def protocol_error_job(call):
+    need_tasks(call)
+    return Task(0, {"status": "failed", "error": {"code": -32603, "message": "crashed"}}).made()
+
+
+def confirm_delete(call):
+    need_tasks(call)
+    return Task(0, completed("deleted"), confirm=form("Delete?", confirm={"type": "boolean"})).made()
+
+
+def multi_input(call):
+    need_tasks(call)
+    return Task(0, completed("both"), first=form("First?", name=STRING), second=form("Second?", name=STRING)).made()
+
+
+def with_task(call):
+    need_tasks(call)
+    said = call.ask(user_name=form("What is your name?", name=STRING))["user_name"]
+    return Task(0, completed(f"Hello, {said['content']['name']}!")).made()
+
+
+if ERA == "modern":
+    TOOLS |= {
+        "greet": lambda call: text(f"Hello, {call.params['arguments']['name']}!"),
+        "slow_compute": slow_compute,
+        "failing_job": failing_job,
+        "protocol_error_job": protocol_error_job,
+        "confirm_delete": confirm_delete,
+        "multi_input": multi_input,
+        "test_tool_with_task": with_task,
+    }
+
 RESOURCES = {
     "test://static-text": {"mimeType": "text/plain", "text": "This is the content of the static text resource."},
     "test://static-binary": {"mimeType": "image/png", "blob": PNG},
@@ -420,7 +527,13 @@ OLD = {
     "resources/subscribe": lambda call: {},
     "resources/unsubscribe": lambda call: {},
 }
-NEW = {"server/discover": lambda call: {"supportedVersions": ["2026-07-28"], "capabilities": CAPABLE}}
+EXTENDED = {"capabilities": CAPABLE | {"extensions": {TASKS: {}}}}
+NEW = {
+    "server/discover": lambda call: {"supportedVersions": ["2026-07-28"]} | EXTENDED,
+    "tasks/get": about_task(lambda task, call: task.facts() | task.status()),
+    "tasks/update": about_task(lambda task, call: task.update(call.params["inputResponses"])),
+    "tasks/cancel": about_task(lambda task, call: task.cancel()),
+}
 CACHEABLE = {
     "tools/list",
     "resources/list",

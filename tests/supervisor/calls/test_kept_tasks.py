@@ -4,11 +4,9 @@ import json
 import math
 import re
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 import trio
-from attrs import frozen
 
 from mcp_nursery.supervisor import CallTimeout, ConfigError, MemoryStore, RestartPolicy, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.callbacks import Callbacks
@@ -27,20 +25,7 @@ from mcp_nursery.supervisor.storage.task_rows import TaskRows
 from mcp_nursery.supervisor.testing import Life, run_virtual
 
 from ...lab.asking import User, form
-from ...lab.tasks import WORKING, TaskServer, done, failed, wants
-
-SERVERS: dict[str, TaskServer] = {}
-
-
-@frozen
-class Place:
-    """A way to a server that means the same for every host."""
-
-    name: str
-    kind = "scripted"
-
-    def connector(self, *, close_grace: float) -> Any:
-        return SERVERS[self.name].transport.connector(close_grace=close_grace)
+from ...lab.tasks import SERVERS, WORKING, Place, TaskServer, done, failed, wants
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_status(cli, config):
     assert lab["server_info"]["name"] == "lab"
     assert "tools" in lab["capabilities"]
     assert lab["source"].endswith(".json")
-    assert lab["calls"] == {"in_flight": 0, "done": 0, "failed": 0}
+    assert lab["calls"] == {"in_flight": 0, "done": 0, "failed": 0, "tasks": 0, "asking": 0}
     assert not psutil.pid_exists(lab["pid"])
     assert servers["off"]["state"] == "disabled"
     assert servers["off"]["pid"] is None

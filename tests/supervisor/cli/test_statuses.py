@@ -43,6 +43,11 @@ def test_further_instances_stand_beside_the_name():
     assert line.startswith("lab +2  connected")
 
 
+def test_calls_that_became_tasks_are_counted_with_those_that_ask():
+    calls = CallCounts(in_flight=3, done=7, tasks=2, asking=1)
+    assert "7, 3 running (2 tasks, 1 asking)" in drawn([status(1, calls=calls)], width=200, height=9)[1]
+
+
 def drawn(statuses, *, width, height, **options):
     out = io.StringIO()
     Console(file=out, width=width, height=height, force_terminal=False).print(StatusTable(statuses, **options))

@@ -305,6 +305,7 @@ KEYS_OF = {
     "mailbox_size": {"mailboxSize"},
     "instances": {"instances"},
     "max_instances": {"maxInstances"},
+    "on_disconnect": {"onDisconnect"},
     "allow": {"tools"},
     "deny": {"tools"},
     "disabled_tools": {"tools"},

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from mcp_nursery.actors.protocol import JsonRpcError
-from mcp_nursery.supervisor import ServerSpec, open_supervisor
+from mcp_nursery.supervisor import MemoryStore, ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.gateway import Gateway, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.gateway.client_request import ClientRequest
 from mcp_nursery.supervisor.gateway.clients import ClientSession
@@ -18,7 +18,7 @@ from mcp_nursery.supervisor.testing import Life, run_virtual
 
 from ...lab.asking import form
 from ...lab.gateway_clients import CAN, ENVELOPE, NEW, OLD
-from ...lab.tasks import CAPABILITIES, TASKS, WORKING, OldTaskServer, TaskServer, done, wants
+from ...lab.tasks import CAPABILITIES, SERVERS, TASKS, WORKING, OldTaskServer, Place, TaskServer, done, wants
 
 ANSWER = {"action": "accept", "content": {"name": "Ann"}}
 PROGRESS = "notifications/progress"
@@ -33,6 +33,8 @@ class Client:
         self.session = ClientSession(print, nursery, "lab") if era == OLD else None
         self.told: list[tuple[str, Any]] = []
         self.asked: list[str] = []
+        self.vanished = False
+        self.supervisor: Supervisor
 
     async def tell(self, method: str, params: Any) -> None:
         self.told.append((method, params))
@@ -45,6 +47,7 @@ class Client:
     async def request(self, method: str, **params: Any) -> Any:
         meta = {"progressToken": "p"} | ({} if self.session else {**ENVELOPE, CAPABILITIES: self.capabilities})
         incoming = ClientRequest(1, method, params, meta, self.tell, "ann", self.session)
+        incoming.gone = lambda: self.vanished
         if self.session is None:
             incoming.describe()
         else:
@@ -66,15 +69,24 @@ class Client:
 
 @asynccontextmanager
 async def served(
-    *servers: TaskServer, era: str, view: str | None = "lab", tasks: bool = False, **options: Any
+    *servers: TaskServer,
+    era: str,
+    view: str | None = "lab",
+    tasks: bool = False,
+    place: Place | None = None,
+    **options: Any,
 ) -> AsyncGenerator[Client, None]:
-    specs = [ServerSpec(name, each.transport, **options) for name, each in zip(("lab", "b"), servers, strict=False)]
+    specs = [
+        ServerSpec(name, place or each.transport, **options) for name, each in zip(("lab", "b"), servers, strict=False)
+    ]
     async with (
-        open_supervisor(specs, gate=10, callbacks=gateway_callbacks()) as supervisor,
+        open_supervisor(specs, gate=10, callbacks=gateway_callbacks(), state=MemoryStore()) as supervisor,
         open_gateway(supervisor) as gateway,
         trio.open_nursery() as nursery,
     ):
-        yield Client(gateway, nursery, era, view=view, tasks=tasks)
+        client = Client(gateway, nursery, era, view=view, tasks=tasks)
+        client.supervisor = supervisor
+        yield client
         nursery.cancel_scope.cancel()
 
 
@@ -125,6 +137,33 @@ def test_a_client_that_cancels_its_call_cancels_the_task(era):
             assert trio.current_time() == 7
             await trio.testing.wait_all_tasks_blocked()
         assert server.task.cancelled == [7.0]
+
+    run_virtual(main)
+
+
+@both_eras
+@pytest.mark.parametrize("vanishes", [False, True])
+def test_a_task_may_go_on_when_its_client_has_gone(era, vanishes):
+    """As one that was submitted: it is listed, and followed to its result. A client that cancels cancels it all the
+    same."""
+
+    async def main():
+        server = SERVERS["there"] = TaskServer(*[{**WORKING, "statusMessage": "half"}] * 9, done("at last"))
+        async with served(server, era=era, on_disconnect="keep", place=Place("there")) as client:
+            client.vanished = vanishes
+            with trio.move_on_after(7):
+                await client.call()
+            await trio.testing.wait_all_tasks_blocked()
+            if not vanishes:
+                assert server.task.cancelled == [7.0]
+                assert await client.supervisor.tasks() == ()
+                return
+            (info,) = await client.supervisor.tasks()
+            assert (info.server, info.tool, info.status, info.message) == ("lab", "work", "working", "half")
+            task = await client.supervisor.task(info.id)
+            assert (await task.result()).full_text == "at last"
+            assert (await client.supervisor.tasks())[0].status == "completed"
+        assert (server.task.cancelled, len(server.calls)) == ([], 1)
 
     run_virtual(main)
 

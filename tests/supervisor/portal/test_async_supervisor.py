@@ -14,8 +14,11 @@ from mcp_types import ElicitResult
 
 from mcp_nursery.supervisor import Approval, Call, CallTimeout, ConfigError, Supervisor, UnknownTool
 from mcp_nursery.supervisor.callbacks import Callbacks
-from mcp_nursery.supervisor.errors import NurseryError, SupervisorClosed, UnknownResource
+from mcp_nursery.supervisor.calls.task_handles import Task
+from mcp_nursery.supervisor.errors import NurseryError, SupervisorClosed, TaskLost, UnknownResource
 from mcp_nursery.supervisor.portal import BlockingSupervisor, ThreadSupervisor, open_supervisor_thread
+from mcp_nursery.supervisor.portal.async_supervisor import ThreadTask
+from mcp_nursery.supervisor.portal.blocking_supervisor import BlockingTask
 from mcp_nursery.supervisor.portal.callbacks import loop_callback
 from mcp_nursery.supervisor.portal.signals import GRACE
 from mcp_nursery.supervisor.portal.stream import MOST_UNREAD
@@ -25,9 +28,10 @@ from mcp_nursery.supervisor.toolset import Toolset
 from ...lab.asking import asking, form
 from ...lab.processes import lab
 from ...lab.specs import hang, lasting, spec
+from ...lab.tasks import WORKING, TaskServer, done
 
 BACKENDS = pytest.mark.parametrize("backend", ["asyncio", "trio"])
-LEFT_OUT = {"request", "notify", "notices", "session_notes", "open_instance", "submit", "start_task", "task", "tasks"}
+LEFT_OUT = {"request", "notify", "notices", "session_notes", "open_instance"}
 """The part of a supervisor that gateways need."""
 
 
@@ -63,6 +67,41 @@ def test_it_has_the_methods_of_a_supervisor(kind):
         there, here = inspect.getattr_static(Supervisor, name), inspect.getattr_static(kind, name)
         if not isinstance(there, property):
             assert list(inspect.signature(there).parameters) == list(inspect.signature(here).parameters), name
+
+
+@pytest.mark.parametrize("kind", [ThreadTask, BlockingTask])
+def test_a_task_has_the_methods_of_one_in_trio(kind):
+    assert [name for name in dir(Task) if name[0] != "_"] == [name for name in dir(kind) if name[0] != "_"]
+
+
+@BACKENDS
+def test_tasks_that_outlive_their_callers(backend):
+    server = TaskServer({**WORKING, "statusMessage": "half done"}, done("at last"), made={"pollIntervalMs": 100})
+    other = TaskServer(WORKING, made={"pollIntervalMs": 100})
+
+    async def main():
+        async with open_supervisor_thread([spec(server), spec(other, "other")]) as supervisor:
+            task = await supervisor.submit("mcp_lab_work", timeout=20)
+            assert [info.message async for info in task.changes()][-1] == "half done"
+            assert (await task.result()).full_text == "at last"
+            assert (task.status, task.is_over, task.server) == ("completed", True, "lab")
+            assert [info.id for info in await supervisor.tasks()] == [task.id]
+            assert (await (await supervisor.task(task.id)).result()).full_text == "at last"
+            async with supervisor.start_task("mcp_other_work") as short:
+                assert [info.id for info in await supervisor.tasks()] == [task.id, short.id]
+            with anyio.move_on_after(0):
+                async with supervisor.start_task("mcp_other_work"):
+                    pytest.fail("it was cancelled before")
+            given_up = await supervisor.submit("mcp_other_work")
+            await given_up.cancel()
+            with pytest.raises(TaskLost, match="cancelled"):
+                await given_up.result()
+        assert task.status == "completed"
+        left, *_, cancelled = other.tasks.values()
+        assert left.cancelled
+        assert cancelled.cancelled
+
+    play(main, backend)
 
 
 @BACKENDS

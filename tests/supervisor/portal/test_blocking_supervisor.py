@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from mcp_nursery.supervisor import Approval, Call, CallTimeout, ConfigError, Supervisor, UnknownTool
-from mcp_nursery.supervisor.errors import SupervisorClosed
+from mcp_nursery.supervisor.errors import SupervisorClosed, TaskLost
 from mcp_nursery.supervisor.portal import open_supervisor_thread
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
@@ -30,6 +30,23 @@ def test_a_call_that_becomes_a_task():
     server = TaskServer(WORKING, done("at last"), made={"pollIntervalMs": 100})
     with open_supervisor_thread([spec(server)]) as supervisor:
         assert supervisor.call_tool("mcp_lab_work", timeout=20).full_text == "at last"
+
+
+def test_tasks_that_outlive_their_callers():
+    server = TaskServer({**WORKING, "statusMessage": "half done"}, done("at last"), made={"pollIntervalMs": 100})
+    other = TaskServer(WORKING, made={"pollIntervalMs": 100})
+    with open_supervisor_thread([spec(server), spec(other, "other")]) as supervisor:
+        task = supervisor.submit("mcp_lab_work", timeout=20)
+        assert [info.message for info in task.changes()][-1] == "half done"
+        assert task.result().full_text == supervisor.task(task.id).result().full_text == "at last"
+        with supervisor.start_task("mcp_other_work") as short:
+            assert supervisor.tasks() == (task.info, short.info)
+        given_up = supervisor.submit("mcp_other_work")
+        given_up.cancel()
+        with pytest.raises(TaskLost, match="cancelled"):
+            given_up.result()
+    assert all(each.cancelled for each in other.tasks.values())
+    assert task.is_over
 
 
 def test_calls_lists_and_streams():

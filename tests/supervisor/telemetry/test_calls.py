@@ -25,6 +25,7 @@ from mcp_nursery.supervisor.testing import Ask, Life, Refusal, ScriptedServer
 
 from ...lab.recording import Recording, events_of
 from ...lab.specs import WithEnvironment, hang, nothing, spec
+from ...lab.tasks import WORKING, TaskServer, done
 
 NAME = "tools/call work"
 
@@ -74,6 +75,42 @@ async def test_a_call(autojump_clock):
     [point] = recording.points("mcp.client.operation.duration")
     assert dict(point.attributes) == common
     assert point.explicit_bounds == (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+
+
+async def test_a_call_that_becomes_a_task(autojump_clock):
+    """Each request about the task is of the call's trace, and whether it is over can be counted."""
+    recording, server, seen = Recording(), TaskServer(), []
+
+    async def look(task):
+        seen.append(supervisor.statistics().by_server["lab"].tasks)
+        return server.as_answer(task, WORKING)
+
+    server.steps = (look, done())
+    traces = []
+    asked = server.answers["tasks/get"]
+
+    async def get(params):
+        traces.append(params["_meta"]["traceparent"].split("-")[1:3])
+        return await asked(params)
+
+    server.answers["tasks/get"] = get
+    async with open_supervisor([spec(server)], state=MemoryStore(), **recording.providers) as supervisor:
+        with recording.tracer.start_as_current_span("host"):
+            await supervisor.call_tool("mcp_lab_work")
+            with pytest.raises(CallTimeout):
+                await supervisor.call_tool("mcp_lab_work", timeout=0.5)
+        assert seen == [{"working": 1}]
+        assert supervisor.statistics().by_server["lab"].tasks == {"working": 0, "completed": 1, "given_up": 1}
+        assert supervisor.statistics().calls.tasks == 0
+    first, _ = recording.named(NAME)
+    assert traces == [[format_trace_id(first.context.trace_id), format_span_id(first.context.span_id)]] * 2
+    said = [event.attributes["mcp_nursery.status"] for event in first.events if event.name == "mcp_nursery.task"]
+    assert said == ["working", "completed"]
+    assert recording.values("mcp_nursery.tasks", "mcp_nursery.server", "mcp_nursery.status") == {
+        ("lab", "working"): 0,
+        ("lab", "completed"): 1,
+        ("lab", "given_up"): 1,
+    }
 
 
 def reporting():

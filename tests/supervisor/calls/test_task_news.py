@@ -1,0 +1,198 @@
+"""Tasks of servers that notify of changes: they are asked about when they have changed, and hardly ever otherwise."""
+
+from contextlib import asynccontextmanager
+from itertools import pairwise
+
+import pytest
+import trio
+
+from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.servers import task_news
+from mcp_nursery.supervisor.testing import Life, Refusal, run_virtual
+
+from ...lab.tasks import WORKING, TaskServer, done
+
+CHANGED = "notifications/tasks"
+LISTEN = "subscriptions/listen"
+
+
+def notifying(*steps, **options):
+    """A server whose stream has all the tasks that are wanted."""
+    server = TaskServer(*(steps or (WORKING,)), **options)
+    server.capabilities["resources"] = {"subscribe": True}
+    return server
+
+
+def streams(server):
+    """The tasks of each stream."""
+    asked = [params["notifications"] for _, method, params in server.requests if method == LISTEN]
+    return [each["taskIds"] for each in asked if "taskIds" in each]
+
+
+@asynccontextmanager
+async def calling(server, calls=1):
+    """Calls under way, and their results by and by."""
+    results: list[str] = []
+
+    async def call():
+        results.append((await supervisor.call_tool("work", server="lab")).full_text)
+
+    spec = ServerSpec("lab", server.transport, policy=RestartPolicy(delays=(2,) * 5))
+    async with open_supervisor([spec], state=MemoryStore()) as supervisor, trio.open_nursery() as nursery:
+        for _ in range(calls):
+            nursery.start_soon(call)
+        yield nursery, results, call
+        nursery.cancel_scope.cancel()
+
+
+async def acknowledge(server, tasks):
+    """Agree to a stream whose request is being answered."""
+    stamp = {"io.modelcontextprotocol/subscriptionId": next(reversed(server._current._running))}
+    await server.notify(
+        "notifications/subscriptions/acknowledged", {"notifications": {"taskIds": tasks}, "_meta": stamp}
+    )
+
+
+async def end(server, task, text="at last"):
+    server.tasks[task].left = [done(text)]
+    await server.notify(CHANGED, {"taskId": task})
+
+
+def test_it_is_asked_about_when_it_has_changed():
+    server = notifying()
+
+    async def main():
+        async with calling(server) as (_, results, _call):
+            await trio.sleep(500)
+            assert streams(server) == [["t0"]]
+            polled = len(server.task.looks)
+            assert 9 <= polled <= 13, "before the stream, and once when it began"
+            await trio.sleep(3000)
+            assert len(server.task.looks) - polled <= 5, "a lost notification costs time alone"
+            await end(server, "t0")
+            await trio.sleep(0.2)
+            assert results == ["at last"]
+            assert len(server.cancelled) == 1, "nobody listens any more"
+
+    run_virtual(main)
+
+
+def test_one_that_is_soon_over_is_not_listened_to():
+    server = notifying(WORKING, done())
+
+    async def main():
+        async with calling(server) as (_, results, _call):
+            await trio.sleep(60)
+            assert (results, streams(server)) == (["done"], [])
+
+    run_virtual(main)
+
+
+def test_all_tasks_of_a_server_have_one_stream():
+    server = notifying()
+
+    async def main():
+        async with calling(server, calls=3) as (nursery, results, call):
+            await trio.sleep(60)
+            nursery.start_soon(call)
+            await trio.sleep(60)
+            first, second = streams(server)
+            assert (sorted(first), sorted(second)) == (["t0", "t1", "t2"], ["t0", "t1", "t2", "t3"])
+            assert len(server.cancelled) == 1, "the first stream"
+            looks = {task: len(each.looks) for task, each in server.tasks.items()}
+            await end(server, "t1", "one")
+            await trio.sleep(1)
+            assert results == ["one"]
+            assert [len(server.tasks[task].looks) - looks[task] for task in sorted(looks)] == [0, 1, 0, 0]
+
+    run_virtual(main)
+
+
+def test_a_stream_that_is_lost_is_replaced_and_its_tasks_are_asked_about_meanwhile():
+    server = notifying(lives=[Life(dies_after=100), Life(), Life()])
+
+    async def main():
+        async with calling(server) as (_, results, _call):
+            await trio.sleep(99)
+            before = len(server.task.looks)
+            await trio.sleep(20)
+            assert streams(server) == [["t0"], ["t0"]]
+            assert 1 <= len(server.task.looks) - before <= 5
+            await end(server, "t0")
+            await trio.sleep(1)
+            assert results == ["at last"]
+
+    run_virtual(main)
+
+
+def test_a_change_that_cannot_be_looked_at_is_not_forgotten():
+    server = notifying(WORKING)
+
+    async def main():
+        async with calling(server) as (_, results, _call):
+            await trio.sleep(60)
+            server.task.left = [Refusal(-32000, "not now"), done("at last")]
+            await server.notify(CHANGED, {"taskId": "t0"})
+            await trio.sleep(3)
+            assert results == ["at last"]
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("answer", ["refuses", "agrees to nothing", "is silent"])
+def test_a_server_that_does_not_notify_is_asked_as_before(answer):
+    server, asked = TaskServer(WORKING), []
+
+    async def listen(params):
+        asked.append(params["notifications"]["taskIds"])
+        if answer == "refuses":
+            raise Refusal(-32601, "no such method")
+        if answer == "agrees to nothing":
+            await acknowledge(server, ["t7", 5])
+        await trio.sleep_forever()
+
+    server.answers[LISTEN] = listen
+
+    async def main():
+        async with calling(server):
+            await trio.sleep(300)
+            assert asked == [["t0"]]
+            assert len(server.task.looks) > 250
+
+    run_virtual(main)
+
+
+def test_a_server_that_ends_each_stream_is_asked_less_and_less(monkeypatch):
+    monkeypatch.setattr(task_news, "LONGEST_STREAM_PAUSE", 40.0)
+    server, times = TaskServer(WORKING), []
+
+    async def listen(params):
+        times.append(trio.current_time())
+        await acknowledge(server, params["notifications"]["taskIds"])
+        await trio.sleep(1)
+        return {}
+
+    server.answers[LISTEN] = listen
+
+    async def main():
+        async with calling(server):
+            await trio.sleep(300)
+            pauses = [later - sooner for sooner, later in pairwise(times)]
+            assert all(pause >= 9 for pause in pauses)
+            assert all(pause >= 39 for pause in pauses[3:])
+            assert len(server.task.looks) > 200
+
+    run_virtual(main)
+
+
+def test_many_tasks_cost_less_than_a_request_a_second():
+    server = notifying(made={"pollIntervalMs": 5000})
+
+    async def main():
+        async with calling(server, calls=400):
+            await trio.sleep(100)
+            before = sum(len(task.looks) for task in server.tasks.values())
+            await trio.sleep(4000)
+            assert sum(len(task.looks) for task in server.tasks.values()) - before < 4000
+
+    run_virtual(main)
