@@ -198,6 +198,8 @@ class ActiveCall(ABC, Generic[F, R]):
     """The object of the call; None until that is found."""
     operation: "Operation | None" = field(default=None, init=False)
     """The trace and the measurement of it; None if neither is recorded, and before it began."""
+    trace: "Context | None" = field(default=None, init=False)
+    """The context of its trace, which its server is told; None: that of its caller."""
     target: "Target | None" = field(default=None, init=False)
     """The waits for its server; None before the first: see `target_of`."""
     relay: Relay | None = field(default=None, init=False)
@@ -312,6 +314,7 @@ class ActiveCall(ABC, Generic[F, R]):
         self.operation = self.operation or telemetry.operation(self.method)
         about = telemetry.about(self.server_name)
         self.operation.begin(about, None if self.found is None else self.redactor.said(self.name))
+        self.trace = self.operation.context
 
     def count_failure(self, server: str, error: BaseException | None) -> None:
         """Count its end without a result, for the server for which its beginning was counted; None: its caller gave
@@ -337,11 +340,6 @@ class ActiveCall(ABC, Generic[F, R]):
         if self.slot is not _NO_SLOT:
             self.operation.record_attempt(self.slot, delivery, ended)
         self.operation.finish(self.slot, delivery, ended, duration=self.elapsed)
-
-    @property
-    def trace(self) -> "Context | None":
-        """The context of its trace, which its server is told; None: that of its caller."""
-        return None if self.operation is None else self.operation.context
 
     @property
     def server_name(self) -> str:

@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import trio
 from attrs import define, evolve
@@ -49,9 +49,6 @@ from .call import ActiveCall, Call, target_of
 from .destination import Destination, ServerRequest
 from .input_rounds import ask_host, owner_of
 from .outcome_to_result import judge, lost
-
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
 
 ANSWER_WITHIN = 20.0
 """Seconds that a server may take to answer a request about a task, its restart included."""
@@ -96,13 +93,6 @@ class TaskRequest(ServerRequest):
     nothing if it is made twice."""
 
     transport: Transport | None
-    of: ActiveCall[Any, Any] | None = None
-    """The call that the task was made of; None: it is not followed."""
-
-    @property
-    @override
-    def trace(self) -> "Context | None":
-        return super().trace if self.of is None else self.of.trace
 
     @override
     def find(self) -> Destination | None:
@@ -355,7 +345,8 @@ class FollowedTask:
         call, left = self._call, self._task.expires_at - trio.current_time()
         within = None if method == "tasks/result" else min(ANSWER_WITHIN, max(left, LAST_ANSWER_WITHIN))
         asked = Call(call.name, server=call.server_name, timeout=within, when_down="wait")
-        request = TaskRequest(asked, call.servers, method, {"taskId": self._task.id, **content}, self._transport, call)
+        request = TaskRequest(asked, call.servers, method, {"taskId": self._task.id, **content}, self._transport)
+        request.trace = call.trace
         if call.relay is not None and method == "tasks/result":
             request.relay = evolve(call.relay, task=self._task.id)
         try:

@@ -158,8 +158,10 @@ def test_what_texts_are_searched_for_is_compiled_ahead():
         "ALL_MODULES.load()\n"
         "import re\n"
         "from mcp_nursery.supervisor.security.redaction import PLAIN\n"
+        "known = re.compile, re._compile\n"
         "re.compile = re._compile = None\n"
         "print(PLAIN.text('a key: nothing'))\n"
+        "re.compile, re._compile = known\n"  # a measurement of coverage needs them at the end
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert (run.stdout, run.stderr) == ("a key: nothing\n", "")
