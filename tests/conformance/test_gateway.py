@@ -11,6 +11,7 @@ import trio
 from ..lab import PROGRAMS
 from ..lab.gateways import served_over_http
 from ..lab.processes import eventually
+from ..lab.raw_clients import http_client, request
 from .suite import of_extensions, suite
 
 pytestmark = pytest.mark.push
@@ -154,6 +155,8 @@ async def test_tasks_behind_the_gateway(scenario, front, tmp_path):
     args = ["--", *command] if front == "one" and scenario != DRIVEN else ["--config", str(config)]
     async with served_over_http(*args) as (_, url):
         address = url if front == "one" and scenario != DRIVEN else f"{url}/it"
+        async with http_client(address, revision) as client:
+            await client.ask(request(revision, 1, "tools/list"))  # the suite waits only seconds for a first start
         found = await checks_of(address, scenario, revision, tmp_path / "behind")
     passed = alone["SUCCESS"] - alone.get("FAILURE", set())
     assert passed - {"wire-schema-valid"}
