@@ -247,28 +247,24 @@ async def test_the_id_of_a_server_that_was_replaced_is_as_unknown_as_a_forged_on
 
 async def test_a_task_that_a_server_in_memory_makes_as_it_is_replaced_belongs_to_that_server(autojump_clock):
     old, new = TaskServer(), TaskServer()
-    make, made = old.answers["tools/call"], trio.Event()
+    make = old.answers["tools/call"]
 
     async def late(params):
-        await made.wait()
+        await trio.sleep(3)
         return await make(params)
 
     old.answers["tools/call"] = late
     async with served(a=old) as ask, trio.open_nursery() as nursery:
-        tasks = []
 
-        async def begin():
-            tasks.append(await ask.begin())
+        async def replace():
+            await trio.sleep(1)
+            await ask.gateway.supervisor.reload([ServerSpec("a", new.transport)], drain=10)
 
-        nursery.start_soon(begin)
-        await trio.sleep(1)
-        nursery.start_soon(partial(ask.gateway.supervisor.reload, [ServerSpec("a", new.transport)], drain=10))
-        await trio.sleep(1)
-        tasks.append(await ask.begin())
-        made.set()
-        await trio.sleep(20)
-        assert (await ask.refusal("tasks/get", taskId=tasks[1])) == UNKNOWN
-        assert (await ask("tasks/get", taskId=tasks[0]))["taskId"] == tasks[0]
+        nursery.start_soon(replace)
+        of_old = await ask.begin()
+        of_new = await ask.begin()
+        assert await ask.refusal("tasks/get", taskId=of_old) == UNKNOWN
+        assert (await ask("tasks/get", taskId=of_new))["taskId"] == of_new
 
 
 async def test_the_restart_of_a_server_is_a_pause(autojump_clock):
