@@ -385,9 +385,9 @@ class FollowedTask:
 
     def _lost(self, why: str, *, for_good: bool = True) -> TaskLost:
         call, task = self._call, self._task
-        said = None if task.message is None else call.redactor.said(task.message)
+        said = None if task.message is None else call.redactor.line(task.message)
         return TaskLost(
-            call.redactor.said(why),
+            call.redactor.line(why),
             server=call.server_name,
             tool=call.name,
             incarnation=call.slot.incarnation,

@@ -9,14 +9,15 @@ from attrs import define, evolve, field
 
 from mcp_nursery.actors.deadlines import Deadline
 from mcp_nursery.actors.errors import CallTimeout, NotApproved, ServerDown, TaskLost, UnknownServer, UnknownTool
+from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
 from mcp_nursery.actors.reply import ReplySlot
 
 from ..decisions.task_records import TaskInfo, TaskRecord
 from ..decisions.task_states import TaskState
-from ..security.redaction import Redactor
 from ..servers.view import ServerView
 from ..spec import spec_digest, transport_digest
 from ..tools.tool import Tool
@@ -51,6 +52,10 @@ class KeptCall(ToolCall):
     kept: KeptTask = field(kw_only=True)
     gone_on_with: bool = field(default=False, init=False)
     """True if another call has begun the task."""
+    said: tuple[str, str] | None = field(default=None, init=False)
+    """The server's last words about its progress, and the same as they are shown."""
+    questions: dict[str, str] = field(factory=dict[str, str], init=False)
+    """The words of its open questions as they are shown, by key."""
 
     @property
     @override
@@ -103,16 +108,20 @@ class KeptCall(ToolCall):
     async def task_made(self, task: TaskState) -> TaskState:
         if (record := self.kept.record) is not None:
             return _gone_on_with(task, record)
+        await by_turns(self._read(task))
         if self.asked.timeout is None:  # the server's limit was for its answer
             self.deadline: Deadline | None = None
             self.timeout: float = math.inf
-        await self.tasks.add(self.kept, first_record(self, self.kept.id, self.tool, task))
+        record = first_record(self, self.kept.id, self.tool, task)
+        await self.tasks.add(self.kept, self._changed(record, task))
         return task
 
     @override
     async def task_changed(self, task: TaskState) -> None:
         assert self.kept.record is not None  # it was made
-        record = _changed(self.kept.record, task, self.redactor)
+        if not self._has_read(task):  # never after an answer, which is recorded at once
+            await by_turns(self._read(task))
+        record = self._changed(self.kept.record, task)
         await self.tasks.change(self.kept, record)
         if self.gone_on_with and (method := self._unanswerable(task)) is not None:
             raise lost(record, f"it asks a question ({method}) for which this host has no callback", for_good=False)
@@ -121,35 +130,45 @@ class KeptCall(ToolCall):
         """The method of a question that nobody here can answer: it is left to another host."""
         callbacks = self.servers.settings.callbacks
         missing = {"elicitation/create": callbacks.elicit, "sampling/createMessage": callbacks.sample}
-        methods = [_said_by(question).get("method") for question in _open(task)]
+        methods = [_said_by(each).get("method") for key, each in task.questions.items() if key not in task.answers]
         return next((method for method in methods if method in missing and missing[method] is None), None)
+
+    def _has_read(self, task: TaskState) -> bool:
+        said = None if self.said is None else self.said[0]
+        return said == task.message and task.questions.keys() <= self.questions.keys()
+
+    def _read(self, task: TaskState) -> Steps[None]:
+        """Make what is shown of the words of its server."""
+        message, redactor = task.message, self.redactor
+        self.said = None if message is None else (message, redactor.line(message))
+        known, self.questions = self.questions, {}
+        for key, question in task.questions.items():
+            yield
+            self.questions[key] = known.get(key) or redactor.line(_words(question))
+
+    def _changed(self, record: TaskRecord, task: TaskState) -> TaskRecord:
+        message = None if self.said is None else self.said[1]
+        questions = tuple(self.questions[key] for key in task.questions if key not in task.answers)
+        changed = _changed(record, task)
+        return evolve(changed, info=evolve(changed.info, message=message, questions=questions))
 
 
 def first_record(call: ActiveCall[Any, Any], name: str, tool: Tool, task: TaskState) -> TaskRecord:
-    """The record of the task that the server of this tool has made of a call; `name`: the supervisor's name of it."""
+    """The record of the task that the server of this tool has made of a call, without the server's words; `name`: the
+    supervisor's name of it."""
     now = time.time()
     ends = None if call.asked.timeout is None or call.deadline is None else call.deadline.at
     deadline = None if ends is None else now + ends - trio.current_time()
     info = TaskInfo(name, tool.server, tool.tool, task.status, now - (trio.current_time() - task.begun_at))
     record = TaskRecord(info, transport_digest(call.sent_to) or "", tool.definition_hash, task.id, deadline)
-    return _changed(record, task, call.redactor)
+    return _changed(record, task)
 
 
-def _changed(record: TaskRecord, task: TaskState, redactor: Redactor) -> TaskRecord:
+def _changed(record: TaskRecord, task: TaskState) -> TaskRecord:
     lasts = task.expires_at - task.begun_at
-    info = evolve(
-        record.info,
-        status=task.status,
-        message=None if task.message is None else redactor.said(task.message),
-        questions=tuple(redactor.said(_words(question)) for question in _open(task)),
-        expires=None if lasts == math.inf else record.info.created + lasts,
-    )
+    expires = None if lasts == math.inf else record.info.created + lasts
+    info = evolve(record.info, status=task.status, expires=expires)
     return evolve(record, info=info, asked=task.asked, answers=task.answers)
-
-
-def _open(task: TaskState) -> list[Any]:
-    """The questions that nobody has answered."""
-    return [question for key, question in task.questions.items() if key not in task.answers]
 
 
 def _said_by(question: Any) -> dict[str, Any]:
@@ -193,8 +212,9 @@ def check_server(record: TaskRecord, servers: ServerView) -> None:
         raise lost(record, "its server is reached in another way than it was", for_good=False)
 
 
-def lost(record: TaskRecord, why: str, *, for_good: bool = True) -> TaskLost:
-    """The error of a recorded task that this host cannot follow."""
+def lost(record: TaskRecord, why: str, *, for_good: bool = True, status: str | None = None) -> TaskLost:
+    """The error of a recorded task that this host cannot follow; `status`: its server's last word, if the record says
+    another."""
     info = record.info
     return TaskLost(
         why,
@@ -202,7 +222,7 @@ def lost(record: TaskRecord, why: str, *, for_good: bool = True) -> TaskLost:
         tool=info.tool,
         incarnation=None,
         task_id=record.task,
-        status=str(info.status),
+        status=status or str(info.status),
         said=info.message,
         for_good=for_good,
     )

@@ -25,12 +25,13 @@ from attrs import evolve
 
 from mcp_nursery.actors.errors import NurseryError, SupervisorClosed, TaskLost, UnknownTask
 from mcp_nursery.actors.process.orphans import this_host
+from mcp_nursery.actors.secrets import MAX_LINE
 
 from ..decisions.task_records import TaskInfo, TaskRecord
 from ..decisions.task_states import TaskState, TaskStatus
 from ..events import TaskChanged
 from ..security.untrusted_marks import MAX_RESULT_CHARS
-from ..servers.given_up_tasks import CANCEL_WITHIN
+from ..servers.given_up_tasks import CANCEL_LATER, CANCEL_WITHIN
 from ..servers.view import ServerView
 from ..spec import transport_digest
 from ..storage.store import StoreUnreadable
@@ -96,10 +97,10 @@ class KeptTasks:
         return TaskBlock(partial(self.start, asked), self._leave)
 
     def _leave(self, kept: KeptTask) -> None:
-        if kept.ended is None:
-            self.cancel(kept, forget=True)
-        elif kept.record is not None:
-            self._worker.submit(lambda store: store.tasks(lambda rows: rows.forget(kept.id)))
+        self.cancel(kept, forget=True)
+        is_told = kept.cancelled is None or kept.cancelled.is_set()
+        if kept.ended is not None and is_told and kept.record is not None:
+            self._submit(lambda rows: rows.forget(kept.id))
 
     def keep(self, call: ActiveCall[Any, Any], task: TaskState) -> bool:
         """Go on with the task of a call whose caller has gone, as if it had been submitted. Never waits. False: its
@@ -157,19 +158,25 @@ class KeptTasks:
         return tuple(sorted(known.values(), key=lambda info: (info.created, info.id)))
 
     def cancel(self, kept: KeptTask, *, forget: bool = False) -> None:
-        """Stop following a task, unless it is over, and have its server told that it was cancelled. Never waits.
-        `forget`: it is not to be recorded any more."""
-        if kept.ended is not None:
-            return
+        """Cancel a task, unless its end is known or being recorded. The host that follows it stops, and tells its
+        server; any other has that host do so, and learns the end. Never waits. `forget`: it is not to be recorded any
+        more."""
+        kept.forgotten = kept.forgotten or forget
         record = kept.record
+        if kept.ended is not None or kept.ending or (record is not None and record.info.finished is not None):
+            return
         if record is None:
             kept.ended = SupervisorClosed()  # nobody has a handle
-            self._worker.submit(lambda store: store.tasks(lambda rows: rows.forget(kept.id)))
+            self._submit(lambda rows: rows.forget(kept.id))
+        elif kept.leading is None or kept.leading.cancel_called:
+            kept.unwanted = True  # recorded again with each look, because the store may be away
+            self._submit(lambda rows: rows.want_cancelled(kept.id))
+            return
         else:
             kept.ended = lost(record, "it was cancelled here")
             kept.cancelled = trio.Event()
             self._telling.add(kept)
-            self._nursery.start_soon(self._tell_cancelled, kept, record, forget)
+            self._nursery.start_soon(self._tell_cancelled, kept, record)
         kept.info.notify()
         kept.scope.cancel()
 
@@ -186,9 +193,12 @@ class KeptTasks:
             for kept in list(self._kept.values()):
                 kept.scope.cancel()
                 await kept.left.wait()
-        self._worker.submit(lambda store: store.tasks(lambda rows: rows.release_all(self._name)))
+        self._submit(lambda rows: rows.release_all(self._name))
 
     # -- records --------------------------------------------------------------------------------------------------
+
+    def _submit(self, work: Callable[[TaskRows], None]) -> None:
+        self._worker.submit(lambda store: store.tasks(work))
 
     async def _rows(self, work: Callable[[TaskRows], T]) -> T:
         return await self._worker.ask(lambda store: store.tasks(work))
@@ -300,8 +310,9 @@ class KeptTasks:
                     elif kept.ended is None:
                         await trio.sleep(LOOK_EVERY)
         finally:
-            if kept.ended is None:
-                kept.ended = SupervisorClosed()
+            if kept.forgotten and kept.cancelled is None and (kept.ending or kept.ended is not None):
+                self._submit(lambda rows: rows.forget(kept.id))
+            kept.ended = kept.ended or SupervisorClosed()
             del self._kept[kept.id]
             kept.begun.set()
             kept.left.set()
@@ -320,7 +331,7 @@ class KeptTasks:
                     await call.go_on(kept.record)
                 ended = await deliver(call)
             except SupervisorClosed as closed:
-                kept.ended = closed
+                kept.ended = kept.ended or closed
                 return
             except NurseryError as error:
                 ended = error
@@ -329,13 +340,17 @@ class KeptTasks:
         kept.leading = None
 
     async def _end(self, kept: KeptTask, call: KeptCall, ended: ToolResult | NurseryError) -> None:
+        if kept.ended is not None:
+            return  # it was cancelled first
         now, record = time.time(), kept.record
-        if isinstance(ended, TaskLost) and not ended.for_good:
+        kept.ending = True
+        was_over = record is not None and record.info.finished is not None  # its result was not kept
+        if was_over or (isinstance(ended, TaskLost) and not ended.for_good):
             with trio.CancelScope(shield=True):  # bounded by the store
                 await self._release(kept)
         elif record is not None:
-            status, error = status_of(ended, record.info.status), None if isinstance(ended, ToolResult) else ended.fact
-            record = record.over(now, status, outcome_of(ended, call), error)
+            error = None if isinstance(ended, ToolResult) else ended.fact[:MAX_LINE]
+            record = record.over(now, status_of(ended), outcome_of(ended, call), error)
             await self._write(record)
             self._show(kept, record)
         elif isinstance(ended, ToolResult):
@@ -344,16 +359,20 @@ class KeptTasks:
         kept.ended = ended
 
     async def _release(self, kept: KeptTask) -> None:
-        try:
-            await self._rows(lambda rows: rows.release(kept.id, self._name))
-        except StoreUnreadable as problem:
+        if problem := await self._try(lambda rows: rows.release(kept.id, self._name)):
             logger.warning("the lease of a task is not given up before it ends: %s", problem)
 
     async def _claim(self, kept: KeptTask) -> KeptCall | None:
         """The call that goes on with a task, if this host has its lease now. The end of a task that is over is read."""
         since = trio.current_time()
+
+        def claim(rows: TaskRows) -> tuple[TaskRecord | None, bool]:
+            if kept.unwanted:
+                rows.want_cancelled(kept.id)
+            return rows.claim(kept.id, self._name)
+
         try:
-            record, is_ours = await self._rows(lambda rows: rows.claim(kept.id, self._name))
+            record, is_ours = await self._rows(claim)
         except StoreUnreadable:  # logged by the store; it is looked at again
             return None
         if record is None:
@@ -378,29 +397,46 @@ class KeptTasks:
             await self._release(kept)
             kept.ended = error
             return None
-        left = None if record.deadline is None else max(record.deadline - time.time(), 0.0)
-        asked = Call(info.tool, server=info.server, timeout=math.inf if left is None else left, when_down="wait")
+        left = math.inf if record.deadline is None else max(record.deadline - time.time(), 0.0)
+        left = None if info.finished is not None else left  # its caller's time was for the task, not for its result
+        asked = Call(info.tool, server=info.server, timeout=left, when_down="wait")
         kept.leading = trio.CancelScope(deadline=since + LEASE)
+        if kept.unwanted:
+            self.cancel(kept)
         return KeptCall(asked, self._servers, tasks=self, kept=kept)
 
-    async def _tell_cancelled(self, kept: KeptTask, record: TaskRecord, forget: bool) -> None:  # noqa: FBT001
-        """Have its server told that a task was cancelled, and record that."""
+    async def _tell_cancelled(self, kept: KeptTask, record: TaskRecord) -> None:
+        """Have its server told that a task was cancelled, and record that, as soon as the store can be used."""
+        over = record.over(time.time(), TaskStatus.CANCELLED, {"error": {"why": "it was cancelled"}}, "cancelled")
+
+        def put_right(rows: TaskRows) -> None:
+            if not rows.write(over, self._name):
+                rows.want_cancelled(kept.id)  # another host has taken it over meanwhile
+            elif kept.forgotten:
+                rows.forget(kept.id)
+
+        assert kept.cancelled is not None  # it is being told
         try:
             await kept.left.wait()
-            _, is_ours = await self._rows(lambda rows: rows.claim(kept.id, self._name))
-            over = record.over(time.time(), TaskStatus.CANCELLED, {"error": {"why": "it was cancelled"}}, "cancelled")
-            if is_ours:
-                await self._tell(record)
-                await (self._rows(lambda rows: rows.forget(kept.id)) if forget else self._write(over))
-            else:
-                await self._have_cancelled(kept.id)
+            await self._tell(record)
             self._show(kept, over)
-        except StoreUnreadable as problem:
-            logger.warning("a cancelled task of %s is still recorded: %s", record.info.server, problem)
+            until = trio.current_time() + CANCEL_LATER
+            while (problem := await self._try(put_right)) and trio.current_time() < until:
+                kept.cancelled.set()
+                await trio.sleep(LOOK_EVERY)
+            if problem:
+                logger.warning("a cancelled task of %s is still recorded: %s", record.info.server, problem)
         finally:
-            assert kept.cancelled is not None  # it is being told
             kept.cancelled.set()
             self._telling.discard(kept)
+
+    async def _try(self, work: Callable[[TaskRows], None]) -> StoreUnreadable | None:
+        """Do this with the rows. Returns the reason if that is not possible."""
+        try:
+            await self._rows(work)
+        except StoreUnreadable as problem:
+            return problem
+        return None
 
     async def _tell(self, record: TaskRecord) -> None:
         info = record.info
@@ -416,12 +452,3 @@ class KeptTasks:
             if request is not None and not request.failed:
                 give_up(request, record.task, request.transport)
             logger.warning("%s: %s: it was not told that its task is cancelled: %s", info.server, info.tool, error)
-
-    async def _have_cancelled(self, name: str) -> None:
-        """Have the host that follows a task cancel it, and wait until it has."""
-        await self._rows(lambda rows: rows.want_cancelled(name))
-        with trio.move_on_after(CANCEL_WITHIN):
-            while (record := await self._rows(lambda rows: rows.read(name))) is not None:
-                if record.info.finished is not None:
-                    return
-                await trio.sleep(LOOK_EVERY)

@@ -14,6 +14,7 @@ from mcp_nursery.actors.overrides import override
 
 from ..decisions.task_records import TaskInfo, TaskRecord
 from ..decisions.task_states import TaskStatus
+from ..servers.given_up_tasks import CANCEL_WITHIN
 from ..servers.observable import Observable
 from ..tools.tool_result import ToolResult
 
@@ -33,8 +34,14 @@ class KeptTask:
     """The record as it was written last."""
     written_at: float = -math.inf
     """The time of that, on Trio's clock."""
+    ending: bool = False
+    """True once its end is learnt here, which no cancellation changes any more."""
     ended: ToolResult | NurseryError | None = None
     """The end of it, for this host."""
+    unwanted: bool = False
+    """True if the host that follows it is to cancel it."""
+    forgotten: bool = False
+    """True if it is not to be recorded any more once it is over."""
     begun: trio.Event = field(factory=trio.Event)
     """Set once it is recorded or over."""
     left: trio.Event = field(factory=trio.Event)
@@ -43,7 +50,8 @@ class KeptTask:
     leading: trio.CancelScope | None = None
     """The scope in which this host follows it, until its lease may be over; None while it has no lease."""
     cancelled: trio.Event | None = None
-    """Set once its server knows that it was cancelled, or cannot be told; None if it was not cancelled here."""
+    """Set once its server knows that it was cancelled, or cannot be told; None if this host has not cancelled it as the
+    one that follows it."""
 
 
 class TaskFacts(ABC):
@@ -71,7 +79,7 @@ class TaskFacts(ABC):
 
     @property
     def status(self) -> TaskStatus:
-        """`working`, `input_required`, `completed`, `failed` or `cancelled`, by the server's last word."""
+        """`working`, `input_required`, `completed`, `failed` or `cancelled`: see `TaskInfo.status`."""
         return self.info.status
 
     @property
@@ -134,11 +142,14 @@ class Task(TaskFacts):
         return ended
 
     async def cancel(self) -> None:
-        """Cancel it, unless it is over: its server is sent `tasks/cancel` by the host that follows it, and decides what
-        that means. Returns once the server has answered to that, or has not within 10 seconds. A server that is away
-        is told when it is connected again within 60 s."""
+        """Cancel it, unless it is over, or the host that follows it has learnt its end: its server is sent
+        `tasks/cancel` by that host, and decides what that means. Returns once the server has answered to that, or has
+        not within 10 seconds. A server that is away is told when it is connected again within 60 s, and a host that
+        has lost the state is told when it reaches that again."""
         self._cancel(self._kept)
         await trio.lowlevel.checkpoint()
+        with trio.move_on_after(CANCEL_WITHIN):
+            await self._kept.info.wait(lambda _: self._kept.ended)
         if self._kept.cancelled is not None:
             await self._kept.cancelled.wait()
 

@@ -13,19 +13,19 @@ from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
 from mcp_nursery.actors.session.base import BadResult
 
 from ..decisions.task_records import TaskRecord, finite
-from ..decisions.task_states import TaskStatus
+from ..decisions.task_states import TASK_TRANSITIONS, TaskStatus
 from ..storage.task_rows import MOST_RESULT
 from ..tools.tool_result import ToolResult, tool_result
 from .kept_call import KeptCall, lost
 
 
-def status_of(ended: ToolResult | NurseryError, last: TaskStatus) -> TaskStatus:
-    """The status of a task that has ended so; `last`: its server's last word."""
+def status_of(ended: ToolResult | NurseryError) -> TaskStatus:
+    """The status of a task that has ended so."""
     if isinstance(ended, ToolResult):
         return TaskStatus.COMPLETED
-    if isinstance(ended, TaskLost):
-        return TaskStatus(ended.status)
-    return TaskStatus.FAILED if isinstance(ended, ServerError) else last
+    if isinstance(ended, CallTimeout) or (isinstance(ended, TaskLost) and ended.status == TaskStatus.CANCELLED):
+        return TaskStatus.CANCELLED
+    return TaskStatus.FAILED
 
 
 def outcome_of(ended: ToolResult | NurseryError, call: KeptCall) -> dict[str, Any] | None:
@@ -42,7 +42,7 @@ def outcome_of(ended: ToolResult | NurseryError, call: KeptCall) -> dict[str, An
         case CallTimeout():
             outcome = {"timeout": ended.timeout}
         case TaskLost():
-            outcome = {"why": ended.why}
+            outcome = {"why": ended.why, "status": ended.status}
         case _:
             outcome = {"why": ended.fact.removeprefix(f"{call.server_name}: {call.name}: ")}
     if isinstance(ended, NurseryError):
@@ -99,5 +99,7 @@ def _error_in(record: TaskRecord, outcome: Mapping[str, Any]) -> CallError:
             return CallTimeout(server=info.server, tool=info.tool, incarnation=None, delivery=delivery, timeout=timeout)
         case {"type": "InvalidResult"}:
             return InvalidResult(why, server=info.server, tool=info.tool, incarnation=None)
+        case {"status": str(status)} if status in TASK_TRANSITIONS:
+            return lost(record, why, status=status)
         case _:
             return lost(record, why)

@@ -26,7 +26,8 @@ class TaskInfo:
     tool: str
     """The server's own name of the tool."""
     status: TaskStatus
-    """`working`, `input_required`, `completed`, `failed` or `cancelled`, by the server's last word."""
+    """`working` or `input_required`, by the server's last word; or `completed`, `failed` or `cancelled`: it is over. A
+    task that has ended without its server's word is `cancelled` if its time was over, else `failed`."""
     created: float
     """The time at which its server made it, or had answered at once."""
     message: str | None = None
@@ -83,6 +84,19 @@ class TaskRecord:
             "answers": dict(self.answers),
         }
         return json.dumps(about), json.dumps(state), None if self.outcome is None else json.dumps(self.outcome)
+
+    def moved(self, seconds: float) -> "TaskRecord":
+        """The record by a clock that is so many seconds ahead."""
+        if not seconds:
+            return self
+        info, deadline = self.info, self.deadline
+        info = evolve(
+            info,
+            created=info.created + seconds,
+            expires=None if info.expires is None else info.expires + seconds,
+            finished=None if info.finished is None else info.finished + seconds,
+        )
+        return evolve(self, info=info, deadline=None if deadline is None else deadline + seconds)
 
     def over(self, at: float, status: TaskStatus, outcome: Mapping[str, Any] | None, error: str | None) -> "TaskRecord":
         """The record of the finished task: answers may be secret, and nobody needs them any more."""

@@ -122,7 +122,7 @@ class Gateway:
         self._hold = hold
         self.news: Final = ClientNotifications(supervisor, nursery, search=search)
         """The notifications of changes to its clients."""
-        self._task_ids = TaskIds(session_keys, self.news.instances.has)
+        self._task_ids = TaskIds(session_keys, self.news.instances.has, self.news.instances.reached)
         self._upstream = Upstream(
             supervisor,
             self.news.instances,

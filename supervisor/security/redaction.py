@@ -148,6 +148,11 @@ class Redactor:
             return self.text(text)[:longest]
         return self.text(text[:end])[:-CUT_MARGIN][:longest]
 
+    def line(self, text: str) -> str:
+        """The words of a server without secrets, as far as a line has room for them: see `Secrets.hide_line`."""
+        shown = self.beginning(text, MAX_LINE)
+        return shown if len(text) <= MAX_LINE else f"{shown}…"
+
     def text_in_pieces(self, text: str) -> Steps[str]:
         """The result of `text`, one kind of secret after the other."""
         if len(text) <= _SHORT_TEXT:
@@ -270,5 +275,4 @@ class ServerSecrets:
 
     def hide_line(self, text: str) -> str:
         """The words of the server without secrets, as far as a line has room for them: see `Secrets.hide_line`."""
-        shown = self.redactor.beginning(text, MAX_LINE)
-        return shown if len(text) <= MAX_LINE else f"{shown}…"
+        return self.redactor.line(text)

@@ -3,11 +3,13 @@ it.
 
 A lease is the name of a host and a time in the row of the task. The host puts the time off while it lives; when that
 has stopped, any other host may take the lease. The name says which process the host is: on the same machine its death
-is known at once. Times of leases are those of the database's own clock, because the clocks of hosts differ.
+is known at once. All times in rows are those of the database's own clock, because the clocks of hosts differ; a record
+has them by the clock of its reader.
 """
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -45,21 +47,24 @@ _LIST = """
 SELECT id, created, finished, about, state, NULL FROM {tasks}
 WHERE finished IS NULL OR finished >= {now} - ? ORDER BY created, id
 """
-_HOLDER = "SELECT owner FROM {tasks} WHERE id = ? AND until > {now}"
-_CLAIM = """
-UPDATE {tasks} SET owner = ?, until = {now} + ?
-WHERE id = ? AND outcome IS NULL AND (owner IS NULL OR owner IN (?, ?) OR until IS NULL OR until <= {now})
-"""
+_LEASED = "(until > {now} AND until <= {now} + ?)"
+"""True for a lease that lasts. No host writes one that lasts longer than `LEASE`: such a row is damaged, or the clock
+was put back, and the next renewal by its host puts it right."""
+_HOLDER = f"SELECT owner FROM {{tasks}} WHERE id = ? AND {_LEASED}"  # noqa: S608 - a condition of ours
+_CLAIM = f"""
+UPDATE {{tasks}} SET owner = ?, until = {{now}} + ?
+WHERE id = ? AND outcome IS NULL AND (owner IS NULL OR owner IN (?, ?) OR until IS NULL OR NOT {_LEASED})
+"""  # noqa: S608
 _WRITE = "UPDATE {tasks} SET state = ? WHERE id = ? AND owner = ?"
 _FINISH = """
 UPDATE {tasks} SET state = ?, finished = ?, outcome = ?, size = ?, owner = NULL, until = NULL
 WHERE id = ? AND owner = ?
 """
 _RENEW = "UPDATE {tasks} SET until = {now} + ? WHERE owner = ?"
-_EXPIRE = """
-DELETE FROM {tasks}
-WHERE {alone} AND (finished < {now} - ? OR (created < {now} - ? AND (until IS NULL OR until < {now})))
-"""
+_EXPIRE = f"""
+DELETE FROM {{tasks}}
+WHERE {{alone}} AND (finished < {{now}} - ? OR (created < {{now}} - ? AND (until IS NULL OR NOT {_LEASED})))
+"""  # noqa: S608
 _MAKE_ROOM = """
 DELETE FROM {tasks} WHERE {alone} AND id IN (
     SELECT id FROM {tasks} ORDER BY CASE WHEN finished IS NULL THEN 0 ELSE 1 END, created DESC, id
@@ -101,12 +106,20 @@ class TaskRows:
     def all(self) -> list[TaskRecord]:
         """All tasks, the oldest first, without their outcomes. A row that cannot be read counts as lost."""
         rows = self.execute(_LIST, (RESULT_KEPT,)).fetchall()
-        return [record for row in rows if (record := record_in(row)) is not None]
+        ahead = self._ahead() if rows else 0.0
+        return [record.moved(-ahead) for row in rows if (record := record_in(row)) is not None]
+
+    def _ahead(self) -> float:
+        """Seconds by which the database's clock is ahead of this host's: whole ones, because two readings of clocks
+        that agree differ a little."""
+        (now,) = self.execute("SELECT {now}", ()).fetchone()
+        return float(round(now - time.time()))
 
     def add(self, record: TaskRecord, owner: str) -> None:
         """Record a new task, with the lease for its host."""
+        record = record.moved(self._ahead())
         about, state, _ = record.columns()
-        self.execute(_EXPIRE, (RESULT_KEPT, UNFINISHED_KEPT))
+        self.execute(_EXPIRE, (RESULT_KEPT, UNFINISHED_KEPT, LEASE))
         self.execute(_ADD, (record.info.id, record.info.created, owner, LEASE, about, state))
         (number,) = self.execute("SELECT count(*) FROM {tasks}", ()).fetchone()
         if number > MOST_TASKS:
@@ -115,19 +128,21 @@ class TaskRows:
     def read(self, name: str) -> TaskRecord | None:
         """The task of this id; None if there is none, or its row cannot be read."""
         row = self.execute(f"{_READ} WHERE id = ?", (name,)).fetchone()
-        return None if row is None else record_in(row)
+        record = None if row is None else record_in(row)
+        return None if record is None else record.moved(-self._ahead())
 
     def claim(self, name: str, owner: str) -> tuple[TaskRecord | None, bool]:
         """The task as it is recorded, and whether this host has the lease now. Nobody has the lease of a task whose
         outcome is known."""
-        holder = self.execute(_HOLDER, (name,)).fetchone()
+        holder = self.execute(_HOLDER, (name, LEASE)).fetchone()
         rival = holder[0] if holder is not None and isinstance(holder[0], str) else owner
         ousted = rival if rival != owner and _is_dead(rival) else owner
-        is_ours = self.execute(_CLAIM, (owner, LEASE, name, owner, ousted)).rowcount == 1
+        is_ours = self.execute(_CLAIM, (owner, LEASE, name, owner, ousted, LEASE)).rowcount == 1
         return self.read(name), is_ours
 
     def write(self, record: TaskRecord, owner: str) -> bool:
         """Write how a task is now. False, and nothing is written, if this host has not its lease."""
+        record = record.moved(self._ahead())
         _, state, outcome = record.columns()
         if record.info.finished is None:
             return bool(self.execute(_WRITE, (state, record.info.id, owner)).rowcount == 1)
@@ -147,8 +162,8 @@ class TaskRows:
         return {name: unwanted == 1 for name, unwanted in held}
 
     def want_cancelled(self, name: str) -> None:
-        """Have the host that follows a task cancel it."""
-        self.execute("UPDATE {tasks} SET unwanted = 1 WHERE id = ?", (name,))
+        """Have the host that follows a task cancel it, unless it is over."""
+        self.execute("UPDATE {tasks} SET unwanted = 1 WHERE id = ? AND finished IS NULL", (name,))
 
     def release(self, name: str, owner: str) -> None:
         """Give the lease of one task up."""

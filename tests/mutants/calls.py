@@ -119,7 +119,7 @@ CALLS = (
             "while is_ours is None and record.answers != before.answers:": "while False:",
             "give_up(request, record.task, request.transport)": "pass",
             "if isinstance(ended, TaskLost) and not ended.for_good:": "if False:",
-            "self._worker.submit(lambda store: store.tasks(lambda rows: rows.release_all(self._name)))": "pass",
+            "self._submit(lambda rows: rows.release_all(self._name))": "pass",
             "if held.get(kept.id):": "if False:",
         },
     ),

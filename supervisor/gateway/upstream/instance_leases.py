@@ -9,6 +9,7 @@ import math
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from secrets import token_hex
 from typing import Any, Final, Protocol
 
 import trio
@@ -36,6 +37,7 @@ from ..auth.principal import Principal
 from ..bridge import Json
 from ..client_request import ClientRequest
 from ..clients import ClientSession
+from ..views.view import status_of
 from .ask_client import gateway_callbacks
 from .instance import FurtherInstance, Instance, LeaseFailed, LogLevel, instance_ended
 
@@ -116,6 +118,8 @@ class InstancePool:
         self._asking: set[str] = set()
         """Servers that have asked a question without naming its call."""
         self._again_at: dict[str, float] = {}
+        self._objects: dict[str, tuple[ServerSpec, str]] = {}
+        """The servers in memory that have made tasks, each with the text that `reached` returns for it."""
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -149,7 +153,7 @@ class InstancePool:
         request.went_by = spec
         if spec.on_disconnect == "keep":
             asked["keep_task"] = lambda: request.gone()  # noqa: PLW0108  # another request may attend it by then
-        if request.reached is not None and request.reached != short_digest(spec):
+        if request.reached is not None and request.reached != self.reached(spec):
             raise CallError("the server of this task is reached in another way now", server=server, tool=None)
         instance: Instance
         if spec.instances == "session" or request.instance:
@@ -180,6 +184,22 @@ class InstancePool:
     def has(self, server: str, name: str) -> bool:
         """True if the instance of this name is here, and takes calls."""
         return any(each.name == name and not each.is_ending for each in self._more.get(server, []))
+
+    def reached(self, spec: ServerSpec) -> str:
+        """The short digest of how a server is reached, to which alone the ids of its tasks belong. A server in memory
+        has none: the first in its place has an empty text, and each that follows a random one."""
+        if digest := short_digest(spec):
+            return digest
+        name, text = spec.name, ""
+        if name in self._objects:
+            known, text = self._objects[name]
+            if known.transport == spec.transport:
+                return text
+            text = token_hex(16)
+        status = status_of(self._supervisor, name)
+        if name not in self._objects or (status is not None and self._supervisor.spec(name) is spec):
+            self._objects[name] = spec, text
+        return text
 
     async def notify(self, server: str, owner: Hashable, method: str, params: Mapping[str, Any] | None) -> None:
         """Send a server a notification of a client: the client's own instance, where each has one.

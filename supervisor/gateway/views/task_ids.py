@@ -16,7 +16,7 @@ from attrs import astuple, evolve, frozen
 from mcp_nursery.actors.extensions import TASK_REQUESTS, TASKS
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 
-from ...spec import short_digest
+from ...spec import ServerSpec
 from ..auth.principal import Principal
 from ..bridge import Json
 from ..client_request import ClientRequest, check_declares
@@ -42,11 +42,15 @@ class TaskPlace:
 
 class TaskIds:
     """The ids of tasks, translated in both directions. `has_instance` returns True if a session's instance of a server
-    is here, by its name. Without keys, ids open as long as the gateway lasts."""
+    is here, by its name, and `reached` the short digest of how a server is reached. Without keys, ids open as long as
+    the gateway lasts."""
 
-    def __init__(self, keys: SessionKeys | None, has_instance: Callable[[str, str], bool]) -> None:
+    def __init__(
+        self, keys: SessionKeys | None, has_instance: Callable[[str, str], bool], reached: Callable[[ServerSpec], str]
+    ) -> None:
         self._given = keys
         self._has_instance = has_instance
+        self._reached = reached
 
     @cached_property
     def _keys(self) -> SessionKeys:
@@ -69,7 +73,7 @@ class TaskIds:
         place = self.open(task_id, request.client)
         if place is None or view.server not in (None, place.server) or status_of(view.supervisor, place.server) is None:
             return None
-        if place.reached != short_digest(view.supervisor.spec(place.server)):
+        if place.reached != self._reached(view.supervisor.spec(place.server)):
             return None
         return place if not place.instance or self._has_instance(place.server, place.instance) else None
 
@@ -137,7 +141,7 @@ class TaskIds:
     def _shown(self, server: str, own: object, request: ClientRequest) -> str:
         sealed = None
         if isinstance(own, str) and request.went_by is not None:
-            place = TaskPlace(server, own, request.went_to, short_digest(request.went_by))
+            place = TaskPlace(server, own, request.went_to, self._reached(request.went_by))
             sealed = self.seal(place, request.client)
         if sealed is None:
             fault = f"longer than {LONGEST_SEALED} characters when sealed" if isinstance(own, str) else "no text"

@@ -20,6 +20,8 @@ from mcp_nursery.supervisor.errors import (
     UnknownTool,
 )
 from mcp_nursery.supervisor.events import TaskChanged
+from mcp_nursery.supervisor.security.redaction import CUT_MARGIN, Redactor
+from mcp_nursery.supervisor.storage import task_rows
 from mcp_nursery.supervisor.storage.store import StoreUnreadable
 from mcp_nursery.supervisor.storage.task_rows import TaskRows
 from mcp_nursery.supervisor.testing import Life, run_virtual
@@ -43,6 +45,18 @@ async def host(server, state, user=None, place="there", **options):
 
 def rows(state, statement, *values):
     return state.tasks(lambda rows: rows.execute(statement, values).fetchall())
+
+
+def ahead(monkeypatch, seconds):
+    """The clock of all hosts from now on, but not that of the state."""
+    now = kept_tasks.time.time()
+    monkeypatch.setattr(kept_tasks.time, "time", lambda: now + seconds)
+
+
+def later(monkeypatch, seconds):
+    """So many seconds later, by every clock."""
+    ahead(monkeypatch, seconds)
+    monkeypatch.setitem(task_rows._IN_SQLITE, "now", f"({task_rows._IN_SQLITE['now']} + {seconds})")
 
 
 def run(main):
@@ -220,7 +234,7 @@ def test_the_limit_of_the_caller_holds_for_the_task_and_the_limit_of_the_server_
             with pytest.raises(CallTimeout):
                 await limited.result()
             assert trio.current_time() == 10
-            assert [info.status for info in await supervisor.tasks()] == ["working", "working"]
+            assert [info.status for info in await supervisor.tasks()] == ["cancelled", "working"]
             return (await free.result()).full_text
 
     assert run(main) == "done"
@@ -351,10 +365,18 @@ def test_a_result_that_is_too_large_to_be_recorded_is_fetched_again(state, monke
             task = await supervisor.submit("work", server="lab")
             await task.result()
         async with host(server, state) as supervisor:
-            assert [info.status for info in await supervisor.tasks()] == ["completed"]
-            return (await (await supervisor.task(task.id)).result()).full_text
+            before = await supervisor.tasks()
+            assert [info.status for info in before] == ["completed"]
+            text = (await (await supervisor.task(task.id)).result()).full_text
+            await (await supervisor.task(task.id)).cancel()  # it is over
+            server.remembers = False
+            with pytest.raises(TaskLost, match="does not know it"):
+                await (await supervisor.task(task.id)).result()
+            assert await supervisor.tasks() == before
+            return text
 
     assert run(main) == "x" * 2000
+    assert server.task.cancelled == []
     assert rows(state, "SELECT outcome FROM {tasks}") == [(None,)]
 
 
@@ -383,14 +405,74 @@ def test_an_error_is_recorded_too(state, step, kind, said):
     assert said in run(main)
 
 
+def test_the_clock_of_a_host_ends_no_task(state, monkeypatch):
+    server = TaskServer(WORKING, done(), made={"ttlMs": 60_000})
+
+    async def main():
+        async with host(server, state) as supervisor:
+            task = await supervisor.submit("work", server="lab", timeout=100)
+        ahead(monkeypatch, 7200)
+        async with host(server, state) as supervisor:
+            same = await supervisor.task(task.id)
+            assert same.expires - same.created == task.expires - task.created
+            assert same.created == pytest.approx(kept_tasks.time.time(), abs=10)
+            return (await same.result()).full_text
+
+    assert run(main) == "done"
+
+
+def test_the_words_of_a_server_are_recorded_as_far_as_a_line_has_room(state, monkeypatch):
+    text, looked_at = Redactor.text, []
+
+    def looked(self, said):
+        looked_at.append(len(said))
+        return text(self, said)
+
+    monkeypatch.setattr(Redactor, "text", looked)
+    long = "password=hunter22hunter22 " + "x" * 200_000
+    server = TaskServer({**wants(a=form(long), b=form(long)), "statusMessage": long}, done())
+
+    async def main():
+        async with host(server, state, User(after=5)) as supervisor:
+            task = await supervisor.submit("work", server="lab")
+            await trio.sleep(3)
+            ((said,),) = rows(state, "SELECT state FROM {tasks}")
+            assert (len(said) < 10_000, "hunter22" in said) == (True, False)
+            assert [len(each) for each in (task.message, *task.questions)] == [2001] * 3
+            await task.result()
+
+    run(main)
+    assert max(looked_at) <= 2000 + CUT_MARGIN
+    assert len([each for each in looked_at if each > 2000]) == 3, "once each"
+
+
+@pytest.mark.parametrize(("forgets", "timeout", "status"), [(True, None, "failed"), (False, 5, "cancelled")])
+def test_a_task_that_ends_without_its_servers_word_is_over_all_the_same(state, forgets, timeout, status):
+    server = TaskServer(WORKING)
+
+    async def main():
+        async with host(server, state) as supervisor:
+            task = await supervisor.submit("work", server="lab", timeout=timeout)
+            server.remembers = not forgets
+            with pytest.raises((TaskLost, CallTimeout)) as first:
+                await task.result()
+            (info,) = await supervisor.tasks()
+            assert (info.status, task.status, info.finished is None) == (status, status, False)
+            with pytest.raises((TaskLost, CallTimeout)) as second:
+                await (await supervisor.task(task.id)).result()
+            return str(first.value), str(second.value)
+
+    first, second = run(main)
+    assert first == second
+
+
 def test_the_limit_of_the_caller_outlives_the_host(state, monkeypatch):
     server = TaskServer(WORKING)
 
     async def main():
         async with host(server, state) as supervisor:
             task = await supervisor.submit("work", server="lab", timeout=100)
-        now = kept_tasks.time.time()
-        monkeypatch.setattr(kept_tasks.time, "time", lambda: now + 70)
+        later(monkeypatch, 70)
         async with host(server, state) as supervisor:
             task = await supervisor.task(task.id)
             with pytest.raises(CallTimeout):
@@ -407,8 +489,7 @@ def test_a_server_is_told_of_a_task_whose_time_was_over_before_there_was_a_host(
     async def main():
         async with host(server, state) as supervisor:
             task = await supervisor.submit("work", server="lab", timeout=100)
-        now = kept_tasks.time.time()
-        monkeypatch.setattr(kept_tasks.time, "time", lambda: now + 1000)
+        later(monkeypatch, 1000)
         async with host(server, state) as supervisor:
             with pytest.raises(CallTimeout):
                 await (await supervisor.task(task.id)).result()
@@ -573,7 +654,7 @@ def test_an_answer_is_not_sent_by_a_host_that_has_lost_the_task(state):
         async with host(server, state, User(after=1.5)) as supervisor:
             task = await supervisor.submit("work", server="lab")
             await trio.sleep(2.4)  # between two renewals
-            rows(state, "UPDATE {tasks} SET owner = '[\"another\"]', until = 9e12")
+            rows(state, "UPDATE {tasks} SET owner = '[\"another\"]', until = {now} + 6")
             await trio.sleep(100)
             assert not task.is_over
             assert server.task.updates == []
@@ -614,6 +695,49 @@ def test_a_task_is_cancelled_at_a_server_that_comes_back(state):
     assert len(server.task.cancelled) == 1
 
 
+@pytest.mark.parametrize("first", ["the end", "the cancellation"])
+def test_a_cancellation_beside_the_end_has_one_outcome(state, monkeypatch, first):
+    server, write, made = TaskServer(done("at last")), TaskRows.write, []
+
+    def written(self, record, owner):
+        if record.info.finished is not None and made:
+            made[0]._cancel(made.pop()._kept)  # while the end is recorded
+        return write(self, record, owner)
+
+    monkeypatch.setattr(TaskRows, "write", written)
+
+    async def main():
+        async with host(server, state) as supervisor:
+            task = await supervisor.submit("work", server="lab")
+            if first == "the end":
+                made.append(task)
+            else:
+                await task.cancel()
+            try:
+                said = (await task.result()).full_text
+            except TaskLost as lost:
+                said = lost.status
+            (info,) = await supervisor.tasks()
+            assert info.status == task.status
+            return said, info.status
+
+    assert run(main) == (("at last", "completed") if first == "the end" else ("working", "cancelled"))
+    assert len(server.task.cancelled) == (first != "the end")
+
+
+def test_a_lease_that_lasts_longer_than_any_is_no_lease(state):
+    server = TaskServer(WORKING, done())
+
+    async def main():
+        async with host(server, state) as supervisor:
+            task = await supervisor.submit("work", server="lab")
+        rows(state, "UPDATE {tasks} SET owner = '[\"another\"]', until = 9e12")
+        async with host(server, state) as supervisor:
+            return (await (await supervisor.task(task.id)).result()).full_text
+
+    assert run(main) == "done"
+
+
 class CutOff(MemoryStore):
     """The way of one host to the database of several."""
 
@@ -647,6 +771,47 @@ def test_a_host_that_has_lost_the_database_leaves_its_tasks_to_another(state):
 
     assert run(main) == "done"
     assert (len(one_user.asked), len(other_user.asked), len(server.task.updates)) == (0, 1, 1)
+
+
+def test_a_task_is_cancelled_while_the_database_is_away(state):
+    mine, server = CutOff(state), TaskServer(WORKING)
+
+    async def main():
+        async with host(server, mine) as supervisor:
+            task = await supervisor.submit("work", server="lab")
+            await trio.sleep(3)
+            mine.is_cut = True
+            await task.cancel()
+            assert (server.task.cancelled, task.status) == ([3.0], "cancelled")
+            await trio.sleep(20)
+            mine.is_cut = False
+            await trio.sleep(5)
+            (info,) = await supervisor.tasks()
+            return info.status, info.finished is None
+
+    assert run(main) == ("cancelled", False)
+    assert server.task.cancelled == [3.0]
+
+
+def test_a_host_that_follows_learns_of_a_cancellation_once_the_other_reaches_the_database(state):
+    other_way, server = CutOff(state), TaskServer(WORKING)
+
+    async def main():
+        async with host(server, state) as one, host(server, other_way) as other:
+            task = await one.submit("work", server="lab")
+            seen = await other.task(task.id)
+            await trio.sleep(3)
+            other_way.is_cut = True
+            await seen.cancel()
+            assert (server.task.cancelled, seen.is_over) == ([], False)
+            other_way.is_cut = False
+            with pytest.raises(TaskLost, match="it was cancelled"):
+                await seen.result()
+            with pytest.raises(TaskLost, match="it was cancelled"):
+                await task.result()
+
+    run(main)
+    assert len(server.task.cancelled) == 1
 
 
 @pytest.mark.parametrize("seconds", [4, 60])

@@ -230,17 +230,41 @@ async def test_any_gateway_with_the_key_goes_on_even_one_that_has_just_begun(who
         assert await ask.refusal("tasks/get", taskId=task, who=who) == UNKNOWN
 
 
-async def test_the_id_of_a_server_that_was_replaced_is_as_unknown_as_a_forged_one(autojump_clock):
+@pytest.mark.parametrize("in_memory", [False, True])
+async def test_the_id_of_a_server_that_was_replaced_is_as_unknown_as_a_forged_one(in_memory, autojump_clock):
     """And no stream goes on at the server in its place, which may have a task of the same id."""
     PLACES.update(old=TaskServer(), new=TaskServer(tasks={"t1": WORKING}))
-    async with served(a=Place("old")) as ask:
+    old, new = [PLACES[name] if in_memory else Place(name) for name in ("old", "new")]
+    async with served(a=old) as ask:
         task = await ask.begin()
         async with ask.listening(task):
-            await ask.gateway.supervisor.reload([ServerSpec("a", Place("new"))])
+            await ask.gateway.supervisor.reload([ServerSpec("a", new.transport)])
             for method in ("tasks/get", "tasks/update", "tasks/cancel"):
                 assert await ask.refusal(method, taskId=task) == UNKNOWN
             await trio.sleep(100)
     assert PLACES["new"].requests == []
+
+
+async def test_a_task_that_a_server_in_memory_makes_as_it_is_replaced_belongs_to_that_server(autojump_clock):
+    old, new = TaskServer(), TaskServer()
+    make = old.answers["tools/call"]
+
+    async def late(params):
+        await trio.sleep(3)
+        return await make(params)
+
+    old.answers["tools/call"] = late
+    async with served(a=old) as ask, trio.open_nursery() as nursery:
+
+        async def replace():
+            await trio.sleep(1)
+            await ask.gateway.supervisor.reload([ServerSpec("a", new.transport)], drain=10)
+
+        nursery.start_soon(replace)
+        of_old = await ask.begin()
+        of_new = await ask.begin()
+        assert await ask.refusal("tasks/get", taskId=of_old) == UNKNOWN
+        assert (await ask("tasks/get", taskId=of_new))["taskId"] == of_new
 
 
 async def test_the_restart_of_a_server_is_a_pause(autojump_clock):

@@ -70,6 +70,12 @@ def test_a_lease_that_is_over_or_given_up_is_anybodys(any_store):
     assert do(any_store, "claim", "one", "me")[1] is False
 
 
+def test_a_lease_that_no_host_has_written_is_free(any_store):
+    do(any_store, "add", record(), "me")
+    do(any_store, "renew", "me", 3600.0)
+    assert do(any_store, "claim", "one", "other")[1] is True
+
+
 def test_the_lease_of_a_dead_process_is_free_at_once(any_store):
     me = this_host()
     assert me is not None
@@ -115,6 +121,23 @@ def test_old_tasks_are_forgotten_and_those_that_a_host_follows_are_not(any_store
     assert {one.info.id for one in do(any_store, "all")} == {"month", "followed", "young"}
     do(any_store, "add", record("new"), "me")
     assert {one.info.id for one in do(any_store, "all")} == {"followed", "young", "new"}
+
+
+@pytest.mark.parametrize("hours", [-2, 2, 24 * 31])
+def test_the_clock_of_a_host_has_no_say(any_store, monkeypatch, hours):
+    now = time.time
+    do(any_store, "add", record("under way"), "me")
+    monkeypatch.setattr(time, "time", lambda: now() + hours * 3600)
+    do(any_store, "add", record("done"), "other")
+    do(any_store, "write", over(record("done")), "other")
+    assert abs(do(any_store, "read", "done").info.finished - time.time()) < 60
+    monkeypatch.undo()
+    do(any_store, "renew", "me", -1.0)
+    do(any_store, "add", record("new"), "me")
+    found = {one.info.id: one.info for one in do(any_store, "all")}
+    assert found.keys() == {"under way", "done", "new"}
+    assert all(abs(info.created - time.time()) < 60 for info in found.values())
+    assert abs(found["done"].finished - time.time()) < 60
 
 
 def test_of_too_many_the_oldest_go_those_that_are_over_first(any_store, monkeypatch):

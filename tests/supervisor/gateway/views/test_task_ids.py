@@ -20,7 +20,7 @@ PLACE = TaskPlace("lab", "786512e2-9e0d-44bd-8f29-789f320fe840", "0123456789abcd
 
 
 def ids(*keys):
-    return TaskIds(SessionKeys(keys or [KEY]), lambda server, name: True)
+    return TaskIds(SessionKeys(keys or [KEY]), lambda server, name: True, lambda spec: "")
 
 
 IDS = ids()
@@ -90,7 +90,7 @@ def test_the_id_of_a_session_is_that_of_no_task():
 
 
 def test_without_keys_ids_open_as_long_as_the_gateway_lasts():
-    one, other = (TaskIds(None, lambda server, name: True) for _ in range(2))
+    one, other = (TaskIds(None, lambda server, name: True, lambda spec: "") for _ in range(2))
     sealed = one.seal(PLACE, None)
     assert one.open(sealed, None) == PLACE
     assert other.open(sealed, None) is None
