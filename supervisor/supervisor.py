@@ -49,7 +49,7 @@ from .events import EventStream, Reloaded, ReloadFailed, ResourceUpdates
 from .notices import Notice
 from .resources import Completion, Prompt, PromptResult, Resource, ResourceResult, ResourceTemplate
 from .security.redaction import MAX_SAID
-from .servers.commands import Reconnect, Start, Stop
+from .servers.keeper_commands import Reconnect, Start, Stop
 from .servers.servers import Servers
 from .servers.view import ServerView
 from .session_notes import SessionNotes

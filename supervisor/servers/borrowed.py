@@ -34,7 +34,7 @@ from ..tools.tool import Invoke
 from ..transports import Transport
 from .observable import Observable
 from .projection import Projection
-from .resources import Subscriptions, Updates
+from .resource_state import Subscriptions, Updates
 from .view import ServerView
 
 

@@ -64,7 +64,7 @@ from mcp_nursery.actors.server_actor import Connector, ServerActor, log_crash
 from mcp_nursery.actors.start_limiter import UNLIMITED, Turn
 
 from ..decisions.error_line import redact_tail
-from ..decisions.limits import COMPARED_AGAIN, MEASURED_EVERY, Limits, excess_of, next_look
+from ..decisions.renewal_limits import COMPARED_AGAIN, MEASURED_EVERY, Limits, excess_of, next_look
 from ..decisions.server_info import introduction_of
 from ..decisions.state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..events import ResourceUpdated
@@ -76,7 +76,7 @@ from ..storage.store import StoreUnreadable
 from ..storage.tool_pins import ToolPins
 from ..tools.pins import UNREVIEWED
 from ..transports import LOCAL_KINDS
-from .commands import (
+from .keeper_commands import (
     AcceptChange,
     AnnounceRoots,
     Authorised,

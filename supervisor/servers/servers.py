@@ -19,7 +19,7 @@ from mcp_nursery.actors.list_refresh import AWAITED_FOR
 from mcp_nursery.actors.oauth.tokens import VAULT
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.process.orphans import LEDGER
-from mcp_nursery.actors.process.pipes import TELL_TAIL
+from mcp_nursery.actors.process.stderr_tail import TELL_TAIL
 from mcp_nursery.actors.process.tree import LEAVING, Leaving
 from mcp_nursery.actors.secrets import SECRETS
 
@@ -37,7 +37,8 @@ from ..tools.pins import DefinitionChange, Review
 from ..tools.tool import Invoke
 from ..transports import Transport
 from .call_counter import CallCounter
-from .commands import (
+from .keeper import Keeper
+from .keeper_commands import (
     AcceptChange,
     AnnounceRoots,
     Command,
@@ -53,10 +54,9 @@ from .commands import (
     Subscribe,
     Wake,
 )
-from .keeper import Keeper
 from .observable import Observable
 from .registry import ServerRegistry
-from .resources import Subscriptions
+from .resource_state import Subscriptions
 from .settings import KeeperSettings, SupervisorSettings
 from .view import ServerView
 

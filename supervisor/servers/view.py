@@ -28,7 +28,7 @@ from ..transports import Transport
 from .observable import Observable
 from .projection import Projection
 from .registry import ServerRegistry
-from .resources import Subscriptions
+from .resource_state import Subscriptions
 from .settings import SupervisorSettings, WaitFor, default_call_timeout
 
 logger: Final = logging.getLogger(__name__)

@@ -143,12 +143,12 @@ CALLS = (
         },
     ),
     *mutants_of(
-        "supervisor/gateway/upstream/requests.py",
+        "supervisor/gateway/upstream/server_requests.py",
         "supervisor/gateway/upstream/test_ask_client.py",
         {"agreed = of_any_definition(agreed)  # the server has begun the call: it goes on": "pass"},
     ),
     *mutants_of(
-        "supervisor/gateway/upstream/requests.py",
+        "supervisor/gateway/upstream/server_requests.py",
         "real/test_extensions_table.py",
         {
             'if request.method == CALL_TOOL and kind == "complete" and not is_text_alone(result):  # others are of extensions': "if request.method == CALL_TOOL and not is_text_alone(result):"
