@@ -753,7 +753,7 @@ class Target:
             return False
         if self._started is None:
             self._started = snapshot.incarnation
-            start = self._servers.hasten if is_due else self._servers.revive
+            start = self._servers.skip_restart_delay if is_due else self._servers.revive
             start(snapshot.spec.name)
         return self._started == snapshot.incarnation
 

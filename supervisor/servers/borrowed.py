@@ -215,8 +215,8 @@ class BorrowedServers(ServerView):
         self._lender.revive(server)
 
     @override
-    def hasten(self, server: str) -> None:
-        self._lender.hasten(server)
+    def skip_restart_delay(self, server: str) -> None:
+        self._lender.skip_restart_delay(server)
 
     @override
     async def learn_skills(

@@ -669,7 +669,7 @@ class Keeper:
 
     async def _put_first(self, command: PutFirst) -> None:
         if self._actor is not None:
-            self._actor.put_first(command.awaited)
+            self._actor.prioritise(command.awaited)
 
     async def _reconnect(self, command: Reconnect) -> None:
         self._asked_person = False

@@ -261,7 +261,7 @@ class Servers(ServerView):
         if observable is not None and observable.value.revives_on_call:
             self._send(server, Wake())
 
-    def hasten(self, server: str) -> None:
+    def skip_restart_delay(self, server: str) -> None:
         """Have the next start begin now, for a call. Never waits; many callers share one start."""
         if server in self._keepers:
             self._send(server, Hasten(self.snapshots[server].value.incarnation))

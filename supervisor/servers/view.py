@@ -253,7 +253,7 @@ class ServerView(ABC):
         """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
 
     @abstractmethod
-    def hasten(self, server: str) -> None:
+    def skip_restart_delay(self, server: str) -> None:
         """Have the next start begin now, for a call. Never waits; many callers share one start."""
 
     @abstractmethod

@@ -88,7 +88,8 @@ from mcp_nursery.supervisor.config import TrustRequest
 from mcp_nursery.supervisor.storage import postgres_connection
 from mcp_nursery.supervisor.storage.postgres import PostgresStore
 
-postgres_connection.CONNECTING, postgres_connection.STATEMENT, postgres_connection.MIGRATING = 60, 60.0, 60.0  # a machine may be slow
+postgres_connection.CONNECTING = 60  # a machine may be slow
+postgres_connection.STATEMENT = postgres_connection.MIGRATING = 60.0
 
 def write(number):
     store = PostgresStore(sys.argv[1])
