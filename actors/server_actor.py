@@ -287,7 +287,7 @@ class ServerActor:
         ) as scope:  # perhaps in the past
             await connection.list_others(OTHER_LISTS)
         if scope.cancelled_caught:
-            self._refresh.want(OTHER_LISTS)
+            self._refresh.request_lists(OTHER_LISTS)
 
 
 def log_crash(crash: Exception, server: str) -> Loss:

@@ -732,7 +732,7 @@ class Target:
         """
         if _connected(snapshot):
             return True
-        self._servers.want(snapshot.spec.name)
+        self._servers.request_start(snapshot.spec.name)
         if self._held_until is None and self._hold and snapshot.state is ServerState.WAITING:
             self._held_until = trio.current_time() + self._hold
         if self._held_until is not None and trio.current_time() >= self._held_until:

@@ -207,8 +207,8 @@ class BorrowedServers(ServerView):
         self._lender.wake(server)
 
     @override
-    def want(self, server: str) -> None:
-        self._lender.want(server)
+    def request_start(self, server: str) -> None:
+        self._lender.request_start(server)
 
     @override
     def revive(self, server: str) -> None:

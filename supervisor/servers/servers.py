@@ -245,7 +245,7 @@ class Servers(ServerView):
             self._send(server, Wake())
 
     @override
-    def want(self, server: str) -> None:
+    def request_start(self, server: str) -> None:
         observable = self.snapshots.get(server)
         if observable is None or not (observable.value.state is ServerState.IDLE or observable.value.waits_for_place):
             return

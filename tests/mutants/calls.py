@@ -187,7 +187,7 @@ CALLS = (
                 "A call that the router has refused is given to it again, turn by turn, until the keeper knows of the end.",
             ),
             "if snapshot.state not in waits or snapshot.abandoned:": "if snapshot.state not in waits:",
-            "self._servers.want(snapshot.spec.name)": "pass",
+            "self._servers.request_start(snapshot.spec.name)": "pass",
             "if self._started is None:": "if True:",
             'if self._asked.when_down == "fail":': "if False:",
             "self._unsure = [] if self._listed_again else self._may_have_it_now(owner)": "self._unsure = []",
