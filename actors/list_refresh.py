@@ -78,13 +78,13 @@ class ListRefresh:
         """Begin to list, first what was asked for before. The task runs in this nursery, only while it is needed."""
         self._connection, self._nursery = connection, nursery
         if self._wanted:
-            self.want(self._wanted)
+            self.request_lists(self._wanted)
 
     def ask(self, request: object) -> None:
         """Fetch all lists now, and report when that is done."""
         self._asked.append(request)
         self._changed = False
-        self.want(_ALL)
+        self.request_lists(_ALL)
 
     def ask_old(self, request: object, kinds: Collection[ListKind], since: float) -> bool:
         """Fetch those of these lists that may be old, as soon as they may be fetched again. A list that was just
@@ -115,7 +115,7 @@ class ListRefresh:
         if self._called is not _ALL and any(request.method not in LISTED for request in requests):
             self._called = _ALL
 
-    def want(self, kinds: Collection[ListKind]) -> None:
+    def request_lists(self, kinds: Collection[ListKind]) -> None:
         """Fetch these lists; nobody waits for them."""
         self._anew = True
         self._want(kinds, due=-math.inf)
@@ -131,7 +131,7 @@ class ListRefresh:
     def want_expired(self) -> None:
         """Fetch the lists that are too old."""
         if self._connection is not None and (kinds := self._connection.expired_lists()):
-            self.want(kinds)
+            self.request_lists(kinds)
 
     def changed(self, kinds: Collection[ListKind]) -> None:
         """Fetch these lists after a delay, in which the server may change more of them."""

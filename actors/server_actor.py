@@ -122,9 +122,9 @@ class ServerActor:
         said = "" if self._connection is None else self._connection.stderr_tail
         return said.rstrip().rpartition("\n")[2]
 
-    def put_first(self, awaited: float) -> None:
-        """Start before those that nobody waits for: see `StartLimiter.put_first`."""
-        self._limiter.put_first(self._turn, awaited)
+    def prioritise(self, awaited: float) -> None:
+        """Start before those that nobody waits for: see `StartLimiter.prioritise`."""
+        self._limiter.prioritise(self._turn, awaited)
 
     def refresh(self, request: object) -> None:
         """Fetch all lists again and report them. Requests that come before a refresh begins are answered together."""
@@ -287,7 +287,7 @@ class ServerActor:
         ) as scope:  # perhaps in the past
             await connection.list_others(OTHER_LISTS)
         if scope.cancelled_caught:
-            self._refresh.want(OTHER_LISTS)
+            self._refresh.request_lists(OTHER_LISTS)
 
 
 def log_crash(crash: Exception, server: str) -> Loss:

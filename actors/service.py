@@ -125,7 +125,7 @@ class Service:
             self._subscribing = True
             self._nursery.start_soon(self._connection.keep_subscribed, self._updated)
         if self._subscribing:
-            self._connection.want(uris)
+            self._connection.set_watched(uris)
 
     async def _work(self) -> None:
         """Start calls as soon as there is room for them, until the mailbox is closed."""

@@ -41,8 +41,8 @@ class StartLimiter:
     """The starts that wait for a place, in order. Only the next has a timer: thousands would wake at once."""
 
     async def enter(self, turn: Turn | None = None) -> "StartPermit":
-        """Wait for a place; `turn`: its handle for `put_first`. Of starts that come in one turn of the loop, without an
-        order, the least number goes first."""
+        """Wait for a place; `turn`: its handle for `prioritise`. Of starts that come in one turn of the loop, without
+        an order, the least number goes first."""
         await self._wait_in_line(turn or Turn())
         place = StartPermit(self, trio.current_time() + PLACE_TIMEOUT)
         self._places[place] = None
@@ -62,7 +62,7 @@ class StartLimiter:
             self._line.remove(turn)
             self._wake_next()
 
-    def put_first(self, turn: Turn, awaited: float) -> None:
+    def prioritise(self, turn: Turn, awaited: float) -> None:
         """Move a start that somebody waits for ahead of those that nobody waits for, in line already or when it comes.
         `awaited` is its place among starts that somebody waits for; if it has one already, that stays. Never waits, and
         takes no place from anybody."""

@@ -43,7 +43,7 @@ from mcp_nursery.supervisor import (
 from mcp_nursery.supervisor.events import StateChanged
 from mcp_nursery.supervisor.gateway import open_gateway
 from mcp_nursery.supervisor.gateway.http.application import open_http
-from mcp_nursery.supervisor.http_server.connection import HttpConnection
+from mcp_nursery.supervisor.http_server.http_connection import HttpConnection
 
 PEER = str(Path(__file__).parent / "peers" / "echo_server.py")
 ROUNDS = 5

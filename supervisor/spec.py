@@ -30,7 +30,7 @@ from mcp_nursery.actors.secrets import names_only
 
 from .decisions.circuit_breaker import CircuitBreaker
 from .decisions.installers import runs_containers
-from .decisions.limits import Limits
+from .decisions.renewal_limits import Limits
 from .decisions.restart_policy import Instances, Lazy, OnDisconnect, RestartMode, RestartPolicy, Revive, is_revive
 from .security.trust import TrustRequest
 from .security.untrusted_marks import MAX_RESULT_CHARS

@@ -7,7 +7,7 @@ from typing import Final, final
 
 from attrs import define, field
 
-from mcp_nursery.actors.process.pipes import MOST_LINES, Tail
+from mcp_nursery.actors.process.stderr_tail import MOST_LINES, Tail
 from mcp_nursery.actors.queues import BoundedQueue, QueueReader, WhenFull
 
 __all__ = ["StderrLines"]

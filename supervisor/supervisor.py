@@ -49,7 +49,7 @@ from .events import EventStream, Reloaded, ReloadFailed, ResourceUpdates
 from .notices import Notice
 from .resources import Completion, Prompt, PromptResult, Resource, ResourceResult, ResourceTemplate
 from .security.redaction import MAX_SAID
-from .servers.commands import Reconnect, Start, Stop
+from .servers.keeper_commands import Reconnect, Start, Stop
 from .servers.servers import Servers
 from .servers.view import ServerView
 from .session_notes import SessionNotes
@@ -553,7 +553,7 @@ class Supervisor:
         """
         servers = self._servers
         found = await Target(ResourceRead(Call(uri, server=server, when_down="wait"), servers)).find()
-        servers.want(found.server)
+        servers.request_start(found.server)
         with servers.counter.in_use([found.server]), servers.subscriptions.open(found.server, uri) as updates:
             yield ResourceUpdates(updates)
 
@@ -1061,7 +1061,7 @@ class Supervisor:
             late = snapshot.state is ServerState.FAILED and (snapshot.due_at or 0) > until
             if snapshot.abandoned or late or not (patient or snapshot.state in _ON_THE_WAY):
                 raise server_down(snapshot, now=trio.current_time())
-            self._servers.want(server)
+            self._servers.request_start(server)
             return snapshot if snapshot.state is ServerState.CONNECTED else None
 
         until = math.inf if patience is None else trio.current_time() + patience

@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from mcp_nursery.supervisor.preload import ALL_MODULES
 from mcp_nursery.supervisor.security.trust import AGREED_FILE
-from mcp_nursery.supervisor.storage import database as state_database
+from mcp_nursery.supervisor.storage import postgres_connection as state_database
 
 from .lab.databases import new_server
 from .lab.profiles import BRIEF, QUICK

@@ -54,7 +54,7 @@ from ..threads import START_THREADS, open_process
 from .command import ShownCommand, child_environment, find_program, start_failed
 from .inherited_marks import VARIABLE, mark
 from .orphans import LEDGER, Ledger
-from .pipes import Tail, pump
+from .stderr_tail import Tail, pump
 from .table import ProcessId, identify, is_alive, look, looks_begun, now_in_ticks, signal_group, signal_one, survivors
 
 logger: Final = logging.getLogger(__name__)

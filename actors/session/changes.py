@@ -82,7 +82,7 @@ class Changes:
 
     # -- resources ------------------------------------------------------------------------------------------------
 
-    def want(self, uris: frozenset[str]) -> None:
+    def set_watched(self, uris: frozenset[str]) -> None:
         """Subscribe to these resources, and to no others."""
         if uris != self._wanted:
             self._wanted, self._lengths = uris, frozenset(map(len, uris))

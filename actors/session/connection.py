@@ -248,9 +248,9 @@ class Connection:
         lost."""
         await self._session.tell(method, params)
 
-    def want(self, uris: frozenset[str]) -> None:
+    def set_watched(self, uris: frozenset[str]) -> None:
         """Subscribe to these resources, and to no others. Never waits."""
-        self._changes.want(uris)
+        self._changes.set_watched(uris)
 
     async def keep_subscribed(self, tell: Updated) -> None:
         """Keep the wanted subscriptions until cancelled. `tell` is called with the URI of a changed resource and True;

@@ -17,7 +17,7 @@ from ..limits import size_text
 from ..nurseries import run_alongside
 from ..outcomes import Loss
 from ..process.command import ShownCommand
-from ..process.pipes import CHUNK, read_some
+from ..process.stderr_tail import CHUNK, read_some
 from ..process.tree import ProcessTree, start_process
 from ..secrets import names_only
 from .base import StreamConnector

@@ -732,7 +732,7 @@ class Target:
         """
         if _connected(snapshot):
             return True
-        self._servers.want(snapshot.spec.name)
+        self._servers.request_start(snapshot.spec.name)
         if self._held_until is None and self._hold and snapshot.state is ServerState.WAITING:
             self._held_until = trio.current_time() + self._hold
         if self._held_until is not None and trio.current_time() >= self._held_until:
@@ -753,7 +753,7 @@ class Target:
             return False
         if self._started is None:
             self._started = snapshot.incarnation
-            start = self._servers.hasten if is_due else self._servers.revive
+            start = self._servers.skip_restart_delay if is_due else self._servers.revive
             start(snapshot.spec.name)
         return self._started == snapshot.incarnation
 

@@ -60,7 +60,7 @@ def _help_alone(context: click.Context) -> None:
 
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from .installation import describe_installation
+        from .versions import describe_installation
 
         click.echo("\n".join(describe_installation()))
         context.exit()

@@ -216,19 +216,19 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
         "watching:top", "Show the same screen for a running host, until `q` or Ctrl-C.", _HOST, _JSON_LINES, _VERBOSE
     ),
     "reconnect": CommandSignature(
-        "hosts:order",
+        "running_hosts:order",
         "Reconnect a server of a running host now, and wait for the outcome.",
         *_ORDER,
         action="reconnect",
     ),
     "stop": CommandSignature(
-        "hosts:order", "Stop a server of a running host; it stays stopped.", *_ORDER, action="stop"
+        "running_hosts:order", "Stop a server of a running host; it stays stopped.", *_ORDER, action="stop"
     ),
     "start": CommandSignature(
-        "hosts:order", "Start a server of a running host, unless it runs already.", *_ORDER, action="start"
+        "running_hosts:order", "Start a server of a running host, unless it runs already.", *_ORDER, action="start"
     ),
     "reload": CommandSignature(
-        "hosts:reload",
+        "running_hosts:reload",
         "Have a running host read its configuration files again.",
         option("--restart", "Restart every server."),
         _HOST,
@@ -252,7 +252,7 @@ COMMANDS: Final[Mapping[str, CommandSignature | tuple[str, Mapping[str, CommandS
         *_SERVERS,
     ),
     "logs": CommandSignature(
-        "hosts:logs",
+        "running_hosts:logs",
         "Print the last lines that a server wrote to standard error. A running host is asked; if none has the server, "
         "or a file is named, the server is started and stopped.",
         _NAME,

@@ -66,7 +66,7 @@ def trust(options: Options, file: Path | None, *, yes: bool) -> int:
             store.agree(request)
     finally:
         store.close()
-    from .hosts import start_trusted  # which other commands that ask do without
+    from .running_hosts import start_trusted  # which other commands that ask do without
 
     started = run_async(lambda: start_trusted(requests))
     if options.as_json:

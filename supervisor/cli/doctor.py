@@ -44,11 +44,11 @@ from mcp_nursery.supervisor.storage.sqlite import SqliteStore
 from .entry_texts import EntryTexts
 from .failures import USAGE
 from .files import documents_of
-from .installation import describe_installation
 from .output import safe_line, write_json, write_line
 from .runtime import Options, read_config, run_async
 from .status import settle
 from .statuses import still_doing, worked
+from .versions import describe_installation
 
 Document: TypeAlias = dict[str, Any]
 

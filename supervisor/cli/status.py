@@ -15,8 +15,8 @@ from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.status import ServerStatus
 
-from .hosts import find_host, hosts_of
 from .output import safe_line, send_line, stdout_is_terminal, warn, write_json, write_line
+from .running_hosts import find_host, hosts_of
 from .runtime import Options, load, run_async
 from .statuses import HEADERS, counts, documents, error_of, row, still_doing, worked, worst_first
 

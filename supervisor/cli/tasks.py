@@ -142,7 +142,7 @@ def call(
 def _detach(
     options: Options, name: str, *, args: str, server: str | None, timeout: float | None, yes: bool, host: str | None
 ) -> int:
-    from .hosts import find_host  # a call that is made here needs none
+    from .running_hosts import find_host  # a call that is made here needs none
 
     arguments = parse_arguments(args)
 

@@ -18,8 +18,8 @@ from mcp_nursery.supervisor.preload import freeze_loaded
 from mcp_nursery.supervisor.watch import reload_or_log
 
 from .failures import OK
-from .hosts import find_host
 from .output import StdoutClosed, safe_line, send_json_line, send_line, warn
+from .running_hosts import find_host
 from .runtime import Interrupted, Options, load, run_async
 from .screen.screen import Screen
 from .screen.terminal import open_tty, take_terminal

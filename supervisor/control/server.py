@@ -99,18 +99,18 @@ class ControlServer:
                     stream = trio.SocketStream(connection)
                     async with AsyncExitStack() as unserved:
                         await unserved.enter_async_context(stream)
-                        await self._take_place(places)
+                        await self._acquire_place(places)
                         unserved.pop_all()
                     nursery.start_soon(self._serve_client, stream, places)
 
-    async def _take_place(self, places: trio.Semaphore) -> None:
+    async def _acquire_place(self, places: trio.Semaphore) -> None:
         """Take a place, if need be that of a silent client."""
         while True:
-            with trio.move_on_after(LEAST_PAUSE if places.value == 0 and not self._make_way() else math.inf):
+            with trio.move_on_after(LEAST_PAUSE if places.value == 0 and not self._disconnect_silent() else math.inf):
                 await places.acquire()
                 return
 
-    def _make_way(self) -> bool:
+    def _disconnect_silent(self) -> bool:
         """Disconnect the client that is silent longest. True if there was one."""
         for client, since in self._silent.items():
             if trio.current_time() >= since + LEAST_PAUSE:

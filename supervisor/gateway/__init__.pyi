@@ -4,7 +4,7 @@ from .gateway import Gateway, open_gateway
 from .http.application import HttpApplication, open_http
 from .http.request_limits import HttpLimits
 from .sealing import SessionKeys
-from .stdio.server import serve_stdio
+from .stdio.stdio_gateway import serve_stdio
 from .upstream.ask_client import Unattended, gateway_callbacks
 
 __all__ = [

@@ -33,7 +33,7 @@ from .client_status import HeldCallStatus
 from .notifications import ClientNotifications
 from .sealing import SessionKeys
 from .upstream.ask_client import Unattended
-from .upstream.requests import Upstream
+from .upstream.server_requests import Upstream
 from .views.all import INSTRUCTIONS, All, Pages
 from .views.marks import add_preamble, mark_result
 from .views.task_ids import TaskIds
@@ -335,7 +335,7 @@ class Gateway:
 
 def _make_search() -> "Callable[[Supervisor, View], View]":
     """The function that turns a view of many tools into one of two; all of its views share one set of schemas."""
-    from .views.search import Schemas, Search  # few gateways need it
+    from .views.search_view import Schemas, Search  # few gateways need it
 
     return partial(Search, schemas=Schemas())
 

@@ -18,7 +18,7 @@ import trio
 from mcp_nursery.actors.errors import ConfigError
 
 from ..config.whole_file import open_regular
-from .connection import PIECE, Application, HttpConnection, end_idle
+from .http_connection import PIECE, Application, HttpConnection, end_idle
 from .listening import UNREAD
 
 

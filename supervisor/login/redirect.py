@@ -17,7 +17,7 @@ from mcp_nursery.actors.oauth.settings import OAuth, is_loopback
 from mcp_nursery.actors.oauth.token_endpoint import GrantRefused
 from mcp_nursery.actors.oauth.tokens import Tokens
 
-from ..http_server.connection import Message, Receive, Send
+from ..http_server.http_connection import Message, Receive, Send
 from ..http_server.server import HttpServer
 
 CONSENT: Final = 600.0

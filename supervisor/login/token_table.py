@@ -19,12 +19,12 @@ from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensDamaged, Tok
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.threads import SLOW_THREADS
 
-from ..storage.database import StateDatabase, lock_key
+from ..storage.postgres_connection import StateDatabase, lock_key
 from ..storage.store import StoreUnreadable
 from .token_files import DISK_TIMEOUT, LONGEST_RENEWAL, Kept
 
 if TYPE_CHECKING:
-    from ..storage.database import Connection
+    from ..storage.postgres_connection import Connection
 
 T = TypeVar("T")
 

@@ -34,7 +34,7 @@ from ..tools.tool import Invoke
 from ..transports import Transport
 from .observable import Observable
 from .projection import Projection
-from .resources import Subscriptions, Updates
+from .resource_state import Subscriptions, Updates
 from .view import ServerView
 
 
@@ -207,16 +207,16 @@ class BorrowedServers(ServerView):
         self._lender.wake(server)
 
     @override
-    def want(self, server: str) -> None:
-        self._lender.want(server)
+    def request_start(self, server: str) -> None:
+        self._lender.request_start(server)
 
     @override
     def revive(self, server: str) -> None:
         self._lender.revive(server)
 
     @override
-    def hasten(self, server: str) -> None:
-        self._lender.hasten(server)
+    def skip_restart_delay(self, server: str) -> None:
+        self._lender.skip_restart_delay(server)
 
     @override
     async def learn_skills(

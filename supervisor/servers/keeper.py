@@ -64,7 +64,7 @@ from mcp_nursery.actors.server_actor import Connector, ServerActor, log_crash
 from mcp_nursery.actors.start_limiter import UNLIMITED, Turn
 
 from ..decisions.error_line import redact_tail
-from ..decisions.limits import COMPARED_AGAIN, MEASURED_EVERY, Limits, excess_of, next_look
+from ..decisions.renewal_limits import COMPARED_AGAIN, MEASURED_EVERY, Limits, excess_of, next_look
 from ..decisions.server_info import introduction_of
 from ..decisions.state_machine import CALLS_WAIT, Snapshot, StateMachine
 from ..events import ResourceUpdated
@@ -76,7 +76,7 @@ from ..storage.store import StoreUnreadable
 from ..storage.tool_pins import ToolPins
 from ..tools.pins import UNREVIEWED
 from ..transports import LOCAL_KINDS
-from .commands import (
+from .keeper_commands import (
     AcceptChange,
     AnnounceRoots,
     Authorised,
@@ -669,7 +669,7 @@ class Keeper:
 
     async def _put_first(self, command: PutFirst) -> None:
         if self._actor is not None:
-            self._actor.put_first(command.awaited)
+            self._actor.prioritise(command.awaited)
 
     async def _reconnect(self, command: Reconnect) -> None:
         self._asked_person = False

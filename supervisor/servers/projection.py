@@ -35,7 +35,7 @@ from .settings import SupervisorSettings
 
 if TYPE_CHECKING:
     from .breakers import CircuitBreakers
-    from .commands import Command
+    from .keeper_commands import Command
 
 
 @frozen(eq=False)

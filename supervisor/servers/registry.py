@@ -62,11 +62,11 @@ from ..security.untrusted_marks import clean_name, visible
 from ..tools.tool import Invoke
 from .breakers import CircuitBreakers
 from .call_counter import CallCounter
-from .commands import Command
 from .given_up_tasks import GivenUpTasks
+from .keeper_commands import Command
 from .observable import Observable
 from .projection import Projection, StatusFigures
-from .resources import KeptReads, Subscriptions
+from .resource_state import KeptReads, Subscriptions
 from .settings import SupervisorSettings
 from .task_news import TaskNews
 

@@ -19,7 +19,7 @@ from mcp_nursery.actors.list_refresh import AWAITED_FOR
 from mcp_nursery.actors.oauth.tokens import VAULT
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.process.orphans import LEDGER
-from mcp_nursery.actors.process.pipes import TELL_TAIL
+from mcp_nursery.actors.process.stderr_tail import TELL_TAIL
 from mcp_nursery.actors.process.tree import LEAVING, Leaving
 from mcp_nursery.actors.secrets import SECRETS
 
@@ -37,7 +37,8 @@ from ..tools.pins import DefinitionChange, Review
 from ..tools.tool import Invoke
 from ..transports import Transport
 from .call_counter import CallCounter
-from .commands import (
+from .keeper import Keeper
+from .keeper_commands import (
     AcceptChange,
     AnnounceRoots,
     Command,
@@ -53,10 +54,9 @@ from .commands import (
     Subscribe,
     Wake,
 )
-from .keeper import Keeper
 from .observable import Observable
 from .registry import ServerRegistry
-from .resources import Subscriptions
+from .resource_state import Subscriptions
 from .settings import KeeperSettings, SupervisorSettings
 from .view import ServerView
 
@@ -245,7 +245,7 @@ class Servers(ServerView):
             self._send(server, Wake())
 
     @override
-    def want(self, server: str) -> None:
+    def request_start(self, server: str) -> None:
         observable = self.snapshots.get(server)
         if observable is None or not (observable.value.state is ServerState.IDLE or observable.value.waits_for_place):
             return
@@ -261,7 +261,7 @@ class Servers(ServerView):
         if observable is not None and observable.value.revives_on_call:
             self._send(server, Wake())
 
-    def hasten(self, server: str) -> None:
+    def skip_restart_delay(self, server: str) -> None:
         """Have the next start begin now, for a call. Never waits; many callers share one start."""
         if server in self._keepers:
             self._send(server, Hasten(self.snapshots[server].value.incarnation))

@@ -28,7 +28,7 @@ from ..transports import Transport
 from .observable import Observable
 from .projection import Projection
 from .registry import ServerRegistry
-from .resources import Subscriptions
+from .resource_state import Subscriptions
 from .settings import SupervisorSettings, WaitFor, default_call_timeout
 
 logger: Final = logging.getLogger(__name__)
@@ -128,7 +128,8 @@ class ServerView(ABC):
 
     async def first_attempts(self, servers: Iterable[str], start: Callable[[str], None]) -> None:
         """Wait until the first attempt of each of these is over. Servers that are removed meanwhile are passed over.
-        `start` is `wake` or `want`, called for those that are idle, or become so, and for those that are starting.
+        `start` is `wake` or `request_start`, called for those that are idle, or become so, and for those that are
+        starting.
 
         Raises:
             SupervisorClosed: The block is being left.
@@ -147,7 +148,7 @@ class ServerView(ABC):
     async def update_lists(self, server: str | None, kinds: Collection[ListKind], *, refresh: bool = False) -> None:
         """Bring these lists of a server, or of all servers, up to date, as far as possible, once first attempts are
         over: those that may be old, or with `refresh` all. Servers at rest that have to be started for their lists are
-        started, and with `refresh` all: `wake` does that for all servers, `want` for one that was named.
+        started, and with `refresh` all: `wake` does that for all servers, `request_start` for one that was named.
 
         Raises:
             UnknownServer: No server of that name.
@@ -157,7 +158,7 @@ class ServerView(ABC):
         if server is not None:
             self.snapshot(server)
         servers = list(self.snapshots) if server is None else [server]
-        start = self.wake if server is None else self.want
+        start = self.wake if server is None else self.request_start
         with self.counter.in_use(servers):
             for name in servers:
                 if refresh or self.snapshots[name].value.started_by_lists:
@@ -244,7 +245,7 @@ class ServerView(ABC):
         """Start a server if it is idle. Never waits. One that has gone is skipped."""
 
     @abstractmethod
-    def want(self, server: str) -> None:
+    def request_start(self, server: str) -> None:
         """`wake` for a caller that names this server and waits for it: its first start goes before those of servers
         that nobody waits for. Never waits. One that has gone is skipped."""
 
@@ -253,7 +254,7 @@ class ServerView(ABC):
         """Start a server that failed, for a call, if its spec says so. Never waits; many callers share one start."""
 
     @abstractmethod
-    def hasten(self, server: str) -> None:
+    def skip_restart_delay(self, server: str) -> None:
         """Have the next start begin now, for a call. Never waits; many callers share one start."""
 
     @abstractmethod

@@ -23,13 +23,13 @@ from ..security.trust import TrustRequest
 from ..session_notes import NoteChange, SessionNote
 from ..tools.pins import DefinitionChange, Pin, Room, check_pinned, means_the_same, pins_after
 from . import rows
-from .database import StateDatabase, lock_key
+from .postgres_connection import StateDatabase, lock_key
 from .rows import SWEPT_NOTES, Sweeps, era_in, note_columns, note_in, pinned_change
 from .store import MOST_NOTES, EraNote, Store, StoreUnreadable, next_note
 from .task_rows import TaskRows
 
 if TYPE_CHECKING:
-    from .database import Connection
+    from .postgres_connection import Connection
 
 logger: Final = logging.getLogger(__name__)
 

@@ -182,20 +182,20 @@ async def test_starts_that_are_put_first_go_before_the_others(autojump_clock):
             entered.append((number, trio.current_time()))
             await trio.sleep(1)
 
-    limiter.put_first(turns[5], 0)
+    limiter.prioritise(turns[5], 0)
     async with trio.open_nursery() as nursery:
         for number in range(6):
             await trio.testing.wait_all_tasks_blocked()
             nursery.start_soon(start, number)
         await trio.sleep(0.5)
         for awaited, number in enumerate((4, 2, 4), 1):
-            limiter.put_first(turns[number], awaited)
+            limiter.prioritise(turns[number], awaited)
     assert entered == [(number, time) for time, number in enumerate((0, 5, 4, 2, 1, 3))]
 
 
 async def test_one_that_was_put_first_and_stops_waiting_holds_up_nobody(autojump_clock):
     limiter, turn = StartLimiter(1), Turn()
-    limiter.put_first(turn, 0)
+    limiter.prioritise(turn, 0)
     with await limiter.enter():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(limiter.enter)

@@ -31,7 +31,7 @@ from mcp_nursery.supervisor import (
 )
 from mcp_nursery.supervisor.gateway import OAuthResource, gateway_callbacks, open_gateway, open_http, serve_stdio
 from mcp_nursery.supervisor.gateway.http.application import serve_http
-from mcp_nursery.supervisor.gateway.stdio.server import ClientStreams
+from mcp_nursery.supervisor.gateway.stdio.stdio_gateway import ClientStreams
 from mcp_nursery.supervisor.http_server.listening import bind_socket
 
 from ..lab.processes import Journal, lab

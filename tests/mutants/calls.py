@@ -143,12 +143,12 @@ CALLS = (
         },
     ),
     *mutants_of(
-        "supervisor/gateway/upstream/requests.py",
+        "supervisor/gateway/upstream/server_requests.py",
         "supervisor/gateway/upstream/test_ask_client.py",
         {"agreed = of_any_definition(agreed)  # the server has begun the call: it goes on": "pass"},
     ),
     *mutants_of(
-        "supervisor/gateway/upstream/requests.py",
+        "supervisor/gateway/upstream/server_requests.py",
         "real/test_extensions_table.py",
         {
             'if request.method == CALL_TOOL and kind == "complete" and not is_text_alone(result):  # others are of extensions': "if request.method == CALL_TOOL and not is_text_alone(result):"
@@ -187,7 +187,7 @@ CALLS = (
                 "A call that the router has refused is given to it again, turn by turn, until the keeper knows of the end.",
             ),
             "if snapshot.state not in waits or snapshot.abandoned:": "if snapshot.state not in waits:",
-            "self._servers.want(snapshot.spec.name)": "pass",
+            "self._servers.request_start(snapshot.spec.name)": "pass",
             "if self._started is None:": "if True:",
             'if self._asked.when_down == "fail":': "if False:",
             "self._unsure = [] if self._listed_again else self._may_have_it_now(owner)": "self._unsure = []",

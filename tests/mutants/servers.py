@@ -19,8 +19,8 @@ SERVERS = (
         },
     ),
     *mutants_of(
-        "supervisor/decisions/limits.py",
-        "supervisor/decisions/test_limits.py",
+        "supervisor/decisions/renewal_limits.py",
+        "supervisor/decisions/test_renewal_limits.py",
         {
             "if not is_old and now < renewed_at + RENEWAL_PAUSE:": "if now < renewed_at + RENEWAL_PAUSE:",
             "elif limits.memory is not None and memory is not None and memory > limits.memory:": "elif limits.memory is not None and memory is not None and memory >= limits.memory:",
@@ -44,7 +44,7 @@ SERVERS = (
     ),
     *mutants_of(
         "supervisor/decisions/state_machine.py",
-        "supervisor/decisions/test_state_machine.py property/test_state_machine.py supervisor/servers/test_commands.py "
+        "supervisor/decisions/test_state_machine.py property/test_state_machine.py supervisor/servers/test_keeper_commands.py "
         "supervisor/servers/test_revive.py supervisor/servers/test_needs_auth.py supervisor/servers/test_restart_ladder.py "
         "supervisor/servers/test_reload_memory.py supervisor/servers/test_reload.py",
         {
@@ -64,7 +64,7 @@ SERVERS = (
     ),
     *mutants_of(
         "supervisor/servers/keeper.py",
-        "supervisor/servers/test_idle_stop.py supervisor/servers/test_commands.py supervisor/servers/test_restart_ladder.py "
+        "supervisor/servers/test_idle_stop.py supervisor/servers/test_keeper_commands.py supervisor/servers/test_restart_ladder.py "
         "supervisor/servers/test_reload.py supervisor/servers/test_needs_auth.py supervisor/servers/test_changing_set.py",
         {
             "if self._idle_at() <= trio.current_time():": "if True:",
@@ -103,7 +103,7 @@ SERVERS = (
     ),
     *mutants_of(
         "supervisor/gateway/http/sessions.py",
-        "supervisor/gateway/http/test_sessions.py supervisor/gateway/http/test_messages.py",
+        "supervisor/gateway/http/test_sessions.py supervisor/gateway/http/test_client_messages.py",
         {
             "self.notify(Notification(CANCELLED, cancelled))": "pass",
             "if asked is not None and not asked.answered.is_set():": "if asked is not None:",

@@ -20,7 +20,7 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor.cli.serve_http import HttpFront
 from mcp_nursery.supervisor.gateway import HttpLimits
 from mcp_nursery.supervisor.gateway.auth.bearer_tokens import add_token
-from mcp_nursery.supervisor.http_server import connection, server
+from mcp_nursery.supervisor.http_server import http_connection, server
 from mcp_nursery.supervisor.http_server.parser import HEAD
 from mcp_nursery.supervisor.http_server.server import Tls
 
@@ -192,7 +192,7 @@ async def test_a_request_without_an_answer_is_cancelled_in_time():
 
 
 async def test_heads_and_bodies_that_are_slow_or_large_end(monkeypatch):
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(http_connection, "HEAD_SECONDS", 0.5)
     with trio.fail_after(60):
         async with served([lab()], only="lab", limits=HttpLimits(body_seconds=0.5, body=1000)) as (_, url):
             host, port = place_of(url)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import pytest
 import trio
 
-from mcp_nursery.actors.process.pipes import KEPT, Tail
+from mcp_nursery.actors.process.stderr_tail import KEPT, Tail
 from mcp_nursery.supervisor.stderr import LONGEST_LINE, MOST_LINES, StderrLines, StderrLogs
 
 

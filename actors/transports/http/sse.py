@@ -22,7 +22,7 @@ from ...outcomes import Loss, Outcome, Rejected
 from ...overrides import override
 from ...reply import ReplySlot
 from ...secrets import words_of
-from .events import Oversized, ServerSentEvent, events_of
+from .event_stream import Oversized, ServerSentEvent, events_of
 from .exchange import Exchange, HttpCarrier
 
 logger: Final = logging.getLogger(__name__)

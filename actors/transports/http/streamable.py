@@ -29,7 +29,7 @@ from ...pauses import Pauses
 from ...protocol import MCP_PROTOCOL_VERSION_HEADER, MODERN_PROTOCOL_VERSIONS
 from ...reply import ReplySlot
 from ...secrets import words_of
-from .events import Oversized, ServerSentEvent, events_of
+from .event_stream import Oversized, ServerSentEvent, events_of
 from .exchange import SESSION, Exchange, HttpCarrier, ResponseExchange
 
 logger: Final = logging.getLogger(__name__)

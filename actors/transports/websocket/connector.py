@@ -19,9 +19,9 @@ from ...jsonrpc.carrier import FRAME_LIMIT, FrameStream
 from ...secrets import shown_url
 from ...version import VERSION
 from ..base import StreamConnector
-from .handshake import HandshakeRefusal
 from .stream import NoWebSocket, UpgradeRequest, open_stream
 from .tunnel import open_tunnel
+from .upgrade import HandshakeRefusal
 
 _PORTS = {"ws": 80, "wss": 443}
 _OWN_HEADERS = re.compile(r"host|upgrade|connection|content-length|transfer-encoding|sec-websocket-.*")

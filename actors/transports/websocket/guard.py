@@ -18,7 +18,7 @@ from attrs import evolve
 from ...errors import one_line
 from ...http import limits
 from ...http.responses import words_in
-from .handshake import HandshakeRefusal, is_decidable, refusal_of
+from .upgrade import HandshakeRefusal, is_decidable, refusal_of
 
 _FRAMES_AT_ONCE: Final = 64
 """Frames that are handed on at once: a millisecond."""

@@ -19,7 +19,7 @@ from ...errors import leaves, one_line
 from ...nurseries import run_alongside
 from ...outcomes import Loss
 from .guard import READ_MOST, WRITE_MOST, Line
-from .handshake import SUBPROTOCOL, HandshakeRefusal
+from .upgrade import SUBPROTOCOL, HandshakeRefusal
 
 _NO_STATUS, _ABNORMAL = 1005, 1006
 

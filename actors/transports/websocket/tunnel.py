@@ -8,8 +8,8 @@ import trio
 
 from ...errors import one_line
 from ...http.environment import Proxy
-from .handshake import HEAD_LIMIT, HandshakeRefusal, is_decidable, status_in
 from .stream import NoWebSocket
+from .upgrade import HEAD_LIMIT, HandshakeRefusal, is_decidable, status_in
 
 
 async def open_tunnel(stream: trio.abc.Stream, proxy: Proxy, host: str, port: int) -> None:

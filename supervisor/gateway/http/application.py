@@ -22,8 +22,8 @@ from ..auth.jwt import WELL_KNOWN, OAuthResource
 from ..auth.principal import EVERYTHING, RETRY_AFTER, Authenticate, Principal, Refused, path_of
 from ..client_status import ClientsStatus
 from ..gateway import Gateway
+from .client_messages import HttpMessages
 from .exchange import Attendance, HttpExchange, Message, Receive, Send, expiry_refusal
-from .messages import HttpMessages
 from .request_limits import Admission, BytesUnderWay, GatewayFigures, HttpLimits
 from .served_names import LOOPBACK_NAMES, ServedNames
 from .sessions import HttpSessions

@@ -34,7 +34,7 @@ a time, and what waits for it until then is charged to its account (`BytesUnderW
   the id of that session.
 - Since 2026-07-28: "The server MUST treat a client disconnect as cancellation of that request."
 
-Cancelling the scope cancels the call behind it, down to the server: see `upstream.requests`. An exchange that is
+Cancelling the scope cancels the call behind it, down to the server: see `upstream.server_requests`. An exchange that is
 refused before it is admitted (for a name, a credential, too many requests) has no scope: `Refused` alone ends it.
 
 *The client that waits.* While a request is answered, nothing reads from its connection, so nobody would notice that the

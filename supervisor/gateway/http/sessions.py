@@ -25,7 +25,7 @@ from mcp_nursery.actors.messages import CANCELLED
 from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.protocol import JsonRpcError
 
-from ...http_server.connection import end_idle
+from ...http_server.http_connection import end_idle
 from ...log_limits import log_of_client
 from ...session_notes import NoteChange, SessionNote
 from ..auth.principal import RETRY_AFTER, Principal, Refused, principal_name

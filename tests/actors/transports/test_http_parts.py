@@ -16,7 +16,7 @@ from mcp_nursery.actors.http.address import Address
 from mcp_nursery.actors.http.auth import AuthFailed, Layers
 from mcp_nursery.actors.http.client import origin_of
 from mcp_nursery.actors.http.responses import parts_of
-from mcp_nursery.actors.transports.http.events import EventParser, Oversized, ServerSentEvent, events_of
+from mcp_nursery.actors.transports.http.event_stream import EventParser, Oversized, ServerSentEvent, events_of
 
 from ...lab import proxies
 

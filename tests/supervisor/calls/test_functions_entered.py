@@ -18,7 +18,7 @@ from mcp_nursery.actors.transports.base import StreamConnector
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import open_gateway
 from mcp_nursery.supervisor.gateway.http.application import open_http
-from mcp_nursery.supervisor.http_server.connection import HttpConnection
+from mcp_nursery.supervisor.http_server.http_connection import HttpConnection
 
 from ...lab.gateway_clients import ENVELOPE, NEW, OLD
 from ...lab.talker import Talker

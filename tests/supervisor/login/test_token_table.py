@@ -8,7 +8,7 @@ from attrs import evolve
 
 from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensUnreadable
 from mcp_nursery.supervisor.login.token_table import TokenTable
-from mcp_nursery.supervisor.storage.database import StateDatabase
+from mcp_nursery.supervisor.storage.postgres_connection import StateDatabase
 
 pytestmark = pytest.mark.slow
 

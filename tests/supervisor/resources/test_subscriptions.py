@@ -117,7 +117,7 @@ def test_the_nearest_that_is_subscribed_hears_of_it(uri, heard):
     told, began = [], time.process_time()
     changes = Changes("lab")
     changes._updated = lambda *said: told.append(said)
-    changes.want(frozenset({"log:/a/", "log:/a/b", "note:/a"}))
+    changes.set_watched(frozenset({"log:/a/", "log:/a/b", "note:/a"}))
     changes.resource_updated(uri)
     assert told == ([] if heard is None else [(heard, True)])
     assert time.process_time() - began < 0.5

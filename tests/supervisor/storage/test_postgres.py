@@ -12,7 +12,7 @@ import trio
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.supervisor import open_supervisor
-from mcp_nursery.supervisor.storage import database as module
+from mcp_nursery.supervisor.storage import postgres_connection as module
 from mcp_nursery.supervisor.storage.named import store_named
 from mcp_nursery.supervisor.storage.postgres import PostgresStore
 from mcp_nursery.supervisor.storage.sqlite import SqliteStore
@@ -85,10 +85,11 @@ WRITERS = """
 import os, sys
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.supervisor.config import TrustRequest
-from mcp_nursery.supervisor.storage import database
+from mcp_nursery.supervisor.storage import postgres_connection
 from mcp_nursery.supervisor.storage.postgres import PostgresStore
 
-database.CONNECTING, database.STATEMENT, database.MIGRATING = 60, 60.0, 60.0  # a machine may be slow
+postgres_connection.CONNECTING = 60  # a machine may be slow
+postgres_connection.STATEMENT = postgres_connection.MIGRATING = 60.0
 
 def write(number):
     store = PostgresStore(sys.argv[1])

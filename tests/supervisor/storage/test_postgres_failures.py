@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from mcp_nursery.actors.enums import Era
-from mcp_nursery.supervisor.storage import database as module
+from mcp_nursery.supervisor.storage import postgres_connection as module
 from mcp_nursery.supervisor.storage.postgres import PostgresStore
 from mcp_nursery.supervisor.storage.store import EraNote, StoreUnreadable
 

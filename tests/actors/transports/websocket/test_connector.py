@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.transports.websocket.connector import WebSocketConnector
-from mcp_nursery.actors.transports.websocket.handshake import HEAD_LIMIT
+from mcp_nursery.actors.transports.websocket.upgrade import HEAD_LIMIT
 
 from ....lab.websocket_peer import (
     TEXT,

@@ -18,7 +18,7 @@ from mcp_nursery.supervisor.storage.store import StoreUnreadable
 from mcp_nursery.supervisor.storage.worker import StoreWorker
 
 from ....lab.gateway_clients import CAN, OLD
-from .test_messages import ANN, HELLO, LIST, PING, SLEEP, modern, served
+from .test_client_messages import ANN, HELLO, LIST, PING, SLEEP, modern, served
 
 KEY = b"k" * 32
 TOOLS = {"id": 5, "method": "tools/list"}

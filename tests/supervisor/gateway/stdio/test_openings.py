@@ -10,7 +10,7 @@ import trio
 from mcp_nursery.actors.protocol import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
 from mcp_nursery.supervisor.gateway import gateway_callbacks, open_gateway, serve_stdio
-from mcp_nursery.supervisor.gateway.stdio import server
+from mcp_nursery.supervisor.gateway.stdio import stdio_gateway
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ....lab.specs import SERVERS, Named, nothing, spec
@@ -114,7 +114,7 @@ def outcomes(client):
 def loaded(monkeypatch):
     """The event that lets the modules be loaded that requests wait for."""
     event = trio.Event()
-    monkeypatch.setattr(server, "ALL_MODULES", SimpleNamespace(ensure_loaded=event.wait))
+    monkeypatch.setattr(stdio_gateway, "ALL_MODULES", SimpleNamespace(ensure_loaded=event.wait))
     return event
 
 

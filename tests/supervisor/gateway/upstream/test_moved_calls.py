@@ -12,7 +12,7 @@ from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcE
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.gateway import Access, Principal, SessionKeys, gateway_callbacks, open_gateway
-from mcp_nursery.supervisor.gateway.upstream import held_calls, requests
+from mcp_nursery.supervisor.gateway.upstream import held_calls, server_requests
 from mcp_nursery.supervisor.gateway.upstream.held_calls import HeldCall, HeldCalls
 
 from ....lab.specs import spec
@@ -133,7 +133,7 @@ async def test_it_goes_on_for_the_same_server_alone(autojump_clock):
 async def test_the_state_of_a_gateway_behind_this_one_is_not_taken_for_a_replicas(autojump_clock, life, monkeypatch):
     """Both have the key of their user; but each reaches the server in a way of its own."""
     reached = iter(["by its command", "over HTTP", "over HTTP"])
-    monkeypatch.setattr(requests, "spec_digest", lambda _: next(reached))
+    monkeypatch.setattr(server_requests, "spec_digest", lambda _: next(reached))
     async with two(life) as (behind, front):
         back = push(**await asked_at(behind))
         if life is OLD:

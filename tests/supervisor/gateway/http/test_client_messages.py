@@ -14,7 +14,7 @@ from mcp_nursery.actors.limits import MOST_VALUES
 from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.gateway import HttpLimits, SessionKeys, gateway_callbacks, open_gateway, open_http
 from mcp_nursery.supervisor.gateway.auth.principal import Principal
-from mcp_nursery.supervisor.gateway.http import messages
+from mcp_nursery.supervisor.gateway.http import client_messages
 from mcp_nursery.supervisor.testing import Life, Refusal, ScriptedServer
 
 from ....lab.gateway_clients import CAN, ENVELOPE, NEW, OLD, AskingServer
@@ -421,7 +421,7 @@ async def test_sessions_that_end_together_end_one_a_turn_and_log_levels_are_look
 async def test_a_session_that_ends_while_it_begins_is_nobodys(waits, autojump_clock, monkeypatch):
     """In the very step in which what it waits for is there."""
     async with served(keys=SessionKeys([b"k" * 32])) as (_, web):
-        where = type(web.gateway.view("lab")) if waits == "hello" else messages
+        where = type(web.gateway.view("lab")) if waits == "hello" else client_messages
         real, there = getattr(where, waits), trio.Event()
 
         async def wait(*of):

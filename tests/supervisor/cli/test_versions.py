@@ -9,8 +9,8 @@ import pytest
 
 from mcp_nursery.actors import commit
 from mcp_nursery.actors.version import VERSION
-from mcp_nursery.supervisor.cli import installation
-from mcp_nursery.supervisor.cli.installation import describe_installation
+from mcp_nursery.supervisor.cli import versions
+from mcp_nursery.supervisor.cli.versions import describe_installation
 
 
 def git(folder, *arguments):
@@ -88,8 +88,8 @@ def test_dependencies_are_those_that_are_installed(monkeypatch):
             raise PackageNotFoundError(name)
         return f"1.0.of.{name}"
 
-    monkeypatch.setattr(installation, "requires", lambda _name: REQUIRES)
-    monkeypatch.setattr(installation, "version", version)
+    monkeypatch.setattr(versions, "requires", lambda _name: REQUIRES)
+    monkeypatch.setattr(versions, "version", version)
     first, of_commit, python, *rest = describe_installation()
     assert first == f"mcp-nursery {VERSION}"
     assert of_commit == f"commit {commit.commit_of(Path(commit.__file__).resolve().parent)}"
@@ -101,5 +101,5 @@ def test_sources_that_are_not_installed(monkeypatch):
     def requires(name):
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(installation, "requires", requires)
+    monkeypatch.setattr(versions, "requires", requires)
     assert len(describe_installation()) == 3

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.actors.process.pipes import KEPT, Tail
+from mcp_nursery.actors.process.stderr_tail import KEPT, Tail
 
 SECRET = "correct horse battery staple"
 

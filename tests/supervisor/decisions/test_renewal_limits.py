@@ -5,7 +5,7 @@ import math
 import pytest
 
 from mcp_nursery.actors.errors import ConfigError
-from mcp_nursery.supervisor.decisions.limits import Limits, excess_of, next_look
+from mcp_nursery.supervisor.decisions.renewal_limits import Limits, excess_of, next_look
 
 GIB = 1 << 30
 TOO_MUCH = "its processes take 1025 MiB, more than 1024 MiB (limits.memory)"

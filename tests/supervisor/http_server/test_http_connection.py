@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcp_nursery.actors.nurseries import run_alongside
-from mcp_nursery.supervisor.http_server.connection import (
+from mcp_nursery.supervisor.http_server.http_connection import (
     HEAD_SECONDS,
     IDLE,
     IDLE_CHECK_INTERVAL,
@@ -368,7 +368,7 @@ def test_whatever_is_sent_the_connection_ends_in_order(pieces):
 
     said = []
     handler = Noted()
-    logger = logging.getLogger("mcp_nursery.supervisor.http_server.connection")
+    logger = logging.getLogger("mcp_nursery.supervisor.http_server.http_connection")
     logger.addHandler(handler)
     try:
         trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -3,7 +3,7 @@
 import pytest
 
 from mcp_nursery.actors.secrets import shown_url
-from mcp_nursery.actors.transports.websocket.handshake import HEAD_LIMIT, is_decidable, refusal_of
+from mcp_nursery.actors.transports.websocket.upgrade import HEAD_LIMIT, is_decidable, refusal_of
 
 
 @pytest.mark.parametrize(
