@@ -397,9 +397,7 @@ class KeptTasks:
             await self._release(kept)
             kept.ended = error
             return None
-        left = math.inf if record.deadline is None else max(record.deadline - time.time(), 0.0)
-        left = None if info.finished is not None else left  # its caller's time was for the task, not for its result
-        asked = Call(info.tool, server=info.server, timeout=left, when_down="wait")
+        asked = Call(info.tool, server=info.server, timeout=_time_left(record), when_down="wait")
         kept.leading = trio.CancelScope(deadline=since + LEASE)
         if kept.unwanted:
             self.cancel(kept)
@@ -452,3 +450,10 @@ class KeptTasks:
             if request is not None and not request.failed:
                 give_up(request, record.task, request.transport)
             logger.warning("%s: %s: it was not told that its task is cancelled: %s", info.server, info.tool, error)
+
+
+def _time_left(record: TaskRecord) -> float | None:
+    """Seconds that its caller gives a recorded task; None once it is over, because they are not for its result."""
+    if record.info.finished is not None:
+        return None
+    return math.inf if record.deadline is None else max(record.deadline - time.time(), 0.0)
