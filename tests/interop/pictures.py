@@ -51,7 +51,7 @@ async def main() -> None:
         for number in range(40):
             await gateway.supervisor.call_tool("search", {"query": str(number)}, server="documents")
         await page.go(f"{gateway.origin}/ui")
-        await page.until("document.querySelector('#servers .state.waiting')")
+        await page.until("document.querySelector('#troubles .state.waiting')")
         await trio.sleep(11)  # until there is a point of the plot
         await page.go(f"{gateway.origin}/ui")
         await page.picture(FOLDER / "page.png", 1180, 560)
