@@ -7,6 +7,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from rich.console import Console, Group
 
+from mcp_nursery.supervisor.cli.lives import IncarnationRecord, ServerHistory
 from mcp_nursery.supervisor.cli.screen.screen import Screen
 from mcp_nursery.supervisor.status import CallCounts, ServerState, ServerStatus
 
@@ -22,6 +23,15 @@ def picture() -> str:
         _status("mail", ServerState.NEEDS_AUTH, error="401: a token is needed"),
     )
     screen = Screen("mcp-nursery run", statuses=statuses)
+    screen.now, screen.lives = (
+        1_000.0,
+        {
+            "files": _life((0, 5, None)),
+            "search": _life((0, 5, 900), (936, 938, None)),
+            "time": _life((0, 5, 600), (602, 603, 990), (992, 993, 998)),
+            "mail": _life((0, None, 1)),
+        },
+    )
     for line in (
         "09:30:01 files: connected, incarnation 1, pid 4711",
         "09:30:02 mail: needs_auth (401: a token is needed)",
@@ -33,6 +43,15 @@ def picture() -> str:
     console = Console(record=True, file=io.StringIO(), width=_WIDTH, force_terminal=True, color_system="truecolor")
     console.print(Group(*screen.render(_WIDTH, _HEIGHT)))
     return console.export_svg(title="mcp-nursery run", unique_id="screen")
+
+
+def _life(*times: tuple[float, float | None, float | None]) -> ServerHistory:
+    """The life of incarnations by the times at which they began, were connected, and were lost."""
+    life = ServerHistory()
+    for number, (began, connected, ended) in enumerate(times, 1):
+        lost = {} if ended is None else {"why": "lost", "then": "waiting" if connected else "needs_auth"}
+        life.incarnations.append(IncarnationRecord(number, number, began, connected, ended, **lost))
+    return life
 
 
 def _status(name: str, state: ServerState, **facts: Any) -> ServerStatus:

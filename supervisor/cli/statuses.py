@@ -70,6 +70,11 @@ def severity(status: ServerStatus) -> int:
     return len(_TROUBLE) if status.breaker is not None else len(_TROUBLE) + 1
 
 
+def is_troubled(status: ServerStatus) -> bool:
+    """True if the server needs a person, waits for its next start, or has its calls refused."""
+    return severity(status) <= len(_TROUBLE)
+
+
 def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]:
     """Make the cells of one server under `HEADERS`. `median` is the p50 of its calls in seconds, if known."""
     return (

@@ -85,7 +85,18 @@ _WIDE, _MIDDLE = 140, 80
 """Characters of a line that has room for all columns, and of one that has room for most."""
 
 
-def table_lines(statuses: Sequence[ServerStatus], width: int, medians: Mapping[str, float]) -> list[Text]:
+@frozen
+class Lives:
+    """A column with the lives of servers."""
+
+    header: str
+    lines: Mapping[str, str]
+    """The line of each server, by name."""
+
+
+def table_lines(
+    statuses: Sequence[ServerStatus], width: int, medians: Mapping[str, float], lives: Lives | None = None
+) -> list[Text]:
     """Draw the header and a line for each server, none wider than this; cells are cut and columns left out to fit."""
     shown = [row(status, medians.get(status.name)) for status in statuses]
     rows = [{header: Text(safe_line(cell)) for header, cell in zip(HEADERS, cells, strict=True)} for cells in shown]
@@ -97,7 +108,7 @@ def table_lines(statuses: Sequence[ServerStatus], width: int, medians: Mapping[s
             cells["STATE"] = Text(" ").join(cell for cell in (cells["STATE"], cells["RETRY IN"]) if cell)
     if not any(cells["TRY"] for cells in rows):
         left_out = (*left_out, "TRY")
-    headers = [header for header in HEADERS if header not in left_out]
+    headers = _headers(left_out, statuses, rows, lives)
     lines = [Text() for _ in (headers, *rows)]
     for header in headers:
         column = [Text(header, style="bold"), *(cells[header] for cells in rows)]
@@ -110,6 +121,17 @@ def table_lines(statuses: Sequence[ServerStatus], width: int, medians: Mapping[s
         line.rstrip()
         line.truncate(width, overflow="ellipsis")
     return lines
+
+
+def _headers(
+    left_out: Sequence[str], statuses: Sequence[ServerStatus], rows: Sequence[dict[str, Text]], lives: Lives | None
+) -> list[str]:
+    headers = [header for header in HEADERS if header not in left_out]
+    if lives is not None:
+        headers.insert(2, lives.header)
+        for cells, status in zip(rows, statuses, strict=True):
+            cells[lives.header] = Text(lives.lines.get(status.name, ""))
+    return headers
 
 
 def _style(state: ServerState) -> str:

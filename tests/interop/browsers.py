@@ -156,12 +156,16 @@ class Page:
         """Fill a field."""
         await self.value(f"document.getElementById({json.dumps(id_)}).value = {json.dumps(text)}")
 
-    async def picture(self, path, width=1280, height=800, *, dark=False):
-        """Write a picture of the page."""
+    async def show(self, width, height, *, dark=False):
+        """Show the page in a window of this size."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         await self.ask("Emulation.setEmulatedMedia", features=scheme)
         await self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
+
+    async def picture(self, path, width=1280, height=800, *, dark=False):
+        """Write a picture of the page."""
+        await self.show(width, height, dark=dark)
         shot = await self.ask("Page.captureScreenshot", format="png")
         path.write_bytes(base64.b64decode(shot["data"]))

@@ -51,13 +51,13 @@ async def main() -> None:
         for number in range(40):
             await gateway.supervisor.call_tool("search", {"query": str(number)}, server="documents")
         await page.go(f"{gateway.origin}/ui")
-        await page.until("document.querySelector('#servers .state.waiting')")
-        await trio.sleep(11)  # until there is a point of the plot
+        await page.until("document.querySelector('#troubles .state.waiting')")
+        await trio.sleep(11)  # until there is a point of the calls
         await page.go(f"{gateway.origin}/ui")
-        await page.picture(FOLDER / "page.png", 1180, 560)
+        await page.picture(FOLDER / "page.png", 1180, 720)
         await page.picture(FOLDER / "page-narrow-dark.png", 420, 800, dark=True)
         await page.go(f"{gateway.origin}/ui/server?name=crm")
-        await page.picture(FOLDER / "page-server.png", 1180, 640)
+        await page.picture(FOLDER / "page-server.png", 1180, 700)
         await page.go(f"{gateway.origin}/ui/tool?server=documents&tool=search")
         await page.fill("arg.0", "invoices")
         await page.press("Call")

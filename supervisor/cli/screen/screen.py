@@ -18,9 +18,10 @@ from rich.text import Text
 from mcp_nursery.supervisor.control.protocol import ToolSummary
 from mcp_nursery.supervisor.status import ServerStatus
 
+from ..lives import ServerHistory, line_of_life, window_of
 from ..output import natural, safe_line, safe_text
-from ..statuses import counts, worst_first
-from ..tables import table_lines
+from ..statuses import counts, is_troubled, row, worst_first
+from ..tables import Lives, table_lines
 
 MOST_PANE_LINES: Final = 1000
 """Lines of a pane that are kept."""
@@ -29,6 +30,8 @@ _MARGIN: Final = 2
 """Characters of the mark of the selected server."""
 _FRAME_LINES: Final = 4
 """Lines that are always shown: the title, the table's header, the pane's title and the keys."""
+_NARROWEST_WITH_LIVES: Final = 80
+"""Characters of a line that has room for the lives of servers."""
 _PAGE: Final = 5
 """Lines, or servers, by which `page up` and `page down` move."""
 
@@ -111,6 +114,14 @@ class Screen:
     """The status of every server."""
     medians: Mapping[str, float] = field(factory=dict[str, float])
     """The p50 of the calls, in seconds, for each server that has any."""
+    lives: Mapping[str, ServerHistory] = field(factory=dict[str, ServerHistory])
+    """The past of each server, as far as it was seen here."""
+    now: float = 0.0
+    """The time, on the clock of these lives."""
+    seen_since: float = 0.0
+    """The time from which they were seen."""
+    plain: bool = False
+    """True if the terminal has no characters but ASCII."""
     note: str = field(default="", init=False)
     """The outcome of an order, until the next key."""
     _selected: str | None = field(default=None, init=False)
@@ -177,9 +188,12 @@ class Screen:
         room = max(height - _FRAME_LINES, 1)
         servers = self._window(max(room - max(room // 3, 4), 1))
         self._marked = self.selected
-        lines = [self._title(len(servers), width), *self._table(servers, width), self._heading()]
-        lines += self._pane_lines(width, height - len(lines) - 1)
-        lines = [*lines[: height - 1], self._footer(width)]
+        table = self._table(servers, width)
+        lines = [self._title(len(servers), width), *table, self._heading()]
+        reasons = self._reasons(servers, table, width, height - len(lines) - 1)
+        lines += self._pane_lines(width, height - len(lines) - len(reasons) - 1)
+        lines = [*lines, *reasons][: height - 1]
+        lines.append(self._footer(width))
         for line in lines:
             line.truncate(width, overflow="ellipsis", pad=True)
         return lines
@@ -207,8 +221,38 @@ class Screen:
         marks = [False, *(status.name == selected for status in servers)]
         return [
             Text.assemble("> " if marked else "  ", line, style="bold" if marked else "")
-            for marked, line in zip(marks, table_lines(servers, width - _MARGIN, self.medians), strict=True)
+            for marked, line in zip(
+                marks, table_lines(servers, width - _MARGIN, self.medians, self._lives(servers, width)), strict=True
+            )
         ]
+
+    def _lives(self, servers: Sequence[ServerStatus], width: int) -> Lives | None:
+        if not self.lives or width < _NARROWEST_WITH_LIVES:
+            return None
+        window = window_of(self.now - self.seen_since)
+        header = f"LAST {window / 60:.0f} MIN"
+        lines = {
+            status.name: line_of_life(self.lives[status.name], self.now, window, width // 6, plain=self.plain)
+            for status in servers
+            if status.name in self.lives
+        }
+        return Lives(header, lines)
+
+    def _reasons(self, servers: Sequence[ServerStatus], table: Sequence[Text], width: int, room: int) -> list[Text]:
+        """The reasons of servers in trouble for which the table has no room, each whole: that of the selected server
+        first, and as many as there is room for."""
+        reasons = {status.name: safe_line(row(status)[-1]) for status in servers if is_troubled(status)}
+        cut = [
+            status.name
+            for status, line in zip(servers, table[1:], strict=True)
+            if reasons.get(status.name, "") not in line.plain
+        ]
+        found: list[str] = []
+        for name in sorted(cut, key=lambda name: name != self.selected):
+            told = _wrap(f"{safe_line(name)}: {reasons[name]}", max(width, 1))
+            if not found or len(found) + len(told) <= room:
+                found += told
+        return [Text(line) for line in found[: max(room, 0)]]
 
     def _heading(self) -> Text:
         shown = self.shown

@@ -121,6 +121,11 @@ class Terminal:
         self._drawn = drawn
         await self._stream.send_all("".join(changed).encode(self._console.encoding, "replace"))
 
+    @property
+    def is_plain(self) -> bool:
+        """True if it has no characters but ASCII."""
+        return self._console.options.ascii_only
+
     def forget(self) -> None:
         """Write all of the next drawing: the content of the terminal is unknown."""
         self._drawn = ()

@@ -21,6 +21,7 @@ from mcp_nursery.supervisor.orders import ORDERS, OrderHost
 from mcp_nursery.supervisor.status import ServerStatus
 
 from ..failures import message_of
+from ..lives import ServerHistory, record_event
 from ..output import safe_line
 from ..statuses import is_step, line_of_event
 from .screen import Action, Order, Pane, Screen, Shown
@@ -89,6 +90,7 @@ class Viewer:
     _signals: set[int] = field(factory=set[int], init=False)
     """The signals that the drawing task has to handle."""
     _running: set[Order] = field(factory=set[Order], init=False)
+    _lives: dict[str, ServerHistory] = field(factory=dict[str, ServerHistory], init=False)
 
     async def look(self) -> None:
         """Show everything until a person quits, or the terminal has gone.
@@ -96,6 +98,8 @@ class Viewer:
         Raises:
             NurseryError: The host no longer reports its servers.
         """
+        self.screen.lives, self.screen.seen_since = self._lives, trio.current_time()
+        self.screen.plain = self.terminal.is_plain
         with self._scope:
             async with open_bare_nursery() as nursery:
                 for task in (self._draw, self._follow_events, self._follow_pane, self._follow_signals):
@@ -123,6 +127,7 @@ class Viewer:
     async def _follow_status(self) -> None:
         for look in count():
             self.screen.statuses = await self.host.status()
+            self.screen.now = trio.current_time()
             if look % round(_SLOW_POLL / REDRAW) == 0:
                 self.screen.medians = await self.host.medians()
             self._wake()
@@ -132,6 +137,7 @@ class Viewer:
         try:
             async with self.host.events() as events:
                 async for event in events:
+                    record_event(self._lives, event, trio.current_time())
                     if not isinstance(event, SnapshotEvent) and not is_step(event):
                         self.add_line(line_of_event(event))
                         self._wake()

@@ -1,4 +1,5 @@
-"""The acts of the page, which are orders: what each asks first, and how its outcome is reported."""
+"""The acts of the page, which are orders: what each asks first, and how its outcome is reported; and the form for
+logging in."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
@@ -127,3 +128,27 @@ def confirm_page(visitor: Visitor, act: Act, question: str, form: FormFields) ->
     )
     about = " ".join(filter(None, (act.label, short(form.get("tool") or form.get("server")))))
     return document(f"{about}?", visitor, h("p", question), asked)
+
+
+def sign_in_form(visitor: Visitor, problem: str | None = None) -> str:
+    """The page that asks for a token. `problem`: the reason why it asks again."""
+    form = h(
+        "form",
+        csrf_field(visitor),
+        h("label", "Token", for_="token"),
+        h("input", id="token", name="token", type="password", autocomplete="current-password", required=True),
+        h("button", "Log in"),
+        method="post",
+        action="/ui/login",
+        class_="field",
+    )
+    about = h(
+        "p",
+        "This gateway asks for a token of its token file. ",
+        h("code", "--allow /ui"),
+        " lets a token look, ",
+        h("code", "--allow /ui/act"),
+        " lets it act.",
+        class_="quiet",
+    )
+    return document("Log in", visitor, about, form, flash=None if problem is None else Flash(problem, good=False))

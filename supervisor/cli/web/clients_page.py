@@ -1,4 +1,5 @@
-"""The page of a gateway's clients: their sessions, their requests under way, and the calls that wait for them."""
+"""The page of a gateway's clients: their sessions, their requests under way, and the calls that wait for them. And the
+page of recorded tasks."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -6,11 +7,27 @@ from typing import Final
 
 import trio
 
+from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.gateway.client_status import ClientsStatus, SessionStatus
 
-from .layout import LONGEST_PHRASE, Part, ShownParts, act_button, short, since, table, until
+from .layout import (
+    LONGEST_PHRASE,
+    Part,
+    ShownParts,
+    act_button,
+    clock,
+    counted,
+    document,
+    short,
+    since,
+    table,
+    until,
+    url,
+)
 from .markup import Child, Html, h, join
 from .replicas import ReplicaReport
+from .visitors import Visitor
 
 NOBODY = "not authenticated"
 MOST_ROWS: Final = 500
@@ -56,7 +73,7 @@ class ClientsPage:
     def _sessions(self, now: ClientsStatus) -> Html:
         heads = ("Client", "Program", "Protocol", "Server", "Age", "Under way", "Subscribed", "Waiting", "")
         rows = [self._session(each) for each in now.sessions[-MOST_ROWS:]]
-        shown = table("Sessions, the latest last", heads, rows, empty="No session is open.")
+        shown = table("Sessions, the latest last", heads, rows, empty="No session is open.", numbers=heads[5:8])
         about = "Clients of 2026-07-28 have none: each of their requests stands for itself."
         more = f" Here are the latest {MOST_ROWS}." if len(now.sessions) > MOST_ROWS else ""
         count = f"{len(now.sessions)} of {now.most_sessions} that there may be.{more} {about}"
@@ -91,8 +108,8 @@ def _all_replicas(replicas: Mapping[str, ReplicaReport]) -> Html:
         )
         for name, each in replicas.items()
     ]
-    heads = ("Replica", "Version", "Serves since", "Servers", "In trouble", "Sessions", "Under way")
-    shown = table("Replicas that share the database", heads, rows, empty="")
+    heads = ("Replica", "Version", "Serves for", "Servers", "In trouble", "Sessions", "Under way")
+    shown = table("Replicas that share the database", heads, rows, empty="", numbers=heads[5:])
     return h("section", h("h2", "Replicas"), shown, id="replicas")
 
 
@@ -102,16 +119,17 @@ def _requests(now: ClientsStatus) -> Html:
             short(each.name or NOBODY),
             f"{each.requests}",
             _bytes(each.kept),
-            "-" if each.name is None else _bytes(now.most_kept_of_client),
+            None if each.name is None else _bytes(now.most_kept_of_client),
         )
         for each in now.clients[:MOST_ROWS]
     ]
     heads = ("Client", "Requests and streams", "Bytes kept", "Of at most")
-    shown = table("Clients with requests under way", heads, rows, empty="No request is under way.")
+    shown = table("Clients with requests under way", heads, rows, empty="No request is under way.", numbers=heads[1:])
     kinds = ", ".join(f"{_bytes(count)} of {kind}" for kind, count in sorted(now.kept.items()) if count) or "nothing"
     total = sum(each.requests for each in now.clients)
     said = (
-        f"{total} requests of at most {now.most_requests}; kept for all: {kinds}, of at most {_bytes(now.most_kept)}."
+        f"{counted(total, 'request')} of at most {now.most_requests}; "
+        f"kept for all: {kinds}, of at most {_bytes(now.most_kept)}."
     )
     return h("section", h("h2", "Requests under way"), h("p", said, class_="quiet"), shown, id="requests")
 
@@ -128,7 +146,9 @@ def _held(now: ClientsStatus) -> Html:
         for each in now.held[:MOST_ROWS]
     ]
     heads = ("Client", "Server", "Call", "Questions", "Given up in")
-    shown = table("Calls that wait for their clients", heads, rows, empty="No call waits for its client.")
+    shown = table(
+        "Calls that wait for their clients", heads, rows, empty="No call waits for its client.", numbers=heads[3:4]
+    )
     return h("section", h("h2", "Held calls"), shown, id="held")
 
 
@@ -137,3 +157,26 @@ def _bytes(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return f"{count} B"
+
+
+async def tasks_page(supervisor: Supervisor, visitor: Visitor) -> str:
+    """The recorded tasks as they are now, the latest first."""
+    try:
+        tasks = (await supervisor.tasks())[: -MOST_ROWS - 1 : -1]
+    except NurseryError as error:
+        return document("Tasks", visitor, h("p", short(error, LONGEST_PHRASE), class_="bad", role="alert"))
+    began = trio.current_time() - time.time()  # tasks have Unix times
+    rows = [
+        (
+            h("code", short(each.id)),
+            h("a", short(each.server), href=url("/server", name=each.server)),
+            short(each.tool),
+            h("span", str(each.status).replace("_", " "), class_=f"state {each.status}"),
+            clock(began + each.created),
+            None if each.finished is None else clock(began + each.finished),
+            short(each.error or "; ".join(each.questions) or each.message, LONGEST_PHRASE),
+        )
+        for each in tasks
+    ]
+    heads = ("Task", "Server", "Tool", "State", "Began", "Ended", "Said")
+    return document("Tasks", visitor, table("Tasks, the latest first", heads, rows, empty="No task is recorded."))

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, TypeAlias
 from urllib.parse import urlencode
@@ -11,21 +11,23 @@ import trio
 from attrs import field, frozen
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.supervisor import Supervisor
+from mcp_nursery.supervisor.security.redaction import CUT_MARGIN
+from mcp_nursery.supervisor.security.untrusted_marks import visible
 from mcp_nursery.supervisor.status import ServerStatus
 
-from ..output import safe_line
-from .history import SAMPLE, EventRecord, Load
+from ..lives import HOUR, MOST_INCARNATIONS, EventRecord, ServerHistory
+from ..output import safe_line, safe_text
 from .markup import Child, Html, h, join
+from .timeline import timeline
 from .visitors import Visitor
 
-_HEIGHT: Final = 16
-"""The height of a plot, in its own units; each point is one unit wide."""
-_PLOTTED: Final = 60
-"""Points of a plot."""
 LONGEST_NAME: Final = 200
 """Characters of a name that are shown."""
 LONGEST_PHRASE: Final = 500
 """Characters of an error, or of a description in a list, that are shown."""
+LONGEST_REASON: Final = 4_000
+"""Characters of the reason of a trouble that are shown: it is one line, and never cut short of this."""
 DO: Final = "do"
 """The field of a form with the act and its arguments: the value of the button that was pressed."""
 _JSON: Final = json.JSONEncoder(indent=2, ensure_ascii=False)
@@ -124,7 +126,7 @@ def document(title: str, visitor: Visitor, *content: Child, live: str | None = N
         h(
             "body",
             h("a", "Skip to the content", class_="skip", href="#content"),
-            h("header", _navigation(visitor)),
+            h("header", _navigation(title, visitor)),
             h("p", id="away", class_="bad", role="status", hidden=True),
             h(
                 "main",
@@ -142,9 +144,9 @@ def document(title: str, visitor: Visitor, *content: Child, live: str | None = N
     return f"<!doctype html>\n{page}"
 
 
-def _navigation(visitor: Visitor) -> Html:
-    pages = [("Servers", "/ui"), ("Clients", "/ui/clients")] if visitor.may_look else []
-    links = [h("li", h("a", name, href=href)) for name, href in pages]
+def _navigation(title: str, visitor: Visitor) -> Html:
+    pages = [("Servers", "/ui"), ("Clients", "/ui/clients"), ("Tasks", "/ui/tasks")] if visitor.may_look else []
+    links = [h("li", h("a", name, href=href, aria_current="page" if name == title else None)) for name, href in pages]
     leave = None
     if visitor.principal is not None:
         button = h("button", f"Log out {short(visitor.principal.name)}", class_="plain")
@@ -195,7 +197,7 @@ def clock(at: float) -> Html:
     """A time of the day."""
     unix = _unix(at)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix))
-    return h("time", time.strftime("%H:%M:%S", time.localtime(unix)), datetime=stamp, title=stamp)
+    return h("time", _time_of_day(at), datetime=stamp, title=stamp)
 
 
 def spoken(seconds: float) -> str:
@@ -223,54 +225,146 @@ def uptime_of(status: ServerStatus) -> Html | None:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """A duration in words: `1.25 ms`, `2.4 s`."""
+    """A duration in words: `1.25 ms`, `2.4 s`; empty if it is not known."""
     if seconds is None:
-        return "-"
+        return ""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
-def plot(load: Sequence[Load]) -> Html | None:
-    """The calls of the last ten minutes, drawn; None if there were none."""
-    done, failed = sum(each.done for each in load), sum(each.failed for each in load)
-    if not done + failed:
-        return None
-    most = max(each.done + each.failed for each in load)
-    first = _PLOTTED - len(load)
-    bars: list[Html] = []
-    for number, each in enumerate(load, first):
-        bars += _bar(number, 0, each.done, most, "done")
-        bars += _bar(number, each.done, each.failed, most, "failed")
-    said = f"{done} calls answered and {failed} failed in the last {len(load) * SAMPLE / 60:.0f} min"
-    return h(
-        "svg",
-        bars,
-        viewBox=f"0 0 {_PLOTTED} {_HEIGHT}",
-        class_="plot",
-        role="img",
-        preserveAspectRatio="none",
-        aria_label=said,
+def life(past: ServerHistory, window: float) -> Html:
+    """The last `window` seconds of a server, drawn."""
+    now = trio.current_time()
+    return timeline(past, now, window, clock=_time_of_day, unix=_unix(now))
+
+
+def _time_of_day(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(_unix(at)))
+
+
+def trouble_of(status: ServerStatus, past: ServerHistory) -> Html:
+    """The facts about a server in trouble: since when, why, how often in an hour, and what happens next."""
+    now, breaker = trio.current_time(), status.breaker
+    began = past.troubled_at if breaker is None else None
+    refusing = (
+        None if breaker is None else f"the circuit breaker is {breaker.state.replace('_', ' ')}: calls are refused"
+    )
+    lost = len(past.losses(now - HOUR))
+    least = "at least " if lost == MOST_INCARNATIONS else ""
+    return definitions(
+        ("Since", None if began is None else join(clock(began), h("small", " ", since(began), " ago"))),
+        ("Why", short(refusing or status.error or _WHY.get(status.state), LONGEST_REASON) or None),
+        ("In the last hour", f"{least}{counted(lost, 'loss', 'losses')}" if lost else None),
+        ("Next", next_of(status)),
     )
 
 
-def _bar(number: int, below: int, count: int, most: int, kind: str) -> Iterable[Html]:
-    if not count:
-        return
-    height, base = count / most * _HEIGHT, below / most * _HEIGHT
-    top = f"{_HEIGHT - base - height:.2f}"
-    yield h("rect", x=number, y=top, width=1, height=f"{height:.2f}", class_=kind)
+_WHY: Final = {ServerState.BLOCKED: "nobody has agreed to its entry yet", ServerState.NEEDS_AUTH: "nobody is logged in"}
 
 
-def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]], *, empty: str) -> Html:
-    """A table; if it has no rows, the sentence `empty` in its place."""
-    body = [h("tr", [h("td", cell) for cell in row]) for row in rows]
+def next_of(status: ServerStatus) -> Child:
+    """The next step of a server in trouble."""
+    if status.breaker is not None:
+        return join("one call probes in ", until(trio.current_time() + status.breaker.retry_in))
+    match status.state:
+        case ServerState.FAILED if status.attempt >= status.max_attempts:
+            return f"gave up after {counted(status.attempt, 'start')}: it begins again when somebody reconnects it"
+        case ServerState.FAILED:
+            return "no further start helps: mend it, and reconnect it"
+        case ServerState.BLOCKED:
+            return h("code", "mcp-nursery trust")
+        case ServerState.NEEDS_AUTH:
+            return h("code", f"mcp-nursery login {short(status.name)}")
+        case _:
+            return join(start_of(status) or "the first start", None if status.retry_in is not None else " is under way")
+
+
+_ROUNDED: Final = 0.1
+"""Seconds from which milliseconds are whole."""
+
+
+def number_of_milliseconds(seconds: float | None) -> str:
+    """A duration under a head that names the unit; empty if it is not known."""
+    return "" if seconds is None else f"{seconds * 1000:,.0f}" if seconds >= _ROUNDED else f"{seconds * 1000:.3g}"
+
+
+def definitions(*facts: tuple[str, Child]) -> Html:
+    """Named facts; those that are None are left out."""
+    return h("dl", [h("div", h("dt", name), h("dd", value)) for name, value in facts if value])
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number with its noun: `1 call`, `2 calls`."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
+_ACTS: Final = {
+    ServerState.CONNECTED: ("reconnect", "stop"),
+    ServerState.CONNECTING: ("reconnect", "stop"),
+    ServerState.WAITING: ("reconnect", "stop"),
+    ServerState.NEEDS_AUTH: ("reconnect", "stop"),
+    ServerState.FAILED: ("reconnect",),
+    ServerState.IDLE: ("start", "stop"),
+    ServerState.STOPPED: ("start",),
+    ServerState.DISABLED: ("start",),
+}
+"""The acts that make sense in each state; none in `blocked`, which only an agreement ends."""
+
+
+def acts_of(status: ServerStatus, *, may_act: bool, most: int = 2) -> Html | None:
+    """The buttons of the acts that make sense now, the one that helps first."""
+    acts = _ACTS.get(status.state, ())[:most]
+    made = [act_button(act.capitalize(), act, may_act=may_act, server=status.name) for act in acts]
+    return h("div", made, class_="acts") if made else None
+
+
+def table(
+    caption: str, heads: Sequence[str], rows: Iterable[Sequence[Child]], *, empty: str, numbers: Collection[str] = ()
+) -> Html:
+    """A table without the columns in which nothing stands; if it has no rows, the sentence `empty` in its place.
+    `numbers` has the heads of columns of numbers, which stand at the right."""
+    body = [*rows]
     if not body:
         return h("p", empty, class_="quiet")
-    head = h("thead", h("tr", [h("th", name, scope="col") for name in heads]))
-    whole = h("table", h("caption", caption), head, h("tbody", body))
+    shown = [number for number in range(len(heads)) if any(row[number] for row in body)]
+    kinds = ["number" if head in numbers else None for head in heads]
+    lines = [h("tr", [h("td", row[number], class_=kinds[number]) for number in shown]) for row in body]
+    names = [h("th", heads[number], scope="col", class_=kinds[number]) for number in shown]
+    whole = h("table", h("thead", h("tr", names)), h("tbody", lines), aria_label=caption)
     return h("div", whole, class_="wide", tabindex=0, role="region", aria_label=caption)
+
+
+def filter_of(name: str) -> Html:
+    """The field that filters the list of this name."""
+    return h("p", h("label", "Filter ", h("input", id="filter", type="search", data_filters=name)))
 
 
 def events_of(records: Iterable[EventRecord]) -> Html:
     """Events, the latest first."""
     lines = [h("li", clock(record.at), " ", short(record.line, LONGEST_PHRASE)) for record in records]
     return h("ol", lines, class_="events") if lines else h("p", "Nothing has happened yet.", class_="quiet")
+
+
+@frozen
+class ServerWords:
+    """The words of one server, made fit for a page: without its secrets, and of a long text only the beginning."""
+
+    supervisor: Supervisor
+    server: str
+
+    def line(self, text: str, longest: int = LONGEST_PHRASE) -> str:
+        """A text on one line."""
+        return short(self.supervisor.redact(self.server, text, longest=longest + 1), longest)
+
+    def json(self, value: object, longest: int) -> str:
+        """A JSON value on several lines."""
+        whole = pretty(value, longest + CUT_MARGIN + 1)
+        return safe_text(self.supervisor.redact(self.server, whole, longest=longest))
+
+    def whole(self, value: object, longest: int) -> str | None:
+        """A JSON value on several lines, with all characters visible; None if it is longer, or holds a secret."""
+        text = pretty(value, longest + 1)
+        return "\n".join(map(visible, text.split("\n"))) if len(text) <= longest and self.keeps(text) else None
+
+    def keeps(self, text: str) -> bool:
+        """True if there is no secret in a text."""
+        return self.supervisor.redact(self.server, text, longest=len(text)) == text

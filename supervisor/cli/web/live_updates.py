@@ -23,6 +23,7 @@ from ..output import safe_text
 from .history import PULSE, History
 from .layout import Part, ShownParts
 from .markup import Html, h
+from .server_page import STDERR
 
 logger: Final = logging.getLogger(__name__)
 
@@ -224,7 +225,7 @@ class Feeds:
         feed = self._feeds.get(key)
         if feed is None or feed.is_gone:
             feed = self._feeds[key] = Feed(make())
-            if key.server:
+            if key.path == STDERR:
                 self._nursery.start_soon(self._read_stderr, feed, key.server)
         feed.wanted_until = trio.current_time() + KEPT_FOR
         async with feed.updating:

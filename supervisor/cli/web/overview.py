@@ -1,34 +1,41 @@
-"""The first page: every server, those in trouble first."""
+"""The first page: whether all is well, the servers in trouble with what helps, and the table of the others."""
 
 from collections.abc import Sequence
+from typing import Final, TypeAlias
 
+from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor.status import ServerStatus
 
-from ..statuses import counts, severity
+from ..statuses import counts, first_names, is_troubled, severity, worst_first
 from .history import History, latest
 from .layout import (
     LONGEST_PHRASE,
     Part,
     ShownParts,
     act_button,
+    acts_of,
+    counted,
     element_id,
     events_of,
+    filter_of,
+    life,
     listed,
-    milliseconds,
-    plot,
+    number_of_milliseconds,
     short,
-    start_of,
     state_of,
+    trouble_of,
     uptime_of,
     url,
 )
-from .markup import Html, h, join
+from .markup import Child, Html, h, join
 
-HEADS = ("Server", "State", "Up", "Tools", "Under way", "p50", "p99", "Failed", "Last ten minutes")
-SHOWN_EVENTS = 20
+SHOWN_EVENTS: Final = 20
 """Events on this page."""
-SERVERS = "servers"
-"""The list of the servers."""
+MOST_TROUBLES: Final = 20
+"""Servers in trouble that are shown with all facts; further ones stand in the table, the worst first."""
+SERVERS, TROUBLES = "servers", "troubles"
+"""The lists of the page."""
+_Columns: TypeAlias = tuple[str, ...]
 
 
 class Overview:
@@ -43,63 +50,141 @@ class Overview:
     def parts(self) -> Sequence[Part]:
         """The parts of the page as they are now."""
         statuses = list(self._history.statuses.values())
-        said = counts(statuses)
-        under_way = sum(status.calls.in_flight for status in statuses)
+        troubled = [status for status in worst_first(statuses) if is_troubled(status)]
+        first = {status.name for status in troubled[:MOST_TROUBLES]}
+        said, under_way = counts(statuses), sum(status.calls.in_flight for status in statuses)
+        verdict, columns, window = _verdict(statuses, troubled), _columns(statuses), self._history.window
         events = tuple(latest(self._history.events)[:SHOWN_EVENTS])
         return [
-            Part("counts", (said, under_way), lambda: h("p", f"{said}. {under_way} calls under way.", id="counts")),
+            Part("counts", (verdict, said, under_way), lambda: _counts(*verdict, said, under_way)),
+            Part("heads", (columns, window), lambda: _heads(columns, window)),
             Part("events", events, lambda: h("section", h("h2", "Events"), events_of(events), id="events")),
-            *(self._row(number, status) for number, status in enumerate(statuses)),
+            *(
+                self._trouble(number, status, window)
+                if status.name in first
+                else self._row(number, status, columns, window)
+                for number, status in enumerate(statuses)
+            ),
         ]
 
-    def _row(self, number: int, status: ServerStatus) -> Part:
-        latency, busy = self._history.latency_of(status.name), self._history.of(status.name).busy
-        shown = (
-            *(number, status.state, status.incarnation, status.attempt, status.retry_in is None, status.error),
-            *(status.installing, status.over_limit, status.tool_count, status.calls, latency, busy),
-            len(status.instances),
+    def _facts(self, status: ServerStatus) -> tuple[object, ...]:
+        """All that either element of a server shows."""
+        past = self._history.of(status.name)
+        last = past.incarnations[-1] if past.incarnations else None
+        return (
+            *(status.state, status.incarnation, status.attempt, status.retry_in is None, status.error),
+            *(status.installing, status.over_limit, status.tool_count, len(status.instances), status.calls),
+            *(len(past.incarnations), last and (last.number, last.connected, last.ended, last.then)),
+            None if status.breaker is None else status.breaker.state,
+            past.load[-1] if past.load else None,
         )
+
+    def _trouble(self, number: int, status: ServerStatus, window: float) -> Part:
         id_, order = element_id("server", status.name), f"{severity(status)}-{number:08}"
+        past = self._history.of(status.name)
 
         def render() -> Html:
-            more = f" +{len(status.instances)}" if status.instances else ""
-            said = status.installing or status.error or status.over_limit
-            cells = (
-                h("a", short(status.name), href=url("/server", name=status.name), id=f"{id_}-link"),
-                join(state_of(status.state), start_of(status), h("small", short(said, LONGEST_PHRASE))),
-                uptime_of(status),
-                f"{status.tool_count}",
-                f"{status.calls.in_flight}",
-                milliseconds(None if latency is None else latency.p50),
-                milliseconds(None if latency is None else latency.p99),
-                f"{status.calls.failed}",
-                plot(busy),
+            return h(
+                "article",
+                h("h2", _link(status, id_), " ", state_of(status.state)),
+                life(past, window),
+                trouble_of(status, past),
+                acts_of(status, may_act=self._may_act, most=1),
+                id=id_,
+                class_=f"trouble {status.state}",
+                data_list=TROUBLES,
+                data_order=order,
             )
-            first = h("span", cells[0], h("small", f"{status.transport or ''}{more}"), role="rowheader")
-            rest = [
-                h("span", cell, role="cell", data_head=head) for cell, head in zip(cells[1:], HEADS[1:], strict=True)
-            ]
-            return h("div", first, rest, id=id_, role="row", class_="server", data_list=SERVERS, data_order=order)
 
-        return Part(id_, shown, render, SERVERS, order)
+        return Part(id_, (TROUBLES, self._facts(status), window), render, TROUBLES, order)
+
+    def _row(self, number: int, status: ServerStatus, columns: _Columns, window: float) -> Part:
+        id_, order = element_id("server", status.name), f"{severity(status)}-{number:08}"
+        latency = self._history.latency_of(status.name)
+
+        def render() -> Html:
+            said = status.installing or status.error or status.over_limit
+            more = f" +{counted(len(status.instances), 'instance')}" if status.instances else ""
+            cells: dict[str, Child] = {
+                "State": join(state_of(status.state), h("small", short(said, LONGEST_PHRASE)) if said else None),
+                "Timeline": life(self._history.of(status.name), window),
+                "Up": uptime_of(status),
+                "Tools": f"{status.tool_count}",
+                "Calls": f"{status.calls.done}",
+                "p50 ms": number_of_milliseconds(None if latency is None else latency.p50),
+                "p99 ms": number_of_milliseconds(None if latency is None else latency.p99),
+                "Failed": f"{status.calls.failed}",
+            }
+            first = h("span", _link(status, id_), h("small", f"{status.transport or ''}{more}"), role="rowheader")
+            rest = [h("span", cells[head], role="cell", data_head=head) for head in columns]
+            return h(
+                "div",
+                first,
+                rest,
+                id=id_,
+                role="row",
+                class_=_class("server", columns),
+                data_list=SERVERS,
+                data_order=order,
+            )
+
+        return Part(id_, (self._facts(status), latency, columns, number, window), render, SERVERS, order)
 
     def content(self, shown: ShownParts) -> Html:
         """The page of these parts."""
         rows = listed(shown, SERVERS)
-        head = h("div", [h("span", name, role="columnheader") for name in HEADS], role="row", class_="heads")
-        label = h("label", "Filter ", h("input", id="filter", type="search", data_filters=SERVERS))
         return join(
             shown["counts"][1],
-            h("p", label),
+            h("div", listed(shown, TROUBLES), id=TROUBLES),
+            filter_of(SERVERS),
             h(
                 "div",
-                h("div", head, role="rowgroup"),
+                h("div", shown["heads"][1], role="rowgroup"),
                 h("div", rows, id=SERVERS, role="rowgroup"),
                 role="table",
                 aria_label="Servers",
                 class_="servers",
             ),
-            None if rows else h("p", "No server is configured.", class_="quiet"),
             h("div", act_button("Reload the configuration", "reload", may_act=self._may_act), class_="acts"),
             shown["events"][1],
         )
+
+
+def _link(status: ServerStatus, id_: str) -> Html:
+    return h("a", short(status.name), href=url("/server", name=status.name), id=f"{id_}-link")
+
+
+def _verdict(statuses: Sequence[ServerStatus], troubled: Sequence[ServerStatus]) -> tuple[str, str]:
+    """The answer to the question whether all is well, and the class of its element."""
+    starting = sum(status.state is ServerState.CONNECTING for status in statuses)
+    if troubled:
+        names = first_names([short(status.name) for status in troubled])
+        return f"{counted(len(troubled), 'server is', 'servers are')} in trouble: {names}", "bad"
+    if starting:
+        return f"{counted(starting, 'server is', 'servers are')} starting", "quiet"
+    return ("All is well", "good") if statuses else ("No server is configured", "quiet")
+
+
+def _counts(verdict: str, kind: str, said: str, under_way: int) -> Html:
+    about = f"{said}. {counted(under_way, 'call')} under way."
+    return h(
+        "div", h("p", verdict, class_=f"verdict {kind}", role="status"), h("p", about, class_="quiet"), id="counts"
+    )
+
+
+def _columns(statuses: Sequence[ServerStatus]) -> _Columns:
+    """The columns after the names: those in which nothing stands are left out."""
+    called = any(status.calls.done or status.calls.failed for status in statuses)
+    failed = any(status.calls.failed for status in statuses)
+    calls = ("Calls", "p50 ms", "p99 ms", *(("Failed",) if failed else ())) if called else ()
+    return ("State", "Timeline", "Up", "Tools", *calls)
+
+
+def _class(name: str, columns: _Columns) -> str:
+    return " ".join([name, *(["called"] if "Calls" in columns else []), *(["failing"] if "Failed" in columns else [])])
+
+
+def _heads(columns: _Columns, window: float) -> Html:
+    named = ["Server", *(f"Last {window / 60:.0f} min" if head == "Timeline" else head for head in columns)]
+    heads = [h("span", name, role="columnheader") for name in named]
+    return h("div", heads, id="heads", role="row", class_=_class("heads", columns))

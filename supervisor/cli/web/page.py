@@ -23,15 +23,14 @@ from mcp_nursery.supervisor.gateway import Refused
 from mcp_nursery.supervisor.gateway.auth.principal import RETRY_AFTER
 from mcp_nursery.supervisor.gateway.http.exchange import Attendance, HttpExchange, Message
 
-from .acts import ACTS, FormFields, PageHost, confirm_page, perform, pressed
-from .clients_page import ClientsPage
+from .acts import ACTS, FormFields, PageHost, confirm_page, perform, pressed, sign_in_form
+from .clients_page import ClientsPage, tasks_page
 from .history import History
 from .layout import Flash, document, short, url
 from .live_updates import Feed, Feeds, LivePage, PageKey
 from .markup import h
 from .overview import Overview
-from .server_page import ServerPage
-from .sign_in import sign_in_form
+from .server_page import TABS, ServerPage
 from .tool_page import ToolPage
 from .visitors import BROWSER, MOST_SECONDS, TOKEN, Visitor, Visitors, check_origin, remember, set_cookie
 
@@ -135,6 +134,8 @@ class WebPage:
             with _one_of(self._showing, visitor.who, MOST_DOCUMENTS):
                 if path == "/tool":
                     await self._show_tool(visitor, query, exchange)
+                elif path == "/tasks":
+                    await self._send(exchange, await tasks_page(self._supervisor, visitor))
                 else:
                     await self._show(path, visitor, query, exchange)
 
@@ -159,13 +160,13 @@ class WebPage:
         make: Callable[[], LivePage]
         if path == "/":
             make = partial(Overview, self._history, may_act=may_act)
-        elif path == "/server" and name:
-            make = partial(ServerPage, self._supervisor, self._history, name, may_act=may_act)
+        elif path in TABS and name:
+            make = partial(ServerPage, self._supervisor, self._history, name, path, may_act=may_act)
         elif path == "/clients" and clients is not None:
             make = partial(ClientsPage, clients, self._host.replicas, may_act=may_act)
         else:
             raise Refused(HTTPStatus.NOT_FOUND, "not found")
-        return await self._feeds.open(PageKey(path, name if path == "/server" else "", may_act), make)
+        return await self._feeds.open(PageKey(path, name if path in TABS else "", may_act), make)
 
     async def _show(self, path: str, visitor: Visitor, query: FormFields, exchange: HttpExchange) -> None:
         try:
@@ -174,7 +175,7 @@ class WebPage:
             gone = document("Not here", visitor, h("p", short(error)))
             await self._send(exchange, gone, status=HTTPStatus.NOT_FOUND)
             return
-        about = {"name": query["name"]} if path == "/server" else {}
+        about = {"name": query["name"]} if path in TABS else {}
         live = url("/live", page=path, feed=feed.id, since=f"{feed.generation}", **about)
         flash = self._flashes.pop(visitor.browser, None)
         shown = document(feed.page.title, visitor, feed.page.content(feed.shown), live=live, flash=flash)

@@ -10,9 +10,8 @@ from mcp_nursery.actors.json_depth import TOO_DEEP, nested_too_deep
 from mcp_nursery.actors.json_parsing import parse_json, refuse_constant
 from mcp_nursery.supervisor.gateway.bridge import as_object
 
-from .layout import pretty, short
+from .layout import ServerWords, pretty, short
 from .markup import Child, Html, h
-from .server_words import ServerWords
 
 FIELD: Final = "arg."
 """The beginning of the names of fields, and the name of the one field for all arguments. The number of a property

@@ -1,26 +1,31 @@
 """The page on which a person tries a tool."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
+from itertools import islice
 from secrets import token_urlsafe
 from typing import Any
 
 from mcp_nursery.actors.errors import CallError, NotApproved, NurseryError
 from mcp_nursery.supervisor import Approval, Supervisor, Tool, ToolResult
+from mcp_nursery.supervisor.gateway.bridge import as_object
 from mcp_nursery.supervisor.tools.approval_rules import ApprovalRequest
 
 from ..failures import message_of
 from ..output import safe_text
 from .acts import PATIENCE, FormFields
-from .layout import LONGEST_PHRASE, csrf_field, document, milliseconds, pretty, short, url
-from .markup import Html, h, join
-from .server_page import LONGEST_SHOWN
-from .server_words import ServerWords
+from .layout import LONGEST_PHRASE, ServerWords, csrf_field, document, milliseconds, pretty, short, table, url
+from .markup import Html, h
+from .server_page import LONGEST_SHOWN, calls_table
 from .tool_form import WronglyFilled, arguments_of, fields_of
 from .visitors import Visitor
 
 LONGEST_RESULT = 100_000
 """Characters of a result that are shown."""
+MOST_RESULT_ROWS = 200
+"""Rows of a table in a result that are shown."""
+MOST_RESULT_COLUMNS = 20
+"""Columns of a table in a result: one of more is shown as JSON."""
 HAS_CHANGED = "The tool has changed since this form was made. Nothing was called: look at it as it is now."
 MOST_CONTENT = 100
 """Pieces of content that are listed."""
@@ -120,16 +125,17 @@ class ToolPage:
             method="post",
             action="/ui/tool",
         )
-        schema = words.json(tool.input_schema, LONGEST_SHOWN)
+        schema = h("pre", words.json(tool.input_schema, LONGEST_SHOWN), tabindex=0)
+        calls = [each for each in self._supervisor.recent_calls(self._server)[::-1] if each.tool == tool.tool]
         content = (
             back,
             h("p", words.line(tool.full_description, LONGEST_SHOWN)),
             None if tool.ui is None else h("p", "Page: ", words.line(tool.ui.summary, LONGEST_SHOWN)),
             None if problem is None else h("p", short(problem, LONGEST_SHOWN), class_="bad", role="alert"),
             h("p", _question(tool), class_="warning", role="alert") if asks else None,
-            form,
+            h("div", h("section", h("h2", "Arguments"), form), h("section", h("h2", "Schema"), schema), class_="sides"),
             None if result is None else result_of(result),
-            h("details", h("summary", "Schema"), h("pre", schema)),
+            h("section", h("h2", "Calls"), calls_table(calls, words)),
         )
         return document(tool.tool, self._visitor, *content)
 
@@ -149,6 +155,21 @@ def result_of(result: ToolResult) -> Html:
         "section",
         h("h2", "The tool reports an error" if result.is_error else "Result"),
         h("p", facts, class_="bad" if result.is_error else "good", role="status"),
-        h("pre", safe_text(result.full_text[:LONGEST_RESULT]), id="result"),
-        None if structured is None else join(h("h3", "Structured"), h("pre", structured)),
+        _tables(result.structured),
+        h("pre", safe_text(result.full_text[:LONGEST_RESULT]), id="result", tabindex=0),
+        None if structured is None else h("details", h("summary", "Structured, as JSON"), h("pre", structured)),
+        h("details", h("summary", "What a model sees"), h("pre", safe_text(result.text[:LONGEST_RESULT]))),
     )
+
+
+def _tables(structured: object) -> Iterator[Html]:
+    """The lists of flat objects in structured content, as tables."""
+    for name, value in islice(as_object(structured).items(), MOST_CONTENT):
+        rows: list[Any] = value[:MOST_RESULT_ROWS] if isinstance(value, list) else []
+        heads = [*dict.fromkeys(key for row in rows for key in as_object(row))]
+        cells = [[as_object(row).get(head) for head in heads] for row in rows]
+        if 0 < len(heads) <= MOST_RESULT_COLUMNS and not any(
+            isinstance(each, dict | list) for row in cells for each in row
+        ):
+            shown = [[short(each, LONGEST_PHRASE) for each in row] for row in cells]
+            yield table(short(name), [short(head) for head in heads], shown, empty="")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.supervisor.cli.lives import IncarnationRecord, ServerHistory
 from mcp_nursery.supervisor.cli.output import safe_text
 from mcp_nursery.supervisor.cli.screen.screen import MOST_PANE_LINES, Action, Order, Pane, Screen, Shown
 from mcp_nursery.supervisor.cli.screen.terminal import keys_of
@@ -66,7 +67,7 @@ def test_servers_events_and_keys(width, columns):
     assert (first[:3], second[:3]) == ("> s", "  s")
     assert ("14.9 s" in first, "14.9 s" in second) == (True, False)
     assert (heading.strip(), event.strip()) == ("events", "12:00:00 lab: connected")
-    assert not "".join(rest).strip()
+    assert " ".join(" ".join(rest).split()) == f"{status(1).name}: {ERROR}"  # the table has no room for it
     for meaning in ("r reconnect", "x stop", "s start", "e stderr", "t tools", "/ filter", "q quit"):
         assert meaning in keys
     assert ("o order" in keys) == (width == 200)
@@ -220,6 +221,34 @@ def test_a_key_means_the_server_that_was_seen_selected(key, ordered):
     assert press(screen, [key]) == [ordered and Order(Action.STOP, ordered)]
     assert screen.selected == ("b" if key == "down" else "a")
     assert lines_of(screen)[2].startswith("  new")
+
+
+def test_the_reason_of_a_trouble_is_never_cut():
+    screen = showing({"name": "calm"}, {"name": "long", **TROUBLE["failed"]}, {"name": "short", **TROUBLE["refusing"]})
+    for width in (60, 80, 100):
+        shown = " ".join(" ".join(lines_of(screen, width)).split())
+        assert f"long: {ERROR}" in shown
+    assert f"long: {ERROR}" not in " ".join(lines_of(screen, 250))  # the table has it whole
+
+
+def test_the_reason_of_the_selected_server_stands_first_where_there_is_little_room():
+    screen = showing(*({"name": f"s{number}", **TROUBLE["failed"]} for number in range(9)))
+    press(screen, ["down"] * 5)
+    assert "s5: the process ended" in " ".join(lines_of(screen, 80, 16))
+
+
+def test_lives_are_a_column():
+    screen = showing({"name": "lab"}, {"name": "new"})
+    screen.lives = {"lab": ServerHistory()}
+    screen.lives["lab"].incarnations.append(IncarnationRecord(1, 1, 0, 30))
+    screen.now = 60
+    _, header, first, second, *_ = lines_of(screen, 100)
+    assert "LAST 1 MIN" in header
+    assert "▒▒▒▒▒▒▒▒████████" in first
+    assert "█" not in second
+    screen.plain = True
+    assert "~~~~~~~~========" in lines_of(screen, 100)[2]
+    assert "LAST" not in lines_of(screen, 79)[1]
 
 
 def test_what_does_not_fit_leaves_out_the_title_first():

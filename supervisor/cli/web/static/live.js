@@ -24,7 +24,15 @@
       if (clock.textContent !== text) clock.textContent = text;
     }
   };
+  const slide = () => {
+    const now = Date.now() / 1000;
+    for (const drawn of document.querySelectorAll("svg[data-drawn]")) {
+      const { drawn: at, window } = drawn.dataset;
+      drawn.setAttribute("x", `${(-100 * (now - at) / window).toFixed(2)}%`);
+    }
+  };
   setInterval(tick, 1000);
+  setInterval(slide, 5000);
 
   // -- the filter of a list
 
@@ -55,13 +63,13 @@
     const open = old ? [...old.querySelectorAll("details")].map((each) => each.open) : [];
     const list = part.dataset.list && document.getElementById(part.dataset.list);
     [...part.querySelectorAll("details")].forEach((each, number) => { each.open = open[number] ?? false; });
-    if (list && old?.dataset.order !== part.dataset.order) {
+    if (list && (old?.dataset.order !== part.dataset.order || old.dataset.list !== part.dataset.list)) {
       old?.remove();
       place(list, part);
     } else if (old) {
       old.replaceWith(part);
     }
-    if (list) show(part);
+    if (list && list.id === filter?.dataset.filters) show(part);
   };
   const append = ([id, text]) => {
     const log = document.getElementById(id);

@@ -98,7 +98,7 @@ async def test_standard_error_is_read_once_for_all(autojump_clock, monkeypatch):
     server = ScriptedServer(Life(stderr="one\ntwo"))
     async with open_supervisor([spec(server)]) as supervisor, trio.open_nursery() as nursery:
         feeds = Feeds(History(supervisor), nursery)
-        key = PageKey("/server", "lab", may_act=True)
+        key = PageKey("/server/stderr", "lab", may_act=True)
         for _ in range(5):
             feed = await feeds.open(key, lambda: Counted({}))
         await trio.testing.wait_all_tasks_blocked()
@@ -254,7 +254,7 @@ async def test_standard_error_of_a_server_that_is_there_again_is_read(autojump_c
     monkeypatch.setattr(Supervisor, "stderr", stderr)
     async with open_supervisor([spec(ScriptedServer())]) as supervisor, trio.open_nursery() as nursery:
         feeds = Feeds(History(supervisor), nursery)
-        feed = await feeds.open(PageKey("/server", "lab", may_act=True), lambda: Counted({}))
+        feed = await feeds.open(PageKey("/server/stderr", "lab", may_act=True), lambda: Counted({}))
         await trio.sleep(1)
         await sent[0].send("old")
         sent[0].close()
