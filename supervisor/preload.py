@@ -33,7 +33,6 @@ def _load_rest() -> None:
     from .security.injection import prepare
     from .security.redaction import compile_patterns
 
-    import_all("mcp_nursery.supervisor.frontmatter")  # with the parser of YAML
     prepare()
     compile_patterns()
     if _FREEZES.is_set():

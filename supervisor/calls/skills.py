@@ -34,6 +34,7 @@ from mcp_nursery.actors.errors import (
 from mcp_nursery.actors.extensions import SKILLS, Settings, declares, settings_of
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.preload import Stage, import_all
 from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
 from mcp_nursery.actors.session.lists import FRESH_AT_MOST, FRESH_FOR
 from mcp_nursery.actors.session.plain import is_plain_entry
@@ -68,6 +69,8 @@ _MEMBERS: Final = {**_LISTED, _RESOURCES: "resources", _READ: "contents", GET: "
 """The members of results that have something of skills."""
 _OF_PAGES: Final = frozenset(["nextCursor", "resultType", "ttlMs", "cacheScope"])
 """Members of a page beside its list."""
+FRONTMATTER: Final = Stage(lambda: import_all("mcp_nursery.supervisor.frontmatter"))
+"""The parser of YAML, which nothing else needs."""
 
 
 # -- lists ------------------------------------------------------------------------------------------------------------
@@ -562,6 +565,7 @@ async def read_skill_file(call: Call, servers: ServerView, agreed: Agreement | N
         skills = await skills_with(servers, uri, owner, timeout=call.timeout)
     named = Call(uri, server=owner, timeout=call.timeout, when_down=call.when_down, meta=call.meta)
     result = await read_resource(named, servers, agreed, refresh=True)
+    await FRONTMATTER.ensure_loaded()
     try:
         await by_turns(verify(skills, uri, only_content(result), result.incarnation))
     except SkillMismatch as error:

@@ -132,7 +132,8 @@ async def _ours(
     within: float,
     made: Callable[[Supervisor, dict[str, Any]], Awaitable[Any]],
 ) -> Run:
-    spec = ServerSpec("lab", StdioTransport(sys.executable, arguments), restart="temporary")
+    transport = StdioTransport(sys.executable, arguments)
+    spec = ServerSpec("lab", transport, restart="temporary", extensions={})  # the SDK's client announces none either
     with trio.fail_after(within), no_server_logs():
         async with open_supervisor([spec], roots="cwd") as supervisor:
             status = await supervisor.wait_connected("lab")

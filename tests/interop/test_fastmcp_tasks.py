@@ -40,7 +40,7 @@ async def elicit(message):
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 async def test_tools_that_need_tasks(transport, tmp_path):
     note = tmp_path / "note"
-    with running(transport) as spec, trio.fail_after(60):
+    with running(transport) as spec, trio.fail_after(180):
         async with open_supervisor([spec], callbacks=Callbacks(elicit=elicit)) as supervisor:
             assert "io.modelcontextprotocol/tasks" in (await supervisor.wait_connected("tasks")).extensions
             added = await supervisor.call_tool("add", {"a": 2, "b": 3}, server="tasks")
