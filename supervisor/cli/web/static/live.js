@@ -33,6 +33,8 @@
   };
   setInterval(tick, 1000);
   setInterval(slide, 5000);
+  tick(); // what is shown may have been made a while ago
+  slide();
 
   // -- the filter of a list
 
