@@ -118,7 +118,7 @@ CALLS = (
             "if is_ours is False:": "if is_ours is None:",
             "while is_ours is None and record.answers != before.answers:": "while False:",
             "give_up(request, record.task, request.transport)": "pass",
-            "if isinstance(ended, TaskLost) and not ended.for_good:": "if False:",
+            "if was_over or (isinstance(ended, TaskLost) and not ended.for_good):": "if was_over:",
             "self._submit(lambda rows: rows.release_all(self._name))": "pass",
             "if held.get(kept.id):": "if False:",
         },

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import trio
-from attrs import fields, has
+from attrs import AttrsInstance, fields, has
 
 from mcp_nursery.actors.errors import UnknownServer
 from mcp_nursery.supervisor import Supervisor
@@ -322,17 +322,18 @@ _KEYS: Final = {
 
 def _settings(value: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
     """The settings of a spec, without those that are None, each as its class shows it: without secrets."""
-    for each in fields(type(value)):
-        setting = getattr(value, each.name)
+    for each in fields(cast("type[AttrsInstance]", type(value))):
+        setting: object = getattr(value, each.name)
         if setting is None or each.repr is False:
             continue
         if each.name == "transport":
-            yield "transport", str(setting.kind)
+            yield "transport", str(value.transport.kind)
             yield from _settings(setting, "transport.") if has(type(setting)) else ()
         else:
-            is_shown = not prefix or isinstance(setting, str | int | float | Sequence | Mapping)
-            whole = repr(setting) if is_shown else f"<{type(setting).__name__}>"
-            yield f"{prefix}{each.name}", each.repr(setting) if callable(each.repr) else whole
+            kind = type(setting)
+            is_shown = not prefix or issubclass(kind, str | int | float | Sequence | Mapping)
+            whole = repr(setting) if is_shown else f"<{kind.__name__}>"
+            yield f"{prefix}{each.name}", str(each.repr(setting)) if callable(each.repr) else whole
 
 
 def _side(caption: str, text: str | None) -> Html:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from itertools import islice
 from secrets import token_urlsafe
-from typing import Any
+from typing import Any, cast
 
 from mcp_nursery.actors.errors import CallError, NotApproved, NurseryError
 from mcp_nursery.supervisor import Approval, Supervisor, Tool, ToolResult
@@ -165,7 +165,7 @@ def result_of(result: ToolResult) -> Html:
 def _tables(structured: object) -> Iterator[Html]:
     """The lists of flat objects in structured content, as tables."""
     for name, value in islice(as_object(structured).items(), MOST_CONTENT):
-        rows: list[Any] = value[:MOST_RESULT_ROWS] if isinstance(value, list) else []
+        rows = cast("list[object]", value)[:MOST_RESULT_ROWS] if isinstance(value, list) else []
         heads = [*dict.fromkeys(key for row in rows for key in as_object(row))]
         cells = [[as_object(row).get(head) for head in heads] for row in rows]
         if 0 < len(heads) <= MOST_RESULT_COLUMNS and not any(

@@ -161,9 +161,8 @@ def test_a_task_may_go_on_when_its_client_has_gone(era, vanishes):
             (info,) = await client.supervisor.tasks()
             assert (info.server, info.tool, info.status) == ("lab", "work", "working")
             task = await client.supervisor.task(info.id)
-            while task.message != "half":  # its server's words are read with the next look
-                await trio.sleep(1)
-            assert not task.is_over
+            words = [info.message async for info in task.changes()]
+            assert words == [None, "half", "half"]  # its server's words are read with the next look
             assert (await task.result()).full_text == "at last"
             assert (await client.supervisor.tasks())[0].status == "completed"
         assert (server.task.cancelled, len(server.calls)) == ([], 1)
