@@ -132,6 +132,13 @@ def test_a_release_goes_by_trusted_publishing():
 # -- the changelog ----------------------------------------------------------------------------------------------------
 
 
+def test_no_line_of_the_changelog_stands_twice():
+    """As after a merge that has gone wrong."""
+    for section in re.split(r"^## ", CHANGELOG, flags=re.MULTILINE)[1:]:
+        lines = [line for line in section.splitlines() if len(line) > 40]
+        assert sorted(set(lines)) == sorted(lines)
+
+
 def test_the_changelog_is_kept_as_one():
     titles = re.findall(r"^## .*$", CHANGELOG, re.MULTILINE)
     found = [HEADING.fullmatch(title) for title in titles]
