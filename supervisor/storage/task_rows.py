@@ -113,7 +113,7 @@ class TaskRows:
         """Seconds by which the database's clock is ahead of this host's: whole ones, because two readings of clocks
         that agree differ a little."""
         (now,) = self.execute("SELECT {now}", ()).fetchone()
-        return float(round(now - time.time()))
+        return float(round(float(now) - time.time()))
 
     def add(self, record: TaskRecord, owner: str) -> None:
         """Record a new task, with the lease for its host."""
