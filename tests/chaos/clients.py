@@ -175,7 +175,9 @@ class Client:
             status = message.get("result", {}).get("status")
             if status == "completed":
                 return _said_by(message["result"]["result"], asked), words
-            if status not in ("working", None) or message.get("error", {}).get("code") == UNKNOWN:
+            if message.get("error", {}).get("code") == UNKNOWN:
+                return "forgotten", words
+            if status not in ("working", None):
                 return "none", words
         raise AssertionError
 

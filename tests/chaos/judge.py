@@ -40,7 +40,8 @@ class Outcome:
     key: str
     said: str
     """`result`; `not_sent`, `unknown` or `answered`, by an error; `cut` if the connection ended; `refused` with 503 or
-    429; `lost` if its session was not known; `none` or `wrong` if there was no answer, or not the right one."""
+    429; `lost` if its session was not known, `forgotten` if its task was not; `none` or `wrong` if there was no answer,
+    or not the right one."""
     words: str = field(repr=lambda words: repr(words[:300]))
     began: float
     took: float
@@ -121,6 +122,8 @@ class Report:
             yield f"answer: {outcome.said}"
         if outcome.said == "lost":
             yield "sessions: one was lost"
+        if outcome.said == "forgotten":
+            yield "tasks: nobody knew one"
         if outcome.key:
             if executed > most:
                 yield f"ledger: executed {executed} times"

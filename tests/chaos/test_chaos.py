@@ -55,6 +55,7 @@ def test_what_is_as_promised_is_no_finding():
         (of(said="none", server="hanging"), "answer"),
         (of(said="wrong", server="hanging"), "answer"),
         (of(said="lost", server="hanging"), "sessions"),
+        (of(said="forgotten", server="hanging"), "tasks"),
         (of(ledger=["c0.1"] * 2), "ledger"),
         (of(ledger=["c0.1"] * 3, tool="again"), "ledger"),
         (of(ledger=[]), "ledger"),
@@ -176,6 +177,8 @@ def test_a_fault_of_the_fleet_is_found(haproxy):
     ran = chaos("--minutes", 0.05, *(f"--plant={each}" for each in ("twice", "forget", "process")))
     assert ran.returncode == 1, ran.stdout
     found = [line.strip() for line in ran.stdout.splitlines() if line.startswith("  ")]
-    assert {line.partition(":")[0] for line in found} == {"ledger", "sessions", "cause", "left"}
+    kinds = {line.partition(":")[0] for line in found}
+    assert kinds - {"tasks"} == {"ledger", "sessions", "cause", "left"}  # by chance a task is asked for elsewhere
     assert all(line.startswith("ledger: executed 2 times") for line in found if line.startswith("ledger"))
-    assert all("said='lost'" in line for line in found if line.startswith("cause"))
+    forgotten = ("said='lost'", "said='forgotten'")
+    assert all(any(each in line for each in forgotten) for line in found if line.startswith("cause"))
