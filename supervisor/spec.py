@@ -195,6 +195,9 @@ class ServerSpec:
     human_timeout: float | None = field(default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none)))
     """Seconds for the answer to one question of the server, and behind a gateway to a question about one of its calls.
     Then the question is cancelled. 0 for no limit. Default 600."""
+    tasks_after: float | None = field(default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none)))
+    """Seconds after which a call of a client of the gateway becomes a task, if the client declares Tasks and the server
+    does not. None: as the gateway has it, which by default makes none."""
     trust_hints: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """True if its tools' read-only and idempotent hints may decide that a lost call is sent again. True for specs given
     by code and user configuration."""

@@ -365,6 +365,12 @@ class Supervisor:
             "it borrows its servers, or is another instance of one: the supervisor that keeps them records tasks"
         )
 
+    @property
+    def made_tasks(self) -> KeptTasks | None:
+        """The tasks that a gateway makes of calls, which outlive it like the rest of the state; None if the supervisor
+        borrows its servers."""
+        return self._tasks
+
     async def submit(
         self,
         name: str,

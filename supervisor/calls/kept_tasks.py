@@ -16,7 +16,8 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -25,6 +26,7 @@ from attrs import evolve
 
 from mcp_nursery.actors.errors import NurseryError, SupervisorClosed, TaskLost, UnknownTask
 from mcp_nursery.actors.process.orphans import this_host
+from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.secrets import MAX_LINE
 
 from ..decisions.task_records import TaskInfo, TaskRecord
@@ -42,7 +44,7 @@ from .call import ActiveCall, Call
 from .followed_task import ServerReplaced, TaskRequest, give_up
 from .kept_call import KeptCall, check_server, first_record, lost
 from .task_handles import KeptTask, Task, TaskBlock
-from .task_outcomes import outcome_of, restored, status_of
+from .task_outcomes import made_over, outcome_of, restored, status_of
 
 logger: Final = logging.getLogger(__name__)
 
@@ -168,7 +170,7 @@ class KeptTasks:
         if record is None:
             kept.ended = SupervisorClosed()  # nobody has a handle
             self._submit(lambda rows: rows.forget(kept.id))
-        elif kept.leading is None or kept.leading.cancel_called:
+        elif not kept.made and (kept.leading is None or kept.leading.cancel_called):
             kept.unwanted = True  # recorded again with each look, because the store may be away
             self._submit(lambda rows: rows.want_cancelled(kept.id))
             return
@@ -252,6 +254,11 @@ class KeptTasks:
             kept.info.set(record.info)
             self._servers.events.publish(TaskChanged(record.info.server, record.info, trio.current_time()))
 
+    def _begin_renewing(self) -> None:
+        if not self._renews:
+            self._renews = True
+            self._nursery.start_soon(self._renew)
+
     async def _renew(self) -> None:
         """Renew the leases of this host as long as it has any."""
         while any(kept.leading is not None for kept in self._kept.values()):
@@ -291,6 +298,93 @@ class KeptTasks:
         if kept.leading is not None:
             kept.leading.cancel()
 
+    # -- calls of gateways ----------------------------------------------------------------------------------------
+
+    async def make(
+        self, name: str, server: str, tool: str, end: Callable[[], Awaitable[bytes | JsonRpcError | None]], *, client: str
+    ) -> TaskInfo | None:
+        """Make a task of a call that a gateway has under way. Returns once it is recorded; None: it is not.
+
+        Args:
+            name: The id under which it is recorded.
+            server: The server of the call.
+            tool: The server's own name of the tool.
+            end: Waits for the end of the call: the result as JSON, or the error; None: it was cancelled with its
+                gateway. Cancelled if the task is.
+            client: See `TaskRows.add_made`.
+        """
+        self._servers.check_open()
+        kept = KeptTask(name, leading=trio.CancelScope(), made=True)
+        record = TaskRecord(TaskInfo(name, server, tool, TaskStatus.WORKING, time.time()), "", "", "")
+        try:
+            if not await self._rows(lambda rows: rows.add_made(record, self._name, client)):
+                return None
+        except StoreUnreadable as problem:
+            logger.warning("no task is made of a call of %s: %s", server, problem)
+            return None
+        except trio.Cancelled:
+            self._submit(lambda rows: rows.forget(name))
+            raise
+        self._used = True
+        self._kept[name] = kept
+        kept.written = record
+        self._show(kept, record)
+        self._nursery.start_soon(self._keep, kept, record, end)
+        return record.info
+
+    async def _keep(
+        self, kept: KeptTask, record: TaskRecord, end: Callable[[], Awaitable[bytes | JsonRpcError | None]]
+    ) -> None:
+        """Wait for the end of a call of a gateway, and record it."""
+        self._begin_renewing()
+        try:
+            with kept.scope:
+                ended = await end()
+                kept.ending = True
+                over = made_over(record, ended, time.time())
+
+                def write(rows: TaskRows) -> None:
+                    rows.write(over, self._name)
+
+                await self._insist(record, write, trio.Event())
+                self._show(kept, over)
+        finally:
+            kept.ended = kept.ended or SupervisorClosed()
+            del self._kept[kept.id]
+            kept.left.set()
+            kept.info.notify()
+
+    async def made(self, name: str) -> TaskRecord | None:
+        """The record of a task that a gateway has made; None if there is none. If its gateway has ended, it has failed.
+
+        Raises:
+            StoreUnreadable: It cannot be read.
+        """
+
+        def find(rows: TaskRows) -> TaskRecord | None:
+            record = rows.read(name)
+            if record is None or record.info.finished is not None or name in self._kept:
+                return record
+            record, is_free = rows.claim(name, self._name)
+            if record is None or record.info.finished is not None or not is_free:
+                return record
+            over = made_over(record, None, time.time())
+            rows.write(over, self._name)
+            return over
+
+        return await self._rows(find)
+
+    async def cancel_made(self, name: str) -> None:
+        """Cancel a task that a gateway has made, or have the host of that gateway do so.
+
+        Raises:
+            StoreUnreadable: That host cannot be told.
+        """
+        if (kept := self._kept.get(name)) is not None:
+            self.cancel(kept)
+        else:
+            await self._rows(lambda rows: rows.want_cancelled(name))
+
     # -- following ------------------------------------------------------------------------------------------------
 
     def _follow(self, kept: KeptTask, call: KeptCall | None) -> None:
@@ -323,9 +417,7 @@ class KeptTasks:
         ended: ToolResult | NurseryError | None = None
         kept.leading = kept.leading or trio.CancelScope()
         with kept.leading:
-            if not self._renews:
-                self._renews = True
-                self._nursery.start_soon(self._renew)
+            self._begin_renewing()
             try:
                 if kept.record is not None:
                     await call.go_on(kept.record)
@@ -416,17 +508,22 @@ class KeptTasks:
         assert kept.cancelled is not None  # it is being told
         try:
             await kept.left.wait()
-            await self._tell(record)
+            if not kept.made:
+                await self._tell(record)
             self._show(kept, over)
-            until = trio.current_time() + CANCEL_LATER
-            while (problem := await self._try(put_right)) and trio.current_time() < until:
-                kept.cancelled.set()
-                await trio.sleep(LOOK_EVERY)
-            if problem:
-                logger.warning("a cancelled task of %s is still recorded: %s", record.info.server, problem)
+            await self._insist(record, put_right, kept.cancelled)
         finally:
             kept.cancelled.set()
             self._telling.discard(kept)
+
+    async def _insist(self, record: TaskRecord, work: Callable[[TaskRows], None], tried: trio.Event) -> None:
+        """Do this with the rows as soon as the store can be used, within a minute; `tried` is set once it cannot."""
+        until = trio.current_time() + CANCEL_LATER
+        while (problem := await self._try(work)) and trio.current_time() < until:
+            tried.set()
+            await trio.sleep(LOOK_EVERY)
+        if problem:
+            logger.warning("the end of a task of %s is not recorded: %s", record.info.server, problem)
 
     async def _try(self, work: Callable[[TaskRows], None]) -> StoreUnreadable | None:
         """Do this with the rows. Returns the reason if that is not possible."""

@@ -38,6 +38,8 @@ class KeptTask:
     """True once its end is learnt here, which no cancellation changes any more."""
     ended: ToolResult | NurseryError | None = None
     """The end of it, for this host."""
+    made: bool = False
+    """True if a gateway of this host makes the call."""
     unwanted: bool = False
     """True if the host that follows it is to cancel it."""
     forgotten: bool = False

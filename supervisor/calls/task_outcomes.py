@@ -9,7 +9,8 @@ from mcp_nursery.actors.errors import CallError, CallTimeout, InvalidResult, Nur
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.preload import RESULT_TYPES
-from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
+from mcp_nursery.actors.protocol import INTERNAL_ERROR, MODERN_PROTOCOL_VERSIONS, JsonRpcError
+from mcp_nursery.actors.secrets import MAX_LINE
 from mcp_nursery.actors.session.base import BadResult
 
 from ..decisions.task_records import TaskRecord, finite
@@ -17,6 +18,21 @@ from ..decisions.task_states import TASK_TRANSITIONS, TaskStatus
 from ..storage.task_rows import MOST_RESULT
 from ..tools.tool_result import ToolResult, tool_result
 from .kept_call import KeptCall, lost
+
+
+def made_over(record: TaskRecord, ended: bytes | JsonRpcError | None, now: float) -> TaskRecord:
+    """The record of a call of a gateway that has ended so; None: with its gateway."""
+    if ended is None:
+        words = "the gateway that made this call has ended; the server may have acted"
+        ended = JsonRpcError(INTERNAL_ERROR, words, {"delivery": Delivery.UNKNOWN.value})
+    if isinstance(ended, bytes):
+        outcome = {"result": json.loads(ended)} if len(ended) <= MOST_RESULT else None
+        if outcome is not None and len(json.dumps(outcome)) <= MOST_RESULT:
+            return record.over(now, TaskStatus.COMPLETED, outcome, None)
+        words = f"its result has {len(ended)} bytes, and at most {MOST_RESULT} are kept; the server has acted"
+        ended = JsonRpcError(INTERNAL_ERROR, words, {"delivery": Delivery.ANSWERED.value})
+    error = {"type": "ServerError", "code": ended.code, "message": ended.message, "data": ended.data}
+    return record.over(now, TaskStatus.FAILED, {"error": error}, ended.message[:MAX_LINE])
 
 
 def status_of(ended: ToolResult | NurseryError) -> TaskStatus:

@@ -152,6 +152,11 @@ _SERVE: Final = CommandSignature(
         "How long a client may take to answer, for servers whose entries have no humanSeconds. Default: 600.",
         type=float,
     ),
+    option(
+        "--tasks SECONDS",
+        "After how long a call becomes a task, for clients that declare Tasks, at servers that do not. Default: never.",
+        type=float,
+    ),
     option("--gate SECONDS", "How long a list waits for servers that are starting.", type=float, default=10.0),
     option("--drain SECONDS", "How long calls may go on after SIGTERM.", type=float, default=5.0),
     _LOG_FORMAT,

@@ -59,6 +59,7 @@ def serve(
     timeout: float | None,
     hold: float,
     answer_within: float | None,
+    tasks: float | None,
     gate: float,
     drain: float,
     lazy: bool,
@@ -76,7 +77,7 @@ def serve(
     server = CommandServer(**{each.name: more.pop(each.name) for each in fields(CommandServer)})
     if http is None:
         _check_without_http(more)
-    _check_seconds(timeout=timeout, hold=hold, answer_within=answer_within, gate=gate, drain=drain)
+    _check_seconds(timeout=timeout, hold=hold, answer_within=answer_within, tasks=tasks, gate=gate, drain=drain)
     check_setting("--unattended", unattended, one_of(Unattended))
     check_setting("--pins", pins, one_of(PinMode))
     freeze_loaded()
@@ -126,6 +127,7 @@ def serve(
                     mark=mark,
                     unattended=unattended,
                     session_keys=None if front is None else front.session_keys,
+                    tasks_after=tasks,
                 ) as gateway,
                 run_alongside(partial(_load_later, gateway), partial(_serve_control, supervisor)),
             ):

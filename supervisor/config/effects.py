@@ -29,6 +29,7 @@ _HARMLESS = frozenset(
             "trustHints",
             "maxResultChars",
             "limits",
+            "tasks",
             "liveness",
             "breaker",
             "subscribe",

@@ -107,6 +107,7 @@ class _WrittenEntry:
     lazy: Lazy | None = None
     stop_idle_after: float | None = field(default=None, alias="idleSeconds")
     limits: Any = None
+    tasks: Any = None
     liveness: Any = None
     breaker: Any = None
     restart: RestartMode | None = None
@@ -163,6 +164,13 @@ class _Limits:
 
 
 @frozen(kw_only=True)
+class _MadeTasks:
+    """The `tasks` of an entry."""
+
+    tasks_after: float | None = field(default=None, alias="after")
+
+
+@frozen(kw_only=True)
 class _Liveness:
     """The `liveness` of an entry."""
 
@@ -209,6 +217,7 @@ class _OneTool:
 _structure_tools = structurer(_Tools)
 _structure_tool = structurer(_OneTool)
 _structure_limits = structurer(_Limits)
+_structure_made_tasks = structurer(_MadeTasks)
 _structure_liveness = structurer(_Liveness)
 _structure_breaker = structurer(_Breaker)
 _structure_oauth = structurer(_OAuth)
@@ -314,6 +323,8 @@ def _settings(
         settings |= _filters(entry.tools)
     if entry.limits is not None:
         settings["limits"] = _limits(entry.limits, transport)
+    if entry.tasks is not None:
+        settings |= _made_tasks(entry.tasks)
     if entry.liveness is not None:
         settings["liveness"] = _read_switch("liveness", entry.liveness, Liveness, _Liveness, _structure_liveness)
     if entry.breaker is not None:
@@ -355,6 +366,20 @@ def _limits(written: object, transport: object) -> Limits:
         return Limits(memory=memory, age=age)
 
     return _make("limits", said, made, _Limits, _structure_limits)
+
+
+def _made_tasks(written: object) -> dict[str, Any]:
+    """The keyword of ServerSpec for the `tasks` of an entry."""
+    said = as_object(written)
+    if said is None:
+        raise FieldError(f"must be an object, not {json_type(written)}", "tasks")
+
+    def made(tasks_after: float | None = None) -> dict[str, Any]:
+        if tasks_after is not None and (problem := finite_seconds_or_none(tasks_after)):
+            raise ConfigError(problem, field="tasks_after")
+        return {"tasks_after": tasks_after}
+
+    return _make("tasks", said, made, _MadeTasks, _structure_made_tasks)
 
 
 def _make(

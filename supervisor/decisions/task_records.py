@@ -52,7 +52,7 @@ class TaskRecord:
     definition: str
     """The `Tool.definition_hash` of the tool."""
     task: str
-    """The server's id of it."""
+    """The server's id of it; empty if a gateway has made it."""
     deadline: float | None = None
     """The time at which its caller gives up; None if never."""
     asked: frozenset[str] = frozenset()

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
+from mcp_nursery.actors.extensions import TASKS
 from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -50,6 +51,13 @@ def is_modern(version: str | None) -> bool:
 def speaks_modern(hello: Mapping[str, Any]) -> bool:
     """True if the server with this introduction has no handshake."""
     return "supportedVersions" in hello
+
+
+def with_tasks(hello: Mapping[str, Any]) -> Json:
+    """The introduction of a server of which a gateway makes tasks."""
+    capabilities = as_object(hello.get("capabilities"))
+    extensions = as_object(capabilities.get("extensions")) | {TASKS: {}}
+    return {**hello, "capabilities": {**capabilities, "extensions": extensions}}
 
 
 def strip_hop(meta: Mapping[str, Any]) -> Json:

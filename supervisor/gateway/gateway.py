@@ -17,7 +17,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError, ServerError, UnknownServer
 from mcp_nursery.actors.extensions import APPS, TASK_REQUESTS, TASKS, declared_by, declares
 from mcp_nursery.actors.fairness import by_turns
-from mcp_nursery.actors.messages import LISTED, LISTEN
+from mcp_nursery.actors.messages import CALL_TOOL, LISTED, LISTEN
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS
 
@@ -27,17 +27,18 @@ from ..security.untrusted_marks import MAX_RESULT_CHARS, MOST_INSTRUCTIONS, clea
 from ..supervisor import Supervisor
 from ..tools.outcome import error_content
 from .auth.principal import EVERYTHING, Access, Principal
-from .bridge import Json, discover_result, initialize_result
+from .bridge import Json, discover_result, initialize_result, with_tasks
 from .client_request import ClientRequest, GatewayEnding, check_request, failure_of
 from .client_status import HeldCallStatus
 from .notifications import ClientNotifications
 from .sealing import SessionKeys
 from .upstream.ask_client import Unattended
+from .upstream.own_tasks import OwnTasks
 from .upstream.server_requests import Upstream
 from .views.all import INSTRUCTIONS, All, Pages
 from .views.marks import add_preamble, mark_result
 from .views.task_ids import TaskIds
-from .views.view import One, View, status_of
+from .views.view import One, RequestRoute, View, status_of
 
 logger: Final = logging.getLogger(__name__)
 
@@ -111,6 +112,7 @@ class Gateway:
         mark: bool,
         unattended: Unattended,
         session_keys: SessionKeys | None,
+        tasks_after: float | None,
     ) -> None:
         self.supervisor: Final = supervisor
         """The supervisor whose servers it offers."""
@@ -132,6 +134,7 @@ class Gateway:
             unattended=unattended,
             session_keys=session_keys,
         )
+        self._own_tasks = OwnTasks(supervisor, nursery, self._task_ids, tasks_after, self._settle)
         self._searches = _make_search() if search else None
         self._pages: dict[tuple[str, bool], Pages] | None = None if mark else {}
         self._one_of = lru_cache(MOST_VIEWS)(self._make_view)
@@ -202,7 +205,10 @@ class Gateway:
             raise failure_of(request, error, restarts_in=self._restarts_in(error)) from None
         finally:
             self._under_way -= request.method != LISTEN
-            self._settled.set()
+            self._settle()
+
+    def _settle(self) -> None:
+        self._settled.set()
 
     @property
     def held(self) -> tuple[HeldCallStatus, ...]:
@@ -218,11 +224,12 @@ class Gateway:
         self._upstream.end_clients(of)
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new requests, and wait at most so many seconds for those under way."""
+        """Refuse new requests, and wait at most so many seconds for those under way, and for calls that have become
+        tasks."""
         self.draining = True
         self._gate.end()
         with trio.move_on_after(seconds):
-            while self._under_way:
+            while self._under_way or self._own_tasks.under_way:
                 self._settled = trio.Event()
                 await self._settled.wait()
 
@@ -273,22 +280,50 @@ class Gateway:
     async def _forward(self, request: ClientRequest, view: View) -> Json:
         try:
             of_task = request.method in TASK_REQUESTS
+            if of_task and (own := await self._own_tasks.answer(request, view)) is not None:
+                return own
             route = (self._task_ids.route(request, view) if of_task else None) or await view.route(request)
             if route is None:
                 return await self._answer_here(request, view)
             request.own_capabilities = request.capabilities
             request.capabilities = view.told(request.capabilities, route.server)
-            result = await self._upstream.request(request, route)
-            if "taskId" in result:
-                result = self._task_ids.show(request, view, route, result)
-            return await self._shown(view, request, result, route.server, route.params.get("name"))
+            if (after := self._own_tasks.after(request, route.server)) is not None:
+                make = partial(self._make_whole, request, view, route)
+                return await self._own_tasks.run(request, route.server, route.params["name"], after, make)
+            return await self._make(request, view, route)
         except NurseryError as error:
             if request.method in LISTED and await view.route(request) is None:  # its server was lost meanwhile
                 return await self._answer_here(request, view)
-            raw = isinstance(error, UnknownServer) or (isinstance(error, ServerError) and not self._mark)
-            if raw or request.method != "tools/call":
-                raise
-            return self._error_result(error, request)
+            return self._failed(request, error)
+
+    async def _make(self, request: ClientRequest, view: View, route: RequestRoute) -> Json:
+        result = await self._upstream.request(request, route)
+        if "taskId" in result:
+            result = self._task_ids.show(request, view, route, result)
+        return await self._shown(view, request, result, route.server, route.params.get("name"))
+
+    async def _make_whole(self, request: ClientRequest, view: View, route: RequestRoute) -> Json:
+        """Make a call whose outcome is for its client as it is.
+
+        Raises:
+            JsonRpcError: It has failed.
+        """
+        try:
+            return await self._make(request, view, route)
+        except NurseryError as error:
+            try:
+                return self._failed(request, error)
+            except NurseryError:
+                raise failure_of(request, error, restarts_in=self._restarts_in(error)) from None
+        except Exception as error:
+            raise failure_of(request, error) from None
+
+    def _failed(self, request: ClientRequest, error: NurseryError) -> Json:
+        """The result that says why a call has failed; any other error is raised."""
+        raw = isinstance(error, UnknownServer) or (isinstance(error, ServerError) and not self._mark)
+        if raw or request.method != CALL_TOOL:
+            raise error
+        return self._error_result(error, request)
 
     async def _shown(
         self, view: View, request: ClientRequest, result: Json, server: str, tool: str | None = None
@@ -316,6 +351,8 @@ class Gateway:
         if view.server is None and said.keys() - {TASKS}:
             await self._gate.wait(partial(view.lists, request.method))
         hello = await view.hello()
+        if self._own_tasks.makes_some(view):
+            hello = with_tasks(hello)
         if not self._mark:
             return hello
         instructions = [*view.instructions().items()]
@@ -351,6 +388,7 @@ async def open_gateway(
     mark: bool = False,
     unattended: Unattended = "allow",
     session_keys: SessionKeys | None = None,
+    tasks_after: float | None = None,
 ) -> AsyncGenerator[Gateway, None]:
     """A gateway in front of a supervisor, for as long as the block lasts.
 
@@ -379,6 +417,9 @@ async def open_gateway(
         session_keys: The keys by which sessions of the handshake era over HTTP, ids of tasks, and calls that wait for
             an approval alone, outlive this block and go on at other gateways with one of these keys. None: they end
             with the block.
+        tasks_after: Seconds after which a call becomes a task of the gateway, for clients of 2026-07-28 that declare
+            Tasks, at servers that do not, where the server's spec has no `tasks_after`; None: never. Its result is kept
+            in the supervisor's store for an hour.
 
     Raises:
         ValueError: An option has a value that is not allowed.
@@ -387,6 +428,7 @@ async def open_gateway(
     check_argument("hold", hold, seconds)
     check_argument("answer_within", answer_within, seconds_or_none)
     check_argument("gate", gate, seconds)
+    check_argument("tasks_after", tasks_after, seconds_or_none)
     check_argument("mark", mark, true_or_false)
     check_argument("unattended", unattended, one_of(Unattended))
     supervisor.as_toolset(search=search)  # refuses what cannot work
@@ -401,6 +443,7 @@ async def open_gateway(
             mark=mark,
             unattended=unattended,
             session_keys=session_keys,
+            tasks_after=tasks_after,
         )
         try:
             await nursery.start(gateway.news.run)

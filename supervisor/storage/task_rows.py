@@ -32,6 +32,13 @@ MOST_RESULT: Final = 1 << 20
 MOST_RESULTS: Final = 64 << 20
 """Bytes of all recorded results together; beyond that those of the oldest tasks go."""
 
+MOST_MADE: Final = 1_000
+"""Calls under way of which gateways have made tasks; beyond it a call stays a call."""
+MOST_MADE_OF_CLIENT: Final = 100
+"""The same of one client, where clients are told apart; and its tasks of that kind that are over."""
+MOST_RESULTS_OF_CLIENT: Final = 16 << 20
+"""Bytes of all recorded results of one such client."""
+
 COLUMNS: Final = (
     "id TEXT PRIMARY KEY, created REAL NOT NULL, finished REAL, owner TEXT, until REAL,"
     " about TEXT NOT NULL, state TEXT NOT NULL, outcome TEXT, size INTEGER NOT NULL, unwanted INTEGER NOT NULL"
@@ -69,6 +76,15 @@ _MAKE_ROOM = """
 DELETE FROM {tasks} WHERE {alone} AND id IN (
     SELECT id FROM {tasks} ORDER BY CASE WHEN finished IS NULL THEN 0 ELSE 1 END, created DESC, id
     LIMIT 1000000 OFFSET ?
+)
+"""
+_FORGET_OF_CLIENT = """
+DELETE FROM {tasks} WHERE id IN (
+    SELECT id FROM (
+        SELECT id, sum(size) OVER (ORDER BY finished DESC, id) AS total,
+            row_number() OVER (ORDER BY finished DESC, id) AS number
+        FROM {tasks} WHERE id LIKE ? AND finished IS NOT NULL
+    ) AS sized WHERE total > ? OR number > ?
 )
 """
 _SHRINK = """
@@ -124,6 +140,20 @@ class TaskRows:
         (number,) = self.execute("SELECT count(*) FROM {tasks}", ()).fetchone()
         if number > MOST_TASKS:
             self.execute(_MAKE_ROOM, (MOST_TASKS,))
+
+    def add_made(self, record: TaskRecord, owner: str, client: str) -> bool:
+        """Record a new task that a gateway has made, and forget the oldest results of its client, if that has too many.
+        `client`: the digest of the client, with which the ids of its tasks begin; empty for all that are not told
+        apart. False, and nothing is recorded, if too many are under way."""
+        pattern, most = f"{client or 'anybody'}.%", MOST_MADE_OF_CLIENT if client else MOST_MADE
+        under_way = "SELECT count(*) FROM {tasks} WHERE finished IS NULL AND id LIKE ?"
+        for ids, limit in ((pattern, most), ("%.%", MOST_MADE)):
+            (number,) = self.execute(under_way, (ids,)).fetchone()
+            if number >= limit:
+                return False
+        self.add(record, owner)
+        self.execute(_FORGET_OF_CLIENT, (pattern, MOST_RESULTS_OF_CLIENT if client else MOST_RESULTS, most))
+        return True
 
     def read(self, name: str) -> TaskRecord | None:
         """The task of this id; None if there is none, or its row cannot be read."""

@@ -29,7 +29,7 @@ from mcp_nursery.actors.queues import BoundedQueue, WhenFull
 
 from ..auth.principal import Principal, principal_name
 from ..bridge import Json, as_object
-from ..client_request import ClientRequest
+from ..client_request import ClientRequest, GatewayEnding
 from ..client_status import HeldCallStatus
 from ..clients import BACKLOG_BYTES
 from ..sealing import SessionKeys, bind
@@ -92,7 +92,21 @@ class HeldCall:
                 self._outcome = await make(self)
         except Exception as error:
             self._outcome = error
-        self._changed.set()
+        finally:
+            self._changed.set()
+
+    async def result(self) -> Json:
+        """The result of a call that nobody attends, once there is one.
+
+        Raises:
+            GatewayEnding: It was cancelled with the gateway.
+        """
+        await self._changed.wait()
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        if self._outcome is None:
+            raise GatewayEnding
+        return self._outcome
 
     # -- in the task of the call ----------------------------------------------------------------------------------
 

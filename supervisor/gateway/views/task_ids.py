@@ -25,6 +25,8 @@ from .view import RequestRoute, View, status_of
 
 _FORMAT: Final = b"mcp-nursery task 2"
 """The format of the JSON: it changes with the form of `TaskPlace`."""
+_OWN_FORMAT: Final = b"mcp-nursery own task 1"
+UNKNOWN_TASK: Final = "unknown task: it is not this client's, or it has gone with its server"
 
 
 @frozen
@@ -66,6 +68,17 @@ class TaskIds:
         plain = self._keys.open(task_id, bind(_FORMAT, owner)) if isinstance(task_id, str) else None
         return None if plain is None else TaskPlace(*loads(plain))
 
+    def seal_own(self, name: str, owner: Principal | None) -> str:
+        """Make the id of a task that a gateway makes itself, by the name under which it is recorded."""
+        sealed = self._keys.seal(name.encode(), bind(_OWN_FORMAT, owner))
+        assert sealed is not None  # the name is short
+        return sealed
+
+    def open_own(self, task_id: object, owner: Principal | None) -> str | None:
+        """The name of a task that a gateway makes itself. None if it is no such id, or not this client's."""
+        plain = self._keys.open(task_id, bind(_OWN_FORMAT, owner)) if isinstance(task_id, str) else None
+        return None if plain is None else plain.decode()
+
     def find(self, request: ClientRequest, view: View, task_id: object) -> TaskPlace | None:
         """The task that a client means, if it is one of the client's, and its server and instance are here."""
         if not _seals(request, view):
@@ -89,7 +102,7 @@ class TaskIds:
         told = request.capabilities if place is None else view.told(request.capabilities, place.server)
         check_declares(told, TASKS)
         if place is None:
-            raise JsonRpcError(INVALID_PARAMS, "unknown task: it is not this client's, or it has gone with its server")
+            raise JsonRpcError(INVALID_PARAMS, UNKNOWN_TASK)
         request.instance, request.reached = place.instance, place.reached
         return RequestRoute(place.server, request.params | {"taskId": place.id})
 
