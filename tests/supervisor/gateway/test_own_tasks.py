@@ -1,0 +1,200 @@
+"""Calls that a gateway makes tasks of, for clients that have the extension, at servers that do not. In memory, virtual
+time."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from mcp_nursery.actors.extensions import TASKS
+from mcp_nursery.supervisor import MemoryStore, open_supervisor
+from mcp_nursery.supervisor.gateway import SessionKeys, gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.storage import task_rows
+from mcp_nursery.supervisor.testing import Life, ScriptedServer
+from mcp_nursery.supervisor.testing.scripted import Refusal
+
+from ...lab.specs import spec
+from .test_tasks import ANN, BOB, DECLARED, KEY, UNKNOWN, Asking
+
+
+@pytest.fixture
+def state():
+    return MemoryStore()
+
+
+class SlowServer(ScriptedServer):
+    """A server without Tasks, whose tool takes as long as it is told."""
+
+    def __init__(self, modern=True):
+        super().__init__(Life(modern=modern), tools={"work": self._work})
+        self.done = 0
+
+    async def _work(self, arguments):
+        await trio.sleep(arguments["seconds"])
+        self.done += 1
+        if "error" in arguments:
+            raise Refusal(-32000, arguments["error"])
+        return arguments.get("text", "done")
+
+
+@asynccontextmanager
+async def served(state, server, after=5, keys=True, **more):
+    """The clients of a gateway."""
+    options = {"gate": 10, "template": "{server}_{tool}", "callbacks": gateway_callbacks(), "state": state}
+    async with (
+        open_supervisor([spec(server, name="a", **more)], **options) as supervisor,
+        open_gateway(supervisor, session_keys=SessionKeys([KEY]) if keys else None, tasks_after=after) as gateway,
+        trio.open_nursery() as nursery,
+    ):
+        yield Asking(gateway, nursery)
+        nursery.cancel_scope.cancel()
+
+
+def call(ask, seconds, who=ANN, able=DECLARED, **arguments):
+    return ask("tools/call", name="a_work", arguments={"seconds": seconds, **arguments}, who=who, able=able)
+
+
+async def end(ask, task, who=ANN):
+    while (said := await ask("tasks/get", taskId=task, who=who))["status"] == "working":
+        await trio.sleep(said["pollIntervalMs"] / 1000)
+    return said
+
+
+@pytest.mark.parametrize("modern", [True, False])
+async def test_a_call_that_takes_long_becomes_a_task(modern, state, autojump_clock):
+    server = SlowServer(modern)
+    async with served(state, server) as ask:
+        made = await call(ask, 20)
+        assert trio.current_time() == pytest.approx(5, abs=1)
+        assert (made["resultType"], made["status"], made["ttlMs"]) == ("task", "working", None)
+        said = await end(ask, made["taskId"])
+        assert (said["taskId"], said["resultType"], said["status"]) == (made["taskId"], "complete", "completed")
+        assert said["result"]["content"] == [{"type": "text", "text": "done"}]
+        assert made["createdAt"] <= said["lastUpdatedAt"]
+        assert (await ask("tasks/get", taskId=made["taskId"], who=ANN))["result"] == said["result"]
+        assert await ask.refusal("tasks/get", taskId=made["taskId"], who=BOB) == UNKNOWN
+        assert await ask("tasks/update", taskId=made["taskId"], who=ANN, inputResponses={}) == {"resultType": "complete"}
+        code, _, _ = await ask.refusal("tasks/get", taskId=made["taskId"], who=ANN, able={})
+        assert code == -32021
+    assert server.done == 1
+
+
+async def test_other_calls_stay_calls(state, autojump_clock):
+    server = SlowServer()
+    async with served(state, server) as ask:
+        for seconds, able in ((1, DECLARED), (20, {})):
+            assert (await call(ask, seconds, able=able))["content"] == [{"type": "text", "text": "done"}]
+        assert await ask.gateway.supervisor.tasks() == ()
+
+
+@pytest.mark.parametrize(("after", "own", "becomes"), [(None, None, False), (None, 2, True), (60, 2, True)])
+async def test_an_entry_says_after_how_long(after, own, becomes, state, autojump_clock):
+    async with served(state, SlowServer(), after=after, tasks_after=own) as ask:
+        assert ((await call(ask, 20))["resultType"] == "task") is becomes
+        hello = await ask("server/discover", who=ANN)
+        assert (TASKS in hello["capabilities"].get("extensions", {})) is becomes
+
+
+async def test_any_gateway_hands_the_result_out(state, autojump_clock):
+    """Also when the client is gone, and after the end of the gateway that has made the call."""
+    async with served(state, SlowServer()) as other:
+        async with served(state, SlowServer()) as ask:
+            task = (await call(ask, 20))["taskId"]
+            assert (await other("tasks/get", taskId=task, who=ANN))["status"] == "working"
+            await trio.sleep(20)
+        said = await other("tasks/get", taskId=task, who=ANN)
+        assert said["result"]["content"] == [{"type": "text", "text": "done"}]
+        (info,) = await other.gateway.supervisor.tasks()
+        assert (info.server, info.tool, info.status) == ("a", "work", "completed")
+
+
+@pytest.mark.parametrize("how", ["ends", "is killed"])
+async def test_a_task_whose_gateway_is_gone_has_failed_and_is_not_made_again(how, state, autojump_clock):
+    one, two = SlowServer(), SlowServer()
+    async with served(state, two) as other:
+        async with served(state, one) as ask:
+            task = (await call(ask, 1000))["taskId"]
+            if how == "is killed":
+                gone = "UPDATE {tasks} SET owner = '[\"another\"]', until = 0"
+                state.tasks(lambda rows: rows.execute(gone, ()))
+                said = await other("tasks/get", taskId=task, who=ANN)
+        if how == "ends":
+            said = await other("tasks/get", taskId=task, who=ANN)
+        assert said["status"] == "failed"
+        assert "has ended; the server may have acted" in said["error"]["message"]
+        assert said["error"]["data"] == {"delivery": "unknown"}
+        assert await other("tasks/get", taskId=task, who=ANN) == said
+    assert (len(one.calls), len(two.calls)) == (1, 0)
+
+
+@pytest.mark.parametrize("here", [True, False])
+async def test_a_task_that_is_cancelled_cancels_the_call(here, state, autojump_clock):
+    server = SlowServer()
+    async with served(state, server) as ask, served(state, SlowServer()) as other:
+        task = (await call(ask, 1000))["taskId"]
+        assert await (ask if here else other)("tasks/cancel", taskId=task, who=ANN) == {"resultType": "complete"}
+        await trio.sleep(5)
+        for each in (ask, other):
+            said = await each("tasks/get", taskId=task, who=ANN)
+            assert (said["status"], "result" in said, "error" in said) == ("cancelled", False, False)
+        assert len(server.cancelled) == 1
+
+
+async def test_a_call_that_fails_as_a_task(state, autojump_clock):
+    async with served(state, SlowServer()) as ask:
+        said = await end(ask, (await call(ask, 20, error="no luck"))["taskId"])
+        assert (said["status"], said["error"]["code"], said["error"]["message"]) == ("failed", -32000, "no luck")
+        assert said["statusMessage"] == "no luck"
+        said = await end(ask, (await call(ask, 20, text="x" * (1 << 20)))["taskId"])
+        assert (said["status"], said["error"]["data"]) == ("failed", {"delivery": "answered"})
+
+
+async def test_the_client_of_a_task_is_not_asked(state, autojump_clock):
+    server = SlowServer()
+
+    async def asks(params):
+        await trio.sleep(20)
+        question = {"method": "elicitation/create", "params": {"message": "a?", "requestedSchema": {}}}
+        return {"resultType": "input_required", "inputRequests": {"q": question}}
+
+    server.answers["tools/call"] = asks
+    async with served(state, server) as ask:
+        said = await end(ask, (await call(ask, 20))["taskId"])
+        assert said["status"] == "failed"
+        assert "asks for input" in said["error"]["message"]
+
+
+async def test_a_client_has_so_many_at_once_and_further_calls_stay_calls(state, autojump_clock, monkeypatch):
+    monkeypatch.setattr(task_rows, "MOST_MADE_OF_CLIENT", 1)
+    async with served(state, SlowServer()) as ask:
+        first = (await call(ask, 100))["taskId"]
+        assert (await call(ask, 20))["content"] == [{"type": "text", "text": "done"}]
+        assert (await call(ask, 20, who=BOB))["resultType"] == "task"
+        await end(ask, first)
+        for _ in range(2):
+            last = (await call(ask, 20))["taskId"]
+            await end(ask, last)
+        (*_, again) = [await call(ask, 20)]
+        assert await ask.refusal("tasks/get", taskId=first, who=ANN) == UNKNOWN
+        await end(ask, again["taskId"])
+
+
+async def test_a_client_that_gives_up_before_there_is_a_task_cancels_the_call(state, autojump_clock):
+    server = SlowServer()
+    async with served(state, server) as ask:
+        with trio.move_on_after(3):
+            await call(ask, 1000)
+        await trio.sleep(10)
+        assert await ask.gateway.supervisor.tasks() == ()
+        assert len(server.cancelled) == 1
+
+
+async def test_without_a_store_a_call_stays_a_call(state, autojump_clock, monkeypatch):
+    from mcp_nursery.supervisor.storage.store import StoreUnreadable
+
+    def refuse(work):
+        raise StoreUnreadable("no route to the database")
+
+    async with served(state, SlowServer()) as ask:
+        monkeypatch.setattr(type(state), "tasks", lambda self, work: refuse(work))
+        assert (await call(ask, 20))["content"] == [{"type": "text", "text": "done"}]
