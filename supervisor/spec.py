@@ -32,12 +32,13 @@ from .decisions.circuit_breaker import CircuitBreaker
 from .decisions.installers import runs_containers
 from .decisions.renewal_limits import Limits
 from .decisions.restart_policy import Instances, Lazy, OnDisconnect, RestartMode, RestartPolicy, Revive, is_revive
+from .decisions.task_records import MadeTasks
 from .security.trust import TrustRequest
 from .security.untrusted_marks import MAX_RESULT_CHARS
 from .tools.naming import is_offered
 from .transports import REMOTE_KINDS, DockerGatewayTransport, Transport, argv_of
 
-__all__ = ["CircuitBreaker", "DockerGatewayTransport", "Limits", "Liveness", "ServerSpec"]
+__all__ = ["CircuitBreaker", "DockerGatewayTransport", "Limits", "Liveness", "MadeTasks", "ServerSpec"]
 
 IDLE_LIMIT = 300.0
 """Seconds without a call or list after which a lazy server is stopped."""
@@ -195,9 +196,8 @@ class ServerSpec:
     human_timeout: float | None = field(default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none)))
     """Seconds for the answer to one question of the server, and behind a gateway to a question about one of its calls.
     Then the question is cancelled. 0 for no limit. Default 600."""
-    tasks_after: float | None = field(default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none)))
-    """Seconds after which a call of a client of the gateway becomes a task, if the client declares Tasks and the server
-    does not. None: as the gateway has it, which by default makes none."""
+    tasks: MadeTasks = field(default=MadeTasks(), kw_only=True, validator=setting(instance_of(MadeTasks)))
+    """The tasks that a gateway makes of calls of it."""
     trust_hints: bool = field(default=True, kw_only=True, validator=setting(true_or_false))
     """True if its tools' read-only and idempotent hints may decide that a lost call is sent again. True for specs given
     by code and user configuration."""

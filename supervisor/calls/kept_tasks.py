@@ -16,8 +16,7 @@ import logging
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -29,7 +28,7 @@ from mcp_nursery.actors.process.orphans import this_host
 from mcp_nursery.actors.protocol import JsonRpcError
 from mcp_nursery.actors.secrets import MAX_LINE
 
-from ..decisions.task_records import TaskInfo, TaskRecord
+from ..decisions.task_records import RESULT_KEPT, TaskInfo, TaskRecord
 from ..decisions.task_states import TaskState, TaskStatus
 from ..events import TaskChanged
 from ..security.untrusted_marks import MAX_RESULT_CHARS
@@ -155,9 +154,15 @@ class KeptTasks:
             StoreUnreadable: The records cannot be read.
         """
         self._servers.check_open()
-        known = {record.info.id: record.info for record in await self._rows(TaskRows.all)}
+        known = {record.info.id: record.info for record in await self._rows(self._list)}
         known |= {name: kept.info.value for name, kept in self._kept.items() if kept.info.value is not None}
         return tuple(sorted(known.values(), key=lambda info: (info.created, info.id)))
+
+    def _list(self, rows: TaskRows) -> Sequence[TaskRecord]:
+        for name in rows.abandoned():
+            if name not in self._kept:
+                self._end_abandoned(rows, name)
+        return rows.all()
 
     def cancel(self, kept: KeptTask, *, forget: bool = False) -> None:
         """Cancel a task, unless its end is known or being recorded. The host that follows it stops, and tells its
@@ -301,7 +306,14 @@ class KeptTasks:
     # -- calls of gateways ----------------------------------------------------------------------------------------
 
     async def make(
-        self, name: str, server: str, tool: str, end: Callable[[], Awaitable[bytes | JsonRpcError | None]], *, client: str
+        self,
+        name: str,
+        server: str,
+        tool: str,
+        end: Callable[[], Awaitable[bytes | JsonRpcError | None]],
+        *,
+        client: str,
+        ttl: float,
     ) -> TaskInfo | None:
         """Make a task of a call that a gateway has under way. Returns once it is recorded; None: it is not.
 
@@ -312,6 +324,7 @@ class KeptTasks:
             end: Waits for the end of the call: the result as JSON, or the error; None: it was cancelled with its
                 gateway. Cancelled if the task is.
             client: See `TaskRows.add_made`.
+            ttl: Seconds for which the end is recorded.
         """
         self._servers.check_open()
         kept = KeptTask(name, leading=trio.CancelScope(), made=True)
@@ -329,11 +342,15 @@ class KeptTasks:
         self._kept[name] = kept
         kept.written = record
         self._show(kept, record)
-        self._nursery.start_soon(self._keep, kept, record, end)
+        self._nursery.start_soon(self._run_made, kept, record, end, ttl)
         return record.info
 
-    async def _keep(
-        self, kept: KeptTask, record: TaskRecord, end: Callable[[], Awaitable[bytes | JsonRpcError | None]]
+    async def _run_made(
+        self,
+        kept: KeptTask,
+        record: TaskRecord,
+        end: Callable[[], Awaitable[bytes | JsonRpcError | None]],
+        ttl: float,
     ) -> None:
         """Wait for the end of a call of a gateway, and record it."""
         self._begin_renewing()
@@ -341,7 +358,7 @@ class KeptTasks:
             with kept.scope:
                 ended = await end()
                 kept.ending = True
-                over = made_over(record, ended, time.time())
+                over = made_over(record, ended, time.time(), ttl)
 
                 def write(rows: TaskRows) -> None:
                     rows.write(over, self._name)
@@ -362,17 +379,23 @@ class KeptTasks:
         """
 
         def find(rows: TaskRows) -> TaskRecord | None:
+            if name not in self._kept:
+                self._end_abandoned(rows, name)
             record = rows.read(name)
-            if record is None or record.info.finished is not None or name in self._kept:
-                return record
-            record, is_free = rows.claim(name, self._name)
-            if record is None or record.info.finished is not None or not is_free:
-                return record
-            over = made_over(record, None, time.time())
-            rows.write(over, self._name)
-            return over
+            if record is not None and (record.info.expires or math.inf) < time.time():  # it has been over for so long
+                return None
+            return record
 
         return await self._rows(find)
+
+    def _end_abandoned(self, rows: TaskRows, name: str) -> None:
+        """Record that a task of a gateway has failed, if that gateway is gone."""
+        record = rows.read(name)
+        if record is None or record.info.finished is not None:
+            return
+        record, is_free = rows.claim(name, self._name)
+        if record is not None and is_free:
+            rows.write(made_over(record, None, time.time(), RESULT_KEPT), self._name)
 
     async def cancel_made(self, name: str) -> None:
         """Cancel a task that a gateway has made, or have the host of that gateway do so.

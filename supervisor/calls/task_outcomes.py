@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+from attrs import evolve
+
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, CallTimeout, InvalidResult, NurseryError, ServerError, TaskLost
 from mcp_nursery.actors.fairness import by_turns
@@ -20,8 +22,9 @@ from ..tools.tool_result import ToolResult, tool_result
 from .kept_call import KeptCall, lost
 
 
-def made_over(record: TaskRecord, ended: bytes | JsonRpcError | None, now: float) -> TaskRecord:
-    """The record of a call of a gateway that has ended so; None: with its gateway."""
+def made_over(record: TaskRecord, ended: bytes | JsonRpcError | None, now: float, ttl: float) -> TaskRecord:
+    """The record, for so many seconds, of a call of a gateway that has ended so; None: with its gateway."""
+    record = evolve(record, info=evolve(record.info, expires=now + ttl))
     if ended is None:
         words = "the gateway that made this call has ended; the server may have acted"
         ended = JsonRpcError(INTERNAL_ERROR, words, {"delivery": Delivery.UNKNOWN.value})

@@ -19,7 +19,7 @@ from mcp_nursery.supervisor.decisions.restart_policy import (
     RestartPolicy,
     Revive,
 )
-from mcp_nursery.supervisor.spec import Limits, ServerSpec, problem_with_memory_limit
+from mcp_nursery.supervisor.spec import Limits, MadeTasks, ServerSpec, problem_with_memory_limit
 from mcp_nursery.supervisor.transports import (
     DockerGatewayTransport,
     DockerTransport,
@@ -140,7 +140,7 @@ ENTRY_KEYS = frozenset(str(attribute.alias) for attribute in fields(_WrittenEntr
 _OWN_FIELDS = tuple(
     name
     for name in fields_dict(_WrittenEntry)
-    if name in fields_dict(ServerSpec) and name not in ("enabled", "limits", "liveness", "breaker", "roots")
+    if name in fields_dict(ServerSpec) and name not in ("enabled", "limits", "tasks", "liveness", "breaker", "roots")
 )
 """The fields that go to `ServerSpec` as they are."""
 
@@ -167,7 +167,8 @@ class _Limits:
 class _MadeTasks:
     """The `tasks` of an entry."""
 
-    tasks_after: float | None = field(default=None, alias="after")
+    after: float | None = None
+    ttl: float | None = None
 
 
 @frozen(kw_only=True)
@@ -321,14 +322,7 @@ def _settings(
         settings["policy"] = RestartPolicy(**given)
     if entry.tools is not None:
         settings |= _filters(entry.tools)
-    if entry.limits is not None:
-        settings["limits"] = _limits(entry.limits, transport)
-    if entry.tasks is not None:
-        settings |= _made_tasks(entry.tasks)
-    if entry.liveness is not None:
-        settings["liveness"] = _read_switch("liveness", entry.liveness, Liveness, _Liveness, _structure_liveness)
-    if entry.breaker is not None:
-        settings["breaker"] = _read_switch("breaker", entry.breaker, CircuitBreaker, _Breaker, _structure_breaker)
+    settings |= _objects(entry, transport)
     if entry.roots is not None:
         settings["roots"] = _roots(entry.roots, origin.workspace)
     if not origin.trusted:
@@ -347,6 +341,27 @@ def _settings(
     return settings
 
 
+def _objects(entry: _WrittenEntry, transport: object) -> dict[str, Any]:
+    """The keywords of ServerSpec that have objects of their own."""
+    settings: dict[str, Any] = {}
+    if entry.limits is not None:
+        settings["limits"] = _limits(entry.limits, transport)
+    if entry.tasks is not None:
+        settings["tasks"] = _make("tasks", _object("tasks", entry.tasks), MadeTasks, _MadeTasks, _structure_made_tasks)
+    if entry.liveness is not None:
+        settings["liveness"] = _read_switch("liveness", entry.liveness, Liveness, _Liveness, _structure_liveness)
+    if entry.breaker is not None:
+        settings["breaker"] = _read_switch("breaker", entry.breaker, CircuitBreaker, _Breaker, _structure_breaker)
+    return settings
+
+
+def _object(key: str, written: object) -> dict[str, Any]:
+    said = as_object(written)
+    if said is None:
+        raise FieldError(f"must be an object, not {json_type(written)}", key)
+    return said
+
+
 def _no_value(own: Mapping[str, Any], missing: Collection[str]) -> FieldError:
     """The error for the first input of the host that has no value."""
     key, name = next((key, name) for key in _WITH_INPUTS for name in inputs_in(own.get(key)) if name in missing)
@@ -355,9 +370,7 @@ def _no_value(own: Mapping[str, Any], missing: Collection[str]) -> FieldError:
 
 
 def _limits(written: object, transport: object) -> Limits:
-    said = as_object(written)
-    if said is None:
-        raise FieldError(f"must be an object, not {json_type(written)}", "limits")
+    said = _object("limits", written)
 
     def made(memory: int | None = None, age: float | None = None) -> Limits:
         problem = None if memory is None else problem_with_memory_limit(transport)
@@ -366,20 +379,6 @@ def _limits(written: object, transport: object) -> Limits:
         return Limits(memory=memory, age=age)
 
     return _make("limits", said, made, _Limits, _structure_limits)
-
-
-def _made_tasks(written: object) -> dict[str, Any]:
-    """The keyword of ServerSpec for the `tasks` of an entry."""
-    said = as_object(written)
-    if said is None:
-        raise FieldError(f"must be an object, not {json_type(written)}", "tasks")
-
-    def made(tasks_after: float | None = None) -> dict[str, Any]:
-        if tasks_after is not None and (problem := finite_seconds_or_none(tasks_after)):
-            raise ConfigError(problem, field="tasks_after")
-        return {"tasks_after": tasks_after}
-
-    return _make("tasks", said, made, _MadeTasks, _structure_made_tasks)
 
 
 def _make(

@@ -8,11 +8,46 @@ then asked nobody again. A record is checked like the words of a server when it 
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from attrs import evolve, field, frozen
 
+from mcp_nursery.actors.argument_checks import check_setting, finite_seconds_or_none, seconds
+
 from .task_states import TASK_TRANSITIONS, TaskStatus
+
+RESULT_KEPT: Final = 3600.0
+"""Seconds for which a finished task is recorded, with its result, unless it was made with another time."""
+LONGEST_KEPT: Final = 30 * 24 * 3600.0
+"""Seconds for which one is recorded at most, and after which a task that no host follows is forgotten."""
+
+
+def _check_after(_tasks: object, attribute: Any, after: object) -> None:
+    check_setting(attribute.name, after, finite_seconds_or_none)
+
+
+def _check_ttl(_tasks: object, attribute: Any, ttl: object) -> None:
+    check_setting(attribute.name, ttl, _kept)
+
+
+def _kept(value: object) -> str | None:
+    fits = seconds(value) is None and 0 < cast("float", value) <= LONGEST_KEPT
+    return None if fits else f"seconds > 0 and <= {LONGEST_KEPT:g}"
+
+
+@frozen(kw_only=True)
+class MadeTasks:
+    """The tasks that a gateway makes of calls that take long, for clients that declare the extension Tasks, if the
+    server of the call does not.
+
+    Raises:
+        ConfigError: A value out of its range.
+    """
+
+    after: float | None = field(default=None, validator=_check_after)
+    """Seconds after which a call becomes a task. None: as the gateway has it, which by default makes none."""
+    ttl: float = field(default=RESULT_KEPT, validator=_check_ttl)
+    """Seconds for which the result is kept, at most 30 days."""
 
 
 @frozen
@@ -35,7 +70,8 @@ class TaskInfo:
     questions: tuple[str, ...] = ()
     """The questions that wait for an answer, without secrets: the words of each, or the method if it has none."""
     expires: float | None = None
-    """The time from which its server may have forgotten it; None if it does not say."""
+    """The time from which its server may have forgotten it; None if it does not say. The time until which the result of
+    a task is recorded that a gateway has made."""
     finished: float | None = None
     """The time at which its end was learnt; None while it is under way."""
     error: str | None = None
@@ -61,6 +97,11 @@ class TaskRecord:
     """The answers that were given, by the keys of the questions; none once it is over."""
     outcome: Mapping[str, Any] | None = field(default=None, repr=False)
     """The outcome, as JSON, once it is over; None also if it was too large to be kept."""
+
+    @property
+    def is_made(self) -> bool:
+        """True if a gateway has made the task of a call."""
+        return not self.task
 
     def columns(self) -> tuple[str, str, str | None]:
         """The columns `about`, `state` and `outcome`: what never changes, what does, and the outcome. JSON in ASCII,

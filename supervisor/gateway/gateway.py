@@ -418,8 +418,8 @@ async def open_gateway(
             an approval alone, outlive this block and go on at other gateways with one of these keys. None: they end
             with the block.
         tasks_after: Seconds after which a call becomes a task of the gateway, for clients of 2026-07-28 that declare
-            Tasks, at servers that do not, where the server's spec has no `tasks_after`; None: never. Its result is kept
-            in the supervisor's store for an hour.
+            Tasks, at servers that do not, where the `tasks` of the server's spec do not say; None: never. See
+            `MadeTasks`.
 
     Raises:
         ValueError: An option has a value that is not allowed.

@@ -5,6 +5,9 @@ A lease is the name of a host and a time in the row of the task. The host puts t
 has stopped, any other host may take the lease. The name says which process the host is: on the same machine its death
 is known at once. All times in rows are those of the database's own clock, because the clocks of hosts differ; a record
 has them by the clock of its reader.
+
+A call that a gateway has made a task of has a name with a dot, after the digest of its client. Such a task that is over
+has no lease, and the time in its row is when it is forgotten.
 """
 
 import json
@@ -17,16 +20,12 @@ from attrs import frozen
 
 from mcp_nursery.actors.process.orphans import HostProcess, this_machine
 
-from ..decisions.task_records import TaskRecord, record_in
+from ..decisions.task_records import LONGEST_KEPT, RESULT_KEPT, TaskRecord, record_in
 
 LEASE: Final = 7.0
 """Seconds for which a host that was last heard of is believed to follow its tasks."""
 MOST_TASKS: Final = 10_000
 """Tasks that are recorded; beyond it the oldest are forgotten, those that are over first."""
-RESULT_KEPT: Final = 3600.0
-"""Seconds for which a finished task is recorded, with its result."""
-UNFINISHED_KEPT: Final = 30 * 24 * 3600.0
-"""Seconds after which a task that no host follows is forgotten."""
 MOST_RESULT: Final = 1 << 20
 """Bytes of one result that is recorded; of a larger one only the status is."""
 MOST_RESULTS: Final = 64 << 20
@@ -39,6 +38,8 @@ MOST_MADE_OF_CLIENT: Final = 100
 MOST_RESULTS_OF_CLIENT: Final = 16 << 20
 """Bytes of all recorded results of one such client."""
 
+_MADE: Final = "%.%"
+"""The pattern of the ids of tasks that gateways have made."""
 COLUMNS: Final = (
     "id TEXT PRIMARY KEY, created REAL NOT NULL, finished REAL, owner TEXT, until REAL,"
     " about TEXT NOT NULL, state TEXT NOT NULL, outcome TEXT, size INTEGER NOT NULL, unwanted INTEGER NOT NULL"
@@ -52,7 +53,7 @@ VALUES (?, ?, NULL, ?, {now} + ?, ?, ?, NULL, 0, 0) ON CONFLICT (id) DO NOTHING
 _READ = "SELECT id, created, finished, about, state, outcome FROM {tasks}"
 _LIST = """
 SELECT id, created, finished, about, state, NULL FROM {tasks}
-WHERE finished IS NULL OR finished >= {now} - ? ORDER BY created, id
+WHERE finished IS NULL OR coalesce(until, finished + ?) >= {now} ORDER BY created, id
 """
 _LEASED = "(until > {now} AND until <= {now} + ?)"
 """True for a lease that lasts. No host writes one that lasts longer than `LEASE`: such a row is damaged, or the clock
@@ -64,13 +65,19 @@ WHERE id = ? AND outcome IS NULL AND (owner IS NULL OR owner IN (?, ?) OR until 
 """  # noqa: S608
 _WRITE = "UPDATE {tasks} SET state = ? WHERE id = ? AND owner = ?"
 _FINISH = """
-UPDATE {tasks} SET state = ?, finished = ?, outcome = ?, size = ?, owner = NULL, until = NULL
+UPDATE {tasks} SET state = ?, finished = ?, outcome = ?, size = ?, owner = NULL, until = ?
 WHERE id = ? AND owner = ?
 """
+_ABANDONED = f"""
+SELECT id FROM {{tasks}} WHERE finished IS NULL AND id LIKE ? AND (until IS NULL OR NOT {_LEASED})
+"""  # noqa: S608
 _RENEW = "UPDATE {tasks} SET until = {now} + ? WHERE owner = ?"
 _EXPIRE = f"""
 DELETE FROM {{tasks}}
-WHERE {{alone}} AND (finished < {{now}} - ? OR (created < {{now}} - ? AND (until IS NULL OR NOT {_LEASED})))
+WHERE {{alone}} AND (
+    (finished IS NOT NULL AND coalesce(until, finished + ?) < {{now}})
+    OR (finished IS NULL AND created < {{now}} - ? AND (until IS NULL OR NOT {_LEASED}))
+)
 """  # noqa: S608
 _MAKE_ROOM = """
 DELETE FROM {tasks} WHERE {alone} AND id IN (
@@ -135,7 +142,7 @@ class TaskRows:
         """Record a new task, with the lease for its host."""
         record = record.moved(self._ahead())
         about, state, _ = record.columns()
-        self.execute(_EXPIRE, (RESULT_KEPT, UNFINISHED_KEPT, LEASE))
+        self.execute(_EXPIRE, (RESULT_KEPT, LONGEST_KEPT, LEASE))
         self.execute(_ADD, (record.info.id, record.info.created, owner, LEASE, about, state))
         (number,) = self.execute("SELECT count(*) FROM {tasks}", ()).fetchone()
         if number > MOST_TASKS:
@@ -147,7 +154,7 @@ class TaskRows:
         apart. False, and nothing is recorded, if too many are under way."""
         pattern, most = f"{client or 'anybody'}.%", MOST_MADE_OF_CLIENT if client else MOST_MADE
         under_way = "SELECT count(*) FROM {tasks} WHERE finished IS NULL AND id LIKE ?"
-        for ids, limit in ((pattern, most), ("%.%", MOST_MADE)):
+        for ids, limit in ((pattern, most), (_MADE, MOST_MADE)):
             (number,) = self.execute(under_way, (ids,)).fetchone()
             if number >= limit:
                 return False
@@ -178,7 +185,8 @@ class TaskRows:
             return bool(self.execute(_WRITE, (state, record.info.id, owner)).rowcount == 1)
         outcome = None if outcome is None or len(outcome) > MOST_RESULT else outcome
         size = 0 if outcome is None else len(outcome)
-        finished = self.execute(_FINISH, (state, record.info.finished, outcome, size, record.info.id, owner))
+        kept = record.info.expires if record.is_made else None
+        finished = self.execute(_FINISH, (state, record.info.finished, outcome, size, kept, record.info.id, owner))
         (total,) = self.execute("SELECT coalesce(sum(size), 0) FROM {tasks}", ()).fetchone()
         if total > MOST_RESULTS:
             self.execute(_SHRINK, (MOST_RESULTS,))
@@ -190,6 +198,10 @@ class TaskRows:
         self.execute(_RENEW, (seconds, owner))
         held = self.execute("SELECT id, unwanted FROM {tasks} WHERE owner = ?", (owner,)).fetchall()
         return {name: unwanted == 1 for name, unwanted in held}
+
+    def abandoned(self) -> list[str]:
+        """The tasks that gateways have made, and whose hosts have let their leases run out."""
+        return [name for (name,) in self.execute(_ABANDONED, (_MADE, LEASE)).fetchall()]
 
     def want_cancelled(self, name: str) -> None:
         """Have the host that follows a task cancel it, unless it is over."""

@@ -61,7 +61,7 @@ class OwnTasks:
         themselves make their own."""
         if request.method != CALL_TOOL or not request.modern or self._supervisor.made_tasks is None:
             return None
-        seconds = self._supervisor.spec(server).tasks_after
+        seconds = self._supervisor.spec(server).tasks.after
         seconds = self._after if seconds is None else seconds
         if seconds is None or not declares(request.own_capabilities, TASKS) or self._makes_its_own(server):
             return None
@@ -72,7 +72,7 @@ class OwnTasks:
         if self._supervisor.made_tasks is None:
             return False
         return self._after is not None or any(
-            self._supervisor.spec(one.name).tasks_after is not None for one in view.statuses
+            self._supervisor.spec(one.name).tasks.after is not None for one in view.statuses
         )
 
     def _makes_its_own(self, server: str) -> bool:
@@ -109,7 +109,8 @@ class OwnTasks:
         client = _digest(request.client)
         name = f"{client or 'anybody'}.{token_hex(16)}"
         shown = self._ids.seal_own(name, request.client)
-        made = await tasks.make(name, server, tool, partial(self._end, call), client=client)
+        ttl = self._supervisor.spec(server).tasks.ttl
+        made = await tasks.make(name, server, tool, partial(self._end, call), client=client, ttl=ttl)
         if made is None:
             return None
         self.under_way += 1
@@ -171,7 +172,7 @@ def _status(shown: str | None, info: TaskInfo) -> Json:
         "status": str(info.status),
         "createdAt": _date(info.created),
         "lastUpdatedAt": _date(info.finished or info.created),
-        "ttlMs": None,
+        "ttlMs": None if info.expires is None else round((info.expires - info.created) * 1000),
         "pollIntervalMs": round(POLL_EVERY * 1000),
     }
 

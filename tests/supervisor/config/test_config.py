@@ -15,7 +15,7 @@ from mcp_nursery.supervisor.config import Config, document, load_config, loader
 from mcp_nursery.supervisor.config.deferred import DeferredTransport
 from mcp_nursery.supervisor.decisions.restart_policy import RestartPolicy
 from mcp_nursery.supervisor.servers.settings import connect_timeout, default_call_timeout
-from mcp_nursery.supervisor.spec import Limits, ServerSpec
+from mcp_nursery.supervisor.spec import Limits, MadeTasks, ServerSpec
 from mcp_nursery.supervisor.transports import (
     DockerGatewayTransport,
     DockerTransport,
@@ -299,6 +299,7 @@ def test_byte_order_mark(file: Path) -> None:
         ({"command": "x", "limits": {"age": 59}}, "limits.age", "must be finite seconds >= 60", "stdio"),
         ({"command": "x", "tasks": 5}, "tasks", "must be an object, not a number", "stdio"),
         ({"command": "x", "tasks": {"after": -1}}, "tasks.after", "must be finite seconds >= 0", "stdio"),
+        ({"command": "x", "tasks": {"ttl": 0}}, "tasks.ttl", "must be seconds > 0 and <= 2.592e+06", "stdio"),
         ({"url": "https://x", "limits": {"memory": 1}}, "limits.memory", "only of a process that is started", "http"),
         ({"image": "x", "limits": {"memory": 1}}, "limits.memory", "must not be given: the memory of a", "docker"),
         (
@@ -490,7 +491,7 @@ def test_full_entry(file: Path) -> None:
             "lazy": True,
             "idleSeconds": 90,
             "limits": {"memory": "1.5GiB", "age": 86400},
-            "tasks": {"after": 20},
+            "tasks": {"after": 20, "ttl": 60},
             "connectSeconds": 0,
             "callSeconds": 2.5,
             "humanSeconds": 90,
@@ -523,7 +524,7 @@ def test_full_entry(file: Path) -> None:
         connect_timeout=0.0,
         call_timeout=2.5,
         human_timeout=90.0,
-        tasks_after=20.0,
+        tasks=MadeTasks(after=20.0, ttl=60.0),
         max_in_flight=4,
         mailbox_size=8,
         instances="session",

@@ -294,7 +294,7 @@ KEYS_OF = {
     "lazy": {"lazy"},
     "stop_idle_after": {"idleSeconds"},
     "limits": {"limits"},
-    "tasks_after": {"tasks"},
+    "tasks": {"tasks"},
     "enabled": {"enabled", "disabled"},
     "protocol": {"protocol"},
     "connect_timeout": {"connectSeconds"},

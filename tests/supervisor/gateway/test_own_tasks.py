@@ -9,11 +9,13 @@ import trio
 from mcp_nursery.actors.extensions import TASKS
 from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.gateway import SessionKeys, gateway_callbacks, open_gateway
+from mcp_nursery.supervisor.spec import MadeTasks
 from mcp_nursery.supervisor.storage import task_rows
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from mcp_nursery.supervisor.testing.scripted import Refusal
 
 from ...lab.specs import spec
+from ..calls.test_kept_tasks import later
 from .test_tasks import ANN, BOB, DECLARED, KEY, UNKNOWN, Asking
 
 
@@ -55,7 +57,7 @@ def call(ask, seconds, who=ANN, able=DECLARED, **arguments):
 
 
 async def end(ask, task, who=ANN):
-    while (said := await ask("tasks/get", taskId=task, who=who))["status"] == "working":
+    while (said := await ask("tasks/get", taskId=task, who=who))["status"] == "working":  # noqa: ASYNC110 - a client
         await trio.sleep(said["pollIntervalMs"] / 1000)
     return said
 
@@ -73,7 +75,9 @@ async def test_a_call_that_takes_long_becomes_a_task(modern, state, autojump_clo
         assert made["createdAt"] <= said["lastUpdatedAt"]
         assert (await ask("tasks/get", taskId=made["taskId"], who=ANN))["result"] == said["result"]
         assert await ask.refusal("tasks/get", taskId=made["taskId"], who=BOB) == UNKNOWN
-        assert await ask("tasks/update", taskId=made["taskId"], who=ANN, inputResponses={}) == {"resultType": "complete"}
+        assert await ask("tasks/update", taskId=made["taskId"], who=ANN, inputResponses={}) == {
+            "resultType": "complete"
+        }
         code, _, _ = await ask.refusal("tasks/get", taskId=made["taskId"], who=ANN, able={})
         assert code == -32021
     assert server.done == 1
@@ -89,7 +93,7 @@ async def test_other_calls_stay_calls(state, autojump_clock):
 
 @pytest.mark.parametrize(("after", "own", "becomes"), [(None, None, False), (None, 2, True), (60, 2, True)])
 async def test_an_entry_says_after_how_long(after, own, becomes, state, autojump_clock):
-    async with served(state, SlowServer(), after=after, tasks_after=own) as ask:
+    async with served(state, SlowServer(), after=after, tasks=MadeTasks(after=own)) as ask:
         assert ((await call(ask, 20))["resultType"] == "task") is becomes
         hello = await ask("server/discover", who=ANN)
         assert (TASKS in hello["capabilities"].get("extensions", {})) is becomes
@@ -125,6 +129,30 @@ async def test_a_task_whose_gateway_is_gone_has_failed_and_is_not_made_again(how
         assert said["error"]["data"] == {"delivery": "unknown"}
         assert await other("tasks/get", taskId=task, who=ANN) == said
     assert (len(one.calls), len(two.calls)) == (1, 0)
+
+
+@pytest.mark.parametrize("ttl", [60, 7200])
+async def test_an_entry_says_how_long_a_result_is_kept(ttl, state, autojump_clock, monkeypatch):
+    async with served(state, SlowServer(), tasks=MadeTasks(ttl=ttl)) as ask:
+        task = (await call(ask, 20))["taskId"]
+        said = await end(ask, task)
+        assert said["ttlMs"] == pytest.approx(ttl * 1000, abs=5000)  # by real time, which hardly passes here
+        later(monkeypatch, ttl - 10)
+        assert (await ask("tasks/get", taskId=task, who=ANN))["result"] == said["result"]
+        assert [info.status for info in await ask.gateway.supervisor.tasks()] == ["completed"]
+        later(monkeypatch, 20)
+        assert await ask.refusal("tasks/get", taskId=task, who=ANN) == UNKNOWN
+        assert await ask.gateway.supervisor.tasks() == ()
+        await call(ask, 20)
+        assert state.tasks(lambda rows: rows.execute("SELECT count(*) FROM {tasks}", ()).fetchone()) == (1,)
+
+
+async def test_a_list_shows_no_task_of_a_gone_gateway_as_under_way(state, autojump_clock):
+    async with served(state, SlowServer()) as other, served(state, SlowServer()) as ask:
+        await call(ask, 1000)
+        state.tasks(lambda rows: rows.execute("UPDATE {tasks} SET owner = '[\"another\"]', until = 0", ()))
+        (info,) = await other.gateway.supervisor.tasks()
+        assert (info.status, "the server may have acted" in info.error) == ("failed", True)
 
 
 @pytest.mark.parametrize("here", [True, False])

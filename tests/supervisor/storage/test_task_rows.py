@@ -169,6 +169,79 @@ def test_results_have_bounds(any_store, monkeypatch):
     assert do(any_store, "claim", "1", "me")[1] is True  # it is fetched again
 
 
+def made(name, **more):
+    return evolve(record(name, **more), task="")
+
+
+def test_gateways_make_so_many_tasks_of_calls_at_once(any_store, monkeypatch):
+    monkeypatch.setattr(task_rows, "MOST_MADE", 3)
+    monkeypatch.setattr(task_rows, "MOST_MADE_OF_CLIENT", 2)
+    do(any_store, "add", record("no dot"), "me")
+    each = [("ann.1", "ann"), ("ann.2", "ann"), ("ann.3", "ann"), ("bob.1", "bob"), ("cyd.1", "cyd")]
+    assert [do(any_store, "add_made", made(name), "me", client) for name, client in each] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
+    do(any_store, "write", over(made("ann.1")), "me")
+    assert do(any_store, "add_made", made("anybody.1"), "me", "") is True
+    assert do(any_store, "add_made", made("anybody.2"), "me", "") is False
+
+
+def of_ann(store):
+    return [one.info.id for one in do(store, "all") if one.info.id.startswith("ann.")]
+
+
+def test_a_client_has_so_many_results(any_store, monkeypatch):
+    monkeypatch.setattr(task_rows, "MOST_MADE_OF_CLIENT", 3)
+    monkeypatch.setattr(task_rows, "MOST_RESULTS_OF_CLIENT", 120)
+    for number in range(6):
+        name, other = f"ann.{number}", f"bob.{number}"
+        do(any_store, "add_made", made(name), "me", "ann")
+        outcome = {"result": "x" * 35} if number > 3 else {"result": ""}
+        do(any_store, "write", made(name).over(time.time() + number, TaskStatus.COMPLETED, outcome, None), "me")
+        do(any_store, "add_made", made(other), "me", "bob")
+    assert of_ann(any_store) == [
+        "ann.2",
+        "ann.3",
+        "ann.4",
+        "ann.5",
+    ]
+    do(any_store, "add_made", made("ann.6"), "me", "ann")
+    assert of_ann(any_store) == [
+        "ann.3",
+        "ann.4",
+        "ann.5",
+        "ann.6",
+    ]
+    do(any_store, "write", made("ann.6").over(time.time() + 6, TaskStatus.COMPLETED, {"result": "x" * 60}, None), "me")
+    do(any_store, "add_made", made("ann.7"), "me", "ann")
+    assert of_ann(any_store) == ["ann.6", "ann.7"]
+
+
+def test_a_result_is_kept_as_long_as_its_record_says(any_store):
+    for name, seconds in (("a.short", -5), ("a.long", 5)):
+        do(any_store, "add_made", made(name, created=time.time() - 4000), "me", "a")
+        one = made(name).over(time.time() - 3700, TaskStatus.COMPLETED, {"result": {}}, None)
+        do(any_store, "write", evolve(one, info=evolve(one.info, expires=time.time() + seconds)), "me")
+    assert [one.info.id for one in do(any_store, "all")] == ["a.long"]
+    do(any_store, "add", record(), "me")
+    assert do(any_store, "read", "a.short") is None
+    assert do(any_store, "read", "a.long") is not None
+
+
+def test_a_task_of_a_gateway_whose_lease_is_over_is_abandoned(any_store):
+    do(any_store, "add", record(), "gone")
+    for name, owner in (("a.1", "gone"), ("a.2", "me"), ("a.3", "gone")):
+        do(any_store, "add_made", made(name), owner, "a")
+    do(any_store, "write", over(made("a.3")), "gone")
+    assert do(any_store, "abandoned") == []
+    do(any_store, "renew", "gone", -1.0)
+    assert do(any_store, "abandoned") == ["a.1"]
+
+
 def test_records_outlast_a_run(lasting, place):
     do(lasting, "add", record(), "me")
     lasting.close()
