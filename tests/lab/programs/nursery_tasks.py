@@ -2,6 +2,7 @@
 Python of its own."""
 
 import asyncio
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ from fastmcp import Context, FastMCP
 from fastmcp.utilities.tasks import TaskConfig
 from fastmcp_tasks import TasksExtension
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
+from starlette.middleware import Middleware
 
 server = FastMCP("tasks")
 server.add_extension(TasksExtension())
@@ -53,8 +55,34 @@ async def wait(note: str) -> str:
     return "done"
 
 
+@server.tool(task=NEEDED)
+async def outlast(caller: str, folder: str) -> str:
+    """Write to the ledger of a folder at the beginning, and again once there is a file `end`."""
+    with Path(folder, "ledger").open("a") as ledger:  # noqa: ASYNC230
+        print("begun", caller, file=ledger, flush=True)
+        while not Path(folder, "end").exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+            await asyncio.sleep(0.05)
+        print("ended", caller, file=ledger, flush=True)
+    return f"for {caller}"
+
+
+class Asked:
+    """Writes the id of each task that the server is asked for to the file that the environment names."""
+
+    def __init__(self, app):
+        self._app, self._file = app, os.environ.get("ASKED")
+
+    async def __call__(self, scope, receive, send):
+        headers = dict(scope.get("headers", ()))
+        if self._file and headers.get(b"mcp-method") == b"tasks/get":
+            with Path(self._file).open("ab") as asked:  # noqa: ASYNC230
+                asked.write(headers[b"mcp-name"] + b"\n")
+        await self._app(scope, receive, send)
+
+
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        server.run("http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)
+        middleware = [Middleware(Asked)]
+        server.run("http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False, middleware=middleware)
     else:
         server.run(show_banner=False)
