@@ -205,7 +205,7 @@ class Gateway:
             raise failure_of(request, error, restarts_in=self._restarts_in(error)) from None
         finally:
             self._under_way -= request.method != LISTEN
-            self._settle()
+            self._settled.set()
 
     def _settle(self) -> None:
         self._settled.set()
@@ -287,29 +287,29 @@ class Gateway:
                 return await self._answer_here(request, view)
             request.own_capabilities = request.capabilities
             request.capabilities = view.told(request.capabilities, route.server)
-            if (after := self._own_tasks.after(request, route.server)) is not None:
-                make = partial(self._make_whole, request, view, route)
-                return await self._own_tasks.run(request, route.server, route.params["name"], after, make)
-            return await self._make(request, view, route)
+            if request.own_capabilities.get("extensions"):  # else nothing is entered: most calls have none
+                after = self._own_tasks.after(request, route.server)
+                if after is not None:
+                    make = partial(self._make, request, view, route)
+                    return await self._own_tasks.run(request, route.server, route.params["name"], after, make)
+            result = await self._upstream.request(request, route)
+            if "taskId" in result:
+                result = self._task_ids.show(request, view, route, result)
+            return await self._shown(view, request, result, route.server, route.params.get("name"))
         except NurseryError as error:
             if request.method in LISTED and await view.route(request) is None:  # its server was lost meanwhile
                 return await self._answer_here(request, view)
             return self._failed(request, error)
 
     async def _make(self, request: ClientRequest, view: View, route: RequestRoute) -> Json:
-        result = await self._upstream.request(request, route)
-        if "taskId" in result:
-            result = self._task_ids.show(request, view, route, result)
-        return await self._shown(view, request, result, route.server, route.params.get("name"))
-
-    async def _make_whole(self, request: ClientRequest, view: View, route: RequestRoute) -> Json:
         """Make a call whose outcome is for its client as it is.
 
         Raises:
             JsonRpcError: It has failed.
         """
         try:
-            return await self._make(request, view, route)
+            result = await self._upstream.request(request, route)
+            return await self._shown(view, request, result, route.server, route.params["name"])
         except NurseryError as error:
             try:
                 return self._failed(request, error)
@@ -351,7 +351,7 @@ class Gateway:
         if view.server is None and said.keys() - {TASKS}:
             await self._gate.wait(partial(view.lists, request.method))
         hello = await view.hello()
-        if self._own_tasks.makes_some(view):
+        if request.modern and self._own_tasks.makes_some(view):
             hello = with_tasks(hello)
         if not self._mark:
             return hello

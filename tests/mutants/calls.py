@@ -124,6 +124,34 @@ CALLS = (
         },
     ),
     *mutants_of(
+        "supervisor/gateway/upstream/own_tasks.py",
+        "supervisor/gateway/test_own_tasks.py",
+        {
+            "seconds = self._after if seconds is None else seconds": "seconds = self._after",
+            "if seconds is None or not declares(request.own_capabilities, TASKS) or self._makes_its_own(server):": "if seconds is None or self._makes_its_own(server):",
+            "request.notify = _say_nothing  # it has been answered": "pass",
+            'if result.get("resultType") != "input_required":': "if True:",
+            "self.under_way -= 1": "pass",
+            "check_declares(request.capabilities, TASKS)": "pass",
+            "await tasks.cancel_made(name)": "pass",
+            "if record is None or view.server not in (None, record.info.server):": "if record is None:",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/kept_tasks.py",
+        "supervisor/gateway/test_own_tasks.py",
+        {
+            "if record is not None and is_free:": "if False:",
+            "if record is not None and (record.info.expires or math.inf) < time.time():  # it has been over for so long": "if False:",
+            "self._submit(lambda rows: rows.forget(name))": "pass",
+        },
+    ),
+    *mutants_of(
+        "supervisor/calls/task_outcomes.py",
+        "supervisor/gateway/test_own_tasks.py",
+        {"if outcome is not None and len(json.dumps(outcome)) <= MOST_RESULT:": "if outcome is not None:"},
+    ),
+    *mutants_of(
         "supervisor/storage/task_rows.py",
         "supervisor/storage/test_task_rows.py",
         {
@@ -131,6 +159,9 @@ CALLS = (
             "ousted = rival if rival != owner and _is_dead(rival) else owner": "ousted = owner",
             "if number > MOST_TASKS:": "if False:",
             "if total > MOST_RESULTS:": "if False:",
+            "if number >= limit:": "if False:",
+            "kept = record.info.expires if record.is_made else None": "kept = None",
+            "WHERE finished IS NULL OR coalesce(until, finished + ?) >= {now} ORDER BY created, id": "WHERE finished IS NULL OR finished + ? >= {now} ORDER BY created, id",
             "outcome = None if outcome is None or len(outcome) > MOST_RESULT else outcome": "pass",
         },
     ),

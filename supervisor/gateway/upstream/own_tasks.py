@@ -92,7 +92,11 @@ class OwnTasks:
             make: Makes the call.
         """
         call = HeldCall(request, server)
-        self._nursery.start_soon(call.run, lambda _: make())
+
+        async def unattended(_call: HeldCall) -> Json:
+            return await make()
+
+        self._nursery.start_soon(call.run, unattended)
         try:
             with trio.move_on_after(after):
                 return await call.result()

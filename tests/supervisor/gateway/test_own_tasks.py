@@ -12,11 +12,13 @@ from mcp_nursery.supervisor.gateway import SessionKeys, gateway_callbacks, open_
 from mcp_nursery.supervisor.spec import MadeTasks
 from mcp_nursery.supervisor.storage import task_rows
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
+from mcp_nursery.supervisor.testing.life import tell_progress
 from mcp_nursery.supervisor.testing.scripted import Refusal
 
+from ...lab.gateway_clients import as_read
 from ...lab.specs import spec
 from ..calls.test_kept_tasks import later
-from .test_tasks import ANN, BOB, DECLARED, KEY, UNKNOWN, Asking
+from .test_tasks import ANN, BOB, DECLARED, KEY, NEW, UNKNOWN, Asking
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ async def served(state, server, after=5, keys=True, **more):
     """The clients of a gateway."""
     options = {"gate": 10, "template": "{server}_{tool}", "callbacks": gateway_callbacks(), "state": state}
     async with (
-        open_supervisor([spec(server, name="a", **more)], **options) as supervisor,
+        open_supervisor([spec(server, name="a", **more), spec(SlowServer(), name="b")], **options) as supervisor,
         open_gateway(supervisor, session_keys=SessionKeys([KEY]) if keys else None, tasks_after=after) as gateway,
         trio.open_nursery() as nursery,
     ):
@@ -166,6 +168,45 @@ async def test_a_task_that_is_cancelled_cancels_the_call(here, state, autojump_c
             said = await each("tasks/get", taskId=task, who=ANN)
             assert (said["status"], "result" in said, "error" in said) == ("cancelled", False, False)
         assert len(server.cancelled) == 1
+
+
+async def test_a_gateway_that_ends_waits_for_its_tasks(state, autojump_clock):
+    async with served(state, SlowServer()) as ask:
+        await call(ask, 20)
+        await ask.gateway.drain(100)
+        assert trio.current_time() == pytest.approx(20, abs=1)
+
+
+async def test_a_task_is_known_where_its_server_is(state, autojump_clock):
+    async with served(state, SlowServer()) as ask:
+        task = (await call(ask, 20))["taskId"]
+        assert (await ask("tasks/get", taskId=task, who=ANN, view="a"))["status"] == "working"
+        assert await ask.refusal("tasks/get", taskId=task, who=ANN, view="b") == UNKNOWN
+        await end(ask, task)
+
+
+async def test_a_client_with_a_handle_is_told_nothing_more_of_its_call(state, autojump_clock):
+    told = []
+
+    async def notify(method, params):
+        await trio.lowlevel.checkpoint()
+        told.append(params["progress"])
+
+    class Telling(SlowServer):
+        async def _work(self, arguments):
+            for progress in range(10):
+                await trio.sleep(2)
+                tell_progress.get()({"progress": progress})
+            return "done"
+
+    server = Telling()
+    async with served(state, server) as ask:
+        incoming = ask.request("tools/call", {"name": "a_work", "arguments": {"seconds": 0}}, notify, who=ANN)
+        incoming.meta = {**incoming.meta, "progressToken": 1}
+        made = await ask.gateway.answer(incoming, ask.gateway.view(None, ANN.access), NEW)
+        seen = [*told]
+        await end(ask, as_read(made)["taskId"])
+    assert told == seen == [0, 1]
 
 
 async def test_a_call_that_fails_as_a_task(state, autojump_clock):
