@@ -332,12 +332,12 @@ class KeptTasks:
         try:
             if not await self._rows(lambda rows: rows.add_made(record, self._name, client)):
                 return None
-        except StoreUnreadable as problem:
+        except BaseException as problem:
+            self._submit(lambda rows: rows.forget(name))  # it may be recorded all the same, only later
+            if not isinstance(problem, StoreUnreadable):
+                raise
             logger.warning("no task is made of a call of %s: %s", server, problem)
             return None
-        except trio.Cancelled:
-            self._submit(lambda rows: rows.forget(name))
-            raise
         self._used = True
         self._kept[name] = kept
         kept.written = record

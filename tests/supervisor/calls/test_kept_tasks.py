@@ -725,6 +725,16 @@ def test_a_cancellation_beside_the_end_has_one_outcome(state, monkeypatch, first
     assert len(server.task.cancelled) == (first != "the end")
 
 
+def test_a_host_that_is_closed_leaves_its_leases(state):
+    async def main():
+        async with host(TaskServer(WORKING), state) as supervisor:
+            await supervisor.submit("work", server="lab")
+            assert rows(state, "SELECT until > {now} FROM {tasks}") == [(1,)]
+        assert rows(state, "SELECT until > {now} FROM {tasks}") == [(0,)]
+
+    run(main)
+
+
 def test_a_lease_that_lasts_longer_than_any_is_no_lease(state):
     server = TaskServer(WORKING, done())
 

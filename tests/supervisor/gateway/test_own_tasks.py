@@ -1,16 +1,18 @@
 """Calls that a gateway makes tasks of, for clients that have the extension, at servers that do not. In memory, virtual
 time."""
 
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
 
-from mcp_nursery.actors.extensions import TASKS
+from mcp_nursery.actors.extensions import APPS, TASKS
 from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.gateway import SessionKeys, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.spec import MadeTasks
 from mcp_nursery.supervisor.storage import task_rows
+from mcp_nursery.supervisor.storage.task_rows import TaskRows
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from mcp_nursery.supervisor.testing.life import tell_progress
 from mcp_nursery.supervisor.testing.scripted import Refusal
@@ -88,7 +90,7 @@ async def test_a_call_that_takes_long_becomes_a_task(modern, state, autojump_clo
 async def test_other_calls_stay_calls(state, autojump_clock):
     server = SlowServer()
     async with served(state, server) as ask:
-        for seconds, able in ((1, DECLARED), (20, {})):
+        for seconds, able in ((1, DECLARED), (20, {}), (20, {"extensions": {APPS: {}}})):
             assert (await call(ask, seconds, able=able))["content"] == [{"type": "text", "text": "done"}]
         assert await ask.gateway.supervisor.tasks() == ()
 
@@ -214,8 +216,9 @@ async def test_a_call_that_fails_as_a_task(state, autojump_clock):
         said = await end(ask, (await call(ask, 20, error="no luck"))["taskId"])
         assert (said["status"], said["error"]["code"], said["error"]["message"]) == ("failed", -32000, "no luck")
         assert said["statusMessage"] == "no luck"
-        said = await end(ask, (await call(ask, 20, text="x" * (1 << 20)))["taskId"])
-        assert (said["status"], said["error"]["data"]) == ("failed", {"delivery": "answered"})
+        for text in ("x" * (1 << 20), "é" * (1 << 18)):  # as it is recorded, it is as long
+            said = await end(ask, (await call(ask, 20, text=text))["taskId"])
+            assert (said["status"], said["error"]["data"]) == ("failed", {"delivery": "answered"})
 
 
 async def test_the_client_of_a_task_is_not_asked(state, autojump_clock):
@@ -254,6 +257,27 @@ async def test_a_client_that_gives_up_before_there_is_a_task_cancels_the_call(st
         with trio.move_on_after(3):
             await call(ask, 1000)
         await trio.sleep(10)
+        assert await ask.gateway.supervisor.tasks() == ()
+        assert len(server.cancelled) == 1
+
+
+async def test_a_client_that_gives_up_while_its_task_is_recorded_leaves_no_record(tmp_path, monkeypatch):
+    recorded, given_up, add = trio.Event(), threading.Event(), TaskRows.add_made
+    token = trio.lowlevel.current_trio_token()
+
+    def add_slowly(self, *args):
+        add(self, *args)
+        token.run_sync_soon(recorded.set)
+        return given_up.wait(30)
+
+    monkeypatch.setattr(TaskRows, "add_made", add_slowly)
+    server = SlowServer()
+    async with served(tmp_path / "state", server, after=0.1) as ask:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, ask, 1000)
+            await recorded.wait()
+            nursery.cancel_scope.cancel()
+        given_up.set()
         assert await ask.gateway.supervisor.tasks() == ()
         assert len(server.cancelled) == 1
 
