@@ -56,7 +56,7 @@ def speaks_modern(hello: Mapping[str, Any]) -> bool:
 def with_tasks(hello: Mapping[str, Any]) -> Json:
     """The introduction of a server of which a gateway makes tasks."""
     capabilities = as_object(hello.get("capabilities"))
-    extensions = as_object(capabilities.get("extensions")) | {TASKS: {}}
+    extensions: Json = {**as_object(capabilities.get("extensions")), TASKS: {}}
     return {**hello, "capabilities": {**capabilities, "extensions": extensions}}
 
 
