@@ -22,11 +22,17 @@ def test_the_documentation_has_the_table():
 
 
 def each_in_its_lane():
-    """All scenarios. Those of the older revision that the newer one has as well, and those that the suite does not
-    require, are for the night."""
+    """All scenarios. Those of the older revision that the newer one has as well, those that the suite does not require,
+    and of a family of authorization, as auth/iss-supported and auth/iss-unexpected, all but the first are for the
+    night."""
     *_, newest = REQUIRED
+    families = set[str]()
     for revision, scenario in ALL:
         is_for_push = scenario not in OPTIONAL and (revision == newest or (newest, scenario) not in ALL)
+        if is_for_push and scenario.startswith("auth/"):
+            family, _, _ = scenario.partition("-")
+            is_for_push = family not in families
+            families.add(family)
         yield pytest.param(revision, scenario, marks=[] if is_for_push else [pytest.mark.night])
 
 
