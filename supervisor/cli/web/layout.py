@@ -145,8 +145,11 @@ def document(title: str, visitor: Visitor, *content: Child, live: str | None = N
 
 
 def _navigation(title: str, visitor: Visitor) -> Html:
-    pages = [("Servers", "/ui"), ("Clients", "/ui/clients"), ("Tasks", "/ui/tasks")] if visitor.may_look else []
-    links = [h("li", h("a", name, href=href, aria_current="page" if name == title else None)) for name, href in pages]
+    pages = {"Servers": "/ui", "Clients": "/ui/clients", "Tasks": "/ui/tasks"} if visitor.may_look else {}
+    if not visitor.has_clients:
+        pages.pop("Clients", None)
+    current = {title: "page"}
+    links = [h("li", h("a", name, href=href, aria_current=current.get(name))) for name, href in pages.items()]
     leave = None
     if visitor.principal is not None:
         button = h("button", f"Log out {short(visitor.principal.name)}", class_="plain")

@@ -67,7 +67,8 @@ async def serve_page(supervisor: Supervisor, address: str) -> AsyncGenerator[Non
     if host not in LOOPBACK:
         raise ConfigError(f"{host} can be reached from the network: see serve --http --ui --token-file", field="--web")
     listening = bind_socket(host, port, option="--web")
-    async with open_page(PageHost(supervisor), Visitors(None, None)) as page, trio.open_nursery() as clients:
+    visitors = Visitors(None, None, has_clients=False)
+    async with open_page(PageHost(supervisor), visitors) as page, trio.open_nursery() as clients:
         server = HttpServer(PageApplication(page), None, MOST_CONNECTIONS)
         listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
         clients.start_soon(server.end_idle)

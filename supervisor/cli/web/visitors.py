@@ -52,6 +52,8 @@ class Visitor:
     """True if the browser has yet to be given its name."""
     may_look: bool
     may_act: bool
+    has_clients: bool = True
+    """False if the page is of a supervisor without a gateway, which has no page of clients."""
     principal: Principal | None = None
     """The principal; None if there are no tokens here, or the visitor is not logged in."""
     login: bytes = b""
@@ -68,10 +70,18 @@ class Visitor:
 class Visitors:
     """The visitors, recognised by what their browsers send. `authenticate` identifies the principal of a token, which
     the keys seal. None: there are no tokens, and every visitor may look and act; then only browsers of this machine can
-    connect. With `secure`, browsers use HTTPS, though a proxy hides that."""
+    connect. With `secure`, browsers use HTTPS, though a proxy hides that. `has_clients`: see `Visitor`."""
 
-    def __init__(self, authenticate: Authenticate | None, keys: SessionKeys | None, *, secure: bool = False) -> None:
+    def __init__(
+        self,
+        authenticate: Authenticate | None,
+        keys: SessionKeys | None,
+        *,
+        secure: bool = False,
+        has_clients: bool = True,
+    ) -> None:
         self.secure: Final = secure
+        self._has_clients = has_clients
         self._authenticate = authenticate
         self._keys = keys
         self._own_secret = secrets.token_bytes(32)
@@ -91,7 +101,7 @@ class Visitors:
             browser = secrets.token_urlsafe(_NAME)
         csrf = self._csrf(browser)
         if self._authenticate is None:
-            return Visitor(browser, csrf, is_new, may_look=True, may_act=True)
+            return Visitor(browser, csrf, is_new, may_look=True, may_act=True, has_clients=self._has_clients)
         sealed = cookies.get(cookie_name(TOKEN, exchange), "")
         token, ends = self._opened(sealed, browser)
         principal = None if token is None else await self.principal_of(token, scope)
@@ -102,6 +112,7 @@ class Visitors:
             is_new,
             may_look=access is not None and access.has_page,
             may_act=access is not None and access.has_acts,
+            has_clients=self._has_clients,
             principal=principal,
             login=_digest(sealed),
             login_ends=ends,

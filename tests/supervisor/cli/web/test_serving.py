@@ -45,7 +45,11 @@ def test_run_shows_a_page_to_browsers_of_this_machine(config, tmp_path):
         answer = httpx2.get(origin, follow_redirects=True)
         assert answer.url == f"{origin}/ui"
         assert "lab" in answer.text
-        assert httpx2.get(f"{origin}/ui/clients").status_code == 404  # there is no gateway
+        links = re.findall(r"<nav.*?</nav>", answer.text, re.DOTALL)[0]
+        for link in re.findall('href="(.*?)"', links):
+            assert httpx2.get(f"{origin}{link}").status_code == 200, link
+        assert "/ui/clients" not in links  # there is no gateway
+        assert httpx2.get(f"{origin}/ui/clients").status_code == 404
         assert httpx2.get(f"{origin}/mcp").status_code == 404
         assert httpx2.get(f"{origin}/ui", headers={"host": "evil.example"}).status_code == 421
     assert host.returncode == 0
