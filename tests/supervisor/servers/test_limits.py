@@ -165,6 +165,7 @@ async def test_a_reload_changes_limits_without_a_restart(autojump_clock):
             assert status(supervisor).over_limit is None
             await supervisor.reload([make(limits=MINUTE)])
             await at(103)
+            assert status(supervisor).over_limit is not None
             await supervisor.reload([make()])
             await at(104)
             assert status(supervisor).over_limit is None
