@@ -40,6 +40,8 @@ MOST_RESULTS_OF_CLIENT: Final = 16 << 20
 
 _MADE: Final = "%.%"
 """The pattern of the ids of tasks that gateways have made."""
+_ANYBODY: Final = "anybody"
+"""The beginning of the ids of clients that are not told apart."""
 COLUMNS: Final = (
     "id TEXT PRIMARY KEY, created REAL NOT NULL, finished REAL, owner TEXT, until REAL,"
     " about TEXT NOT NULL, state TEXT NOT NULL, outcome TEXT, size INTEGER NOT NULL, unwanted INTEGER NOT NULL"
@@ -71,6 +73,7 @@ WHERE id = ? AND owner = ?
 _ABANDONED = f"""
 SELECT id FROM {{tasks}} WHERE finished IS NULL AND id LIKE ? AND (until IS NULL OR NOT {_LEASED})
 """  # noqa: S608
+_UNDER_WAY = f"SELECT count(*) FROM {{tasks}} WHERE finished IS NULL AND id LIKE ? AND {_LEASED}"  # noqa: S608
 _RENEW = "UPDATE {tasks} SET until = {now} + ? WHERE owner = ?"
 _EXPIRE = f"""
 DELETE FROM {{tasks}}
@@ -149,17 +152,15 @@ class TaskRows:
             self.execute(_MAKE_ROOM, (MOST_TASKS,))
 
     def add_made(self, record: TaskRecord, owner: str, client: str) -> bool:
-        """Record a new task that a gateway has made, and forget the oldest results of its client, if that has too many.
-        `client`: the digest of the client, with which the ids of its tasks begin; empty for all that are not told
-        apart. False, and nothing is recorded, if too many are under way."""
-        pattern, most = f"{client or 'anybody'}.%", MOST_MADE_OF_CLIENT if client else MOST_MADE
-        under_way = "SELECT count(*) FROM {tasks} WHERE finished IS NULL AND id LIKE ?"
+        """Record a new task that a gateway has made. `client`: the digest of the client, with which the ids of its
+        tasks begin; empty for all that are not told apart. False, and nothing is recorded, if too many are under
+        way."""
+        pattern, most = f"{client or _ANYBODY}.%", MOST_MADE_OF_CLIENT if client else MOST_MADE
         for ids, limit in ((pattern, most), (_MADE, MOST_MADE)):
-            (number,) = self.execute(under_way, (ids,)).fetchone()
+            (number,) = self.execute(_UNDER_WAY, (ids, LEASE)).fetchone()
             if number >= limit:
                 return False
         self.add(record, owner)
-        self.execute(_FORGET_OF_CLIENT, (pattern, MOST_RESULTS_OF_CLIENT if client else MOST_RESULTS, most))
         return True
 
     def read(self, name: str) -> TaskRecord | None:
@@ -187,10 +188,17 @@ class TaskRows:
         size = 0 if outcome is None else len(outcome)
         kept = record.info.expires if record.is_made else None
         finished = self.execute(_FINISH, (state, record.info.finished, outcome, size, kept, record.info.id, owner))
+        if record.is_made:
+            self._forget_of_client(record.info.id.partition(".")[0])
         (total,) = self.execute("SELECT coalesce(sum(size), 0) FROM {tasks}", ()).fetchone()
         if total > MOST_RESULTS:
             self.execute(_SHRINK, (MOST_RESULTS,))
         return bool(finished.rowcount == 1)
+
+    def _forget_of_client(self, client: str) -> None:
+        """Forget the oldest results of a client with the tasks that gateways have made for it, if it has too many."""
+        most = (MOST_RESULTS, MOST_MADE) if client == _ANYBODY else (MOST_RESULTS_OF_CLIENT, MOST_MADE_OF_CLIENT)
+        self.execute(_FORGET_OF_CLIENT, (f"{client}.%", *most))
 
     def renew(self, owner: str, seconds: float = LEASE) -> Mapping[str, bool]:
         """Put the time of all leases of this host off. Returns the tasks of which it has the lease, and whether each is

@@ -188,6 +188,8 @@ def test_gateways_make_so_many_tasks_of_calls_at_once(any_store, monkeypatch):
     do(any_store, "write", over(made("ann.1")), "me")
     assert do(any_store, "add_made", made("anybody.1"), "me", "") is True
     assert do(any_store, "add_made", made("anybody.2"), "me", "") is False
+    do(any_store, "renew", "me", -1.0)
+    assert do(any_store, "add_made", made("anybody.2"), "other", "") is True  # their gateway is gone
 
 
 def of_ann(store):
@@ -203,22 +205,24 @@ def test_a_client_has_so_many_results(any_store, monkeypatch):
         outcome = {"result": "x" * 35} if number > 3 else {"result": ""}
         do(any_store, "write", made(name).over(time.time() + number, TaskStatus.COMPLETED, outcome, None), "me")
         do(any_store, "add_made", made(other), "me", "bob")
-    assert of_ann(any_store) == [
-        "ann.2",
-        "ann.3",
-        "ann.4",
-        "ann.5",
-    ]
+    assert of_ann(any_store) == ["ann.3", "ann.4", "ann.5"]
     do(any_store, "add_made", made("ann.6"), "me", "ann")
-    assert of_ann(any_store) == [
-        "ann.3",
-        "ann.4",
-        "ann.5",
-        "ann.6",
-    ]
+    assert of_ann(any_store) == ["ann.3", "ann.4", "ann.5", "ann.6"]
     do(any_store, "write", made("ann.6").over(time.time() + 6, TaskStatus.COMPLETED, {"result": "x" * 60}, None), "me")
-    do(any_store, "add_made", made("ann.7"), "me", "ann")
-    assert of_ann(any_store) == ["ann.6", "ann.7"]
+    assert of_ann(any_store) == ["ann.6"]
+
+
+def test_results_of_one_client_that_end_together_leave_those_of_others(any_store, monkeypatch):
+    monkeypatch.setattr(task_rows, "MOST_RESULTS_OF_CLIENT", 120)
+    monkeypatch.setattr(task_rows, "MOST_RESULTS", 240)
+    each = [("bob.1", "bob"), *((f"ann.{number}", "ann") for number in range(6))]
+    for name, client in each:
+        do(any_store, "add_made", made(name), "me", client)
+    for number, (name, _) in enumerate(each):
+        one = made(name).over(time.time() + number, TaskStatus.COMPLETED, {"result": "x" * 35}, None)
+        do(any_store, "write", one, "me")
+    assert do(any_store, "read", "bob.1").outcome is not None
+    assert of_ann(any_store) == ["ann.4", "ann.5"]
 
 
 def test_a_result_is_kept_as_long_as_its_record_says(any_store):
