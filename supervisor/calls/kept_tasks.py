@@ -367,7 +367,8 @@ class KeptTasks:
                 self._show(kept, over)
         finally:
             kept.ended = kept.ended or SupervisorClosed()
-            del self._kept[kept.id]
+            if kept.cancelled is None:  # else it is ours until that is recorded
+                del self._kept[kept.id]
             kept.left.set()
             kept.info.notify()
 
@@ -538,6 +539,8 @@ class KeptTasks:
         finally:
             kept.cancelled.set()
             self._telling.discard(kept)
+            if kept.made:
+                del self._kept[kept.id]
 
     async def _insist(self, record: TaskRecord, work: Callable[[TaskRows], None], tried: trio.Event) -> None:
         """Do this with the rows as soon as the store can be used, within a minute; `tried` is set once it cannot."""

@@ -12,6 +12,7 @@ from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.gateway import SessionKeys, gateway_callbacks, open_gateway
 from mcp_nursery.supervisor.spec import MadeTasks
 from mcp_nursery.supervisor.storage import task_rows
+from mcp_nursery.supervisor.storage.store import StoreUnreadable
 from mcp_nursery.supervisor.storage.task_rows import TaskRows
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from mcp_nursery.supervisor.testing.life import tell_progress
@@ -58,6 +59,11 @@ async def served(state, server, after=5, keys=True, **more):
 
 def call(ask, seconds, who=ANN, able=DECLARED, **arguments):
     return ask("tools/call", name="a_work", arguments={"seconds": seconds, **arguments}, who=who, able=able)
+
+
+def refuse(store, work):
+    """In place of `Store.tasks`: the store is away."""
+    raise StoreUnreadable("no route to the database")
 
 
 async def end(ask, task, who=ANN):
@@ -172,6 +178,19 @@ async def test_a_task_that_is_cancelled_cancels_the_call(here, state, autojump_c
         assert len(server.cancelled) == 1
 
 
+async def test_a_task_that_is_cancelled_while_the_store_is_away_has_not_failed(state, autojump_clock, monkeypatch):
+    async with served(state, SlowServer()) as ask:
+        task = (await call(ask, 1000))["taskId"]
+        (info,) = await ask.gateway.supervisor.tasks()
+        with monkeypatch.context() as away:
+            away.setattr(type(state), "tasks", refuse)
+            await ask.gateway.supervisor.made_tasks.cancel_made(info.id)
+            await trio.sleep(1)
+        assert (await ask("tasks/get", taskId=task, who=ANN))["status"] == "working"
+        await trio.sleep(5)
+        assert (await ask("tasks/get", taskId=task, who=ANN))["status"] == "cancelled"
+
+
 async def test_a_gateway_that_ends_waits_for_its_tasks(state, autojump_clock):
     async with served(state, SlowServer()) as ask:
         await call(ask, 20)
@@ -283,11 +302,6 @@ async def test_a_client_that_gives_up_while_its_task_is_recorded_leaves_no_recor
 
 
 async def test_without_a_store_a_call_stays_a_call(state, autojump_clock, monkeypatch):
-    from mcp_nursery.supervisor.storage.store import StoreUnreadable
-
-    def refuse(work):
-        raise StoreUnreadable("no route to the database")
-
     async with served(state, SlowServer()) as ask:
-        monkeypatch.setattr(type(state), "tasks", lambda self, work: refuse(work))
+        monkeypatch.setattr(type(state), "tasks", refuse)
         assert (await call(ask, 20))["content"] == [{"type": "text", "text": "done"}]
