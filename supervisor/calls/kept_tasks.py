@@ -289,8 +289,9 @@ class KeptTasks:
         """The tasks whose leases are renewed, as `TaskRows.renew` has them; None if that is not known. Others may reach
         the database meanwhile, so the leases last no longer than they were renewed for."""
         since = trio.current_time()
+        names = [*self._kept, *(kept.id for kept in self._telling)]  # a row that is nobody's here runs out
         try:
-            held = await self._rows(lambda rows: rows.renew(self._name))
+            held = await self._rows(lambda rows: rows.renew(self._name, only=names))
         except StoreUnreadable:
             return None
         for kept in recorded:

@@ -200,10 +200,14 @@ class TaskRows:
         most = (MOST_RESULTS, MOST_MADE) if client == _ANYBODY else (MOST_RESULTS_OF_CLIENT, MOST_MADE_OF_CLIENT)
         self.execute(_FORGET_OF_CLIENT, (f"{client}.%", *most))
 
-    def renew(self, owner: str, seconds: float = LEASE) -> Mapping[str, bool]:
-        """Put the time of all leases of this host off. Returns the tasks of which it has the lease, and whether each is
-        to be cancelled."""
-        self.execute(_RENEW, (seconds, owner))
+    def renew(self, owner: str, seconds: float = LEASE, only: Sequence[str] | None = None) -> Mapping[str, bool]:
+        """Put the time of all leases of this host off, or only of those of some tasks. Returns the tasks of which it
+        has the lease, and whether each is to be cancelled."""
+        if only is None:
+            self.execute(_RENEW, (seconds, owner))
+        else:
+            marks = ", ".join("?" * len(only))
+            self.execute(f"{_RENEW} AND id IN ({marks})", (seconds, owner, *only))
         held = self.execute("SELECT id, unwanted FROM {tasks} WHERE owner = ?", (owner,)).fetchall()
         return {name: unwanted == 1 for name, unwanted in held}
 

@@ -191,6 +191,20 @@ async def test_a_task_that_is_cancelled_while_the_store_is_away_has_not_failed(s
         assert (await ask("tasks/get", taskId=task, who=ANN))["status"] == "cancelled"
 
 
+async def test_a_task_whose_end_cannot_be_recorded_is_not_under_way_for_ever(state, autojump_clock, monkeypatch):
+    """Also where its gateway goes on with other tasks."""
+    async with served(state, SlowServer()) as other, served(state, SlowServer()) as ask:
+        task = (await call(ask, 10))["taskId"]
+        await call(ask, 1000)
+        with monkeypatch.context() as away:
+            away.setattr(type(state), "tasks", refuse)
+            await trio.sleep(100)
+        state.tasks(lambda rows: rows.execute("UPDATE {tasks} SET until = until - 8", ()))  # real time stood still
+        await trio.sleep(3)
+        assert (await other("tasks/get", taskId=task, who=ANN))["status"] == "failed"
+        assert sorted(info.status for info in await other.gateway.supervisor.tasks()) == ["failed", "working"]
+
+
 async def test_a_gateway_that_ends_waits_for_its_tasks(state, autojump_clock):
     async with served(state, SlowServer()) as ask:
         await call(ask, 20)
