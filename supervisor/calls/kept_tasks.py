@@ -312,6 +312,7 @@ class KeptTasks:
         server: str,
         tool: str,
         end: Callable[[], Awaitable[bytes | JsonRpcError | None]],
+        left: Callable[[], None],
         *,
         client: str,
         ttl: float,
@@ -324,6 +325,7 @@ class KeptTasks:
             tool: The server's own name of the tool.
             end: Waits for the end of the call: the result as JSON, or the error; None: it was cancelled with its
                 gateway. Cancelled if the task is.
+            left: Called once that is recorded, or cannot be.
             client: See `TaskRows.add_made`.
             ttl: Seconds for which the end is recorded.
         """
@@ -343,7 +345,7 @@ class KeptTasks:
         self._kept[name] = kept
         kept.written = record
         self._show(kept, record)
-        self._nursery.start_soon(self._run_made, kept, record, end, ttl)
+        self._nursery.start_soon(self._run_made, kept, record, end, left, ttl)
         return record.info
 
     async def _run_made(
@@ -351,6 +353,7 @@ class KeptTasks:
         kept: KeptTask,
         record: TaskRecord,
         end: Callable[[], Awaitable[bytes | JsonRpcError | None]],
+        left: Callable[[], None],
         ttl: float,
     ) -> None:
         """Wait for the end of a call of a gateway, and record it."""
@@ -358,15 +361,21 @@ class KeptTasks:
         try:
             with kept.scope:
                 ended = await end()
+                if kept.ended is not None:
+                    return  # it was cancelled first
                 kept.ending = True
                 over = made_over(record, ended, time.time(), ttl)
 
                 def write(rows: TaskRows) -> None:
                     rows.write(over, self._name)
 
-                await self._insist(record, write, trio.Event())
+                with trio.CancelScope(shield=True):  # bounded by the store: nobody else has the result
+                    problem = await self._try(write)
+                if problem:
+                    await self._insist(record, write, trio.Event())
                 self._show(kept, over)
         finally:
+            left()
             kept.ended = kept.ended or SupervisorClosed()
             if kept.cancelled is None:  # else it is ours until that is recorded
                 del self._kept[kept.id]

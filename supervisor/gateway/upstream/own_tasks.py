@@ -52,9 +52,9 @@ class OwnTasks:
     _after: float | None
     """Seconds after which a call becomes a task, where the spec of its server does not say; None: never."""
     _settle: Callable[[], None]
-    """Called when one of them is over."""
+    """Called when the end of one of them is recorded."""
     under_way: int = field(default=0, init=False)
-    """The number of those that are not over."""
+    """The number of those whose ends are not recorded."""
 
     def after(self, request: ClientRequest, server: str) -> float | None:
         """Seconds after which a request to this server becomes a task; None: never. Servers that declare Tasks
@@ -114,7 +114,7 @@ class OwnTasks:
         name = f"{client or 'anybody'}.{token_hex(16)}"
         shown = self._ids.seal_own(name, request.client)
         ttl = self._supervisor.spec(server).tasks.ttl
-        made = await tasks.make(name, server, tool, partial(self._end, call), client=client, ttl=ttl)
+        made = await tasks.make(name, server, tool, partial(self._end, call), self._leave, client=client, ttl=ttl)
         if made is None:
             return None
         self.under_way += 1
@@ -137,9 +137,10 @@ class OwnTasks:
         except trio.Cancelled:
             call.scope.cancel()
             raise
-        finally:
-            self.under_way -= 1
-            self._settle()
+
+    def _leave(self) -> None:
+        self.under_way -= 1
+        self._settle()
 
     async def answer(self, request: ClientRequest, view: View) -> Json | None:
         """The answer to a request about a task of a gateway with the same key; None: it is about none of those.

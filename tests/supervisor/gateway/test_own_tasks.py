@@ -212,6 +212,27 @@ async def test_a_gateway_that_ends_waits_for_its_tasks(state, autojump_clock):
         assert trio.current_time() == pytest.approx(20, abs=1)
 
 
+@pytest.mark.parametrize("drain", [100, 0.3])
+async def test_a_result_is_recorded_before_its_gateway_ends(drain, tmp_path, monkeypatch):
+    """Also where the store is busy for longer than the gateway waits."""
+    busy, free, renew = trio.Event(), threading.Event(), TaskRows.renew
+    token = trio.lowlevel.current_trio_token()
+
+    def renew_slowly(self, *args, **options):
+        token.run_sync_soon(busy.set)
+        free.wait(30)
+        return renew(self, *args, **options)
+
+    async with served(tmp_path / "state", SlowServer()) as other:
+        async with served(tmp_path / "state", SlowServer(), after=0.1) as ask:
+            monkeypatch.setattr(TaskRows, "renew", renew_slowly)
+            task = (await call(ask, 0.3))["taskId"]
+            await busy.wait()
+            threading.Timer(0.8, free.set).start()
+            await ask.gateway.drain(drain)
+        assert (await other("tasks/get", taskId=task, who=ANN))["status"] == "completed"
+
+
 async def test_a_task_is_known_where_its_server_is(state, autojump_clock):
     async with served(state, SlowServer()) as ask:
         task = (await call(ask, 20))["taskId"]
