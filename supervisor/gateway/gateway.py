@@ -216,12 +216,14 @@ class Gateway:
         return self._upstream.held
 
     def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
-        """End what outlasts the requests of clients without a session: calls that wait for them, and their instances.
+        """End what outlasts the requests of clients without a session: calls that wait for them or have become tasks,
+        and their instances.
 
         Args:
             of: A test of whether a client is one of them; None stands for all that are not authenticated.
         """
         self._upstream.end_clients(of)
+        self._own_tasks.end_clients(of)
 
     async def drain(self, seconds: float) -> None:
         """Refuse new requests, and wait at most so many seconds for those under way, and for calls that have become
@@ -309,6 +311,8 @@ class Gateway:
         """
         try:
             result = await self._upstream.request(request, route)
+            if "taskId" in result:  # what its server can do was not known before
+                result = self._task_ids.show(request, view, route, result)
             return await self._shown(view, request, result, route.server, route.params["name"])
         except NurseryError as error:
             try:
