@@ -134,6 +134,8 @@ class KeptTasks:
         """
         self._servers.check_open()
         kept = self._kept.get(name)
+        if kept is not None and kept.made and kept.record is not None:
+            check_server(kept.record, self._servers)
         if kept is None or kept.info.value is None:
             record = await self._rows(lambda rows: rows.read(name))
             if record is None:
@@ -300,9 +302,11 @@ class KeptTasks:
         return held
 
     def _lose(self, kept: KeptTask) -> None:
-        """Stop following a task that another host follows now."""
+        """Stop following a task that another host follows now, or a call whose result nobody can have any more."""
         if kept.leading is not None:
             kept.leading.cancel()
+        if kept.made and not kept.ending:
+            kept.scope.cancel()
 
     # -- calls of gateways ----------------------------------------------------------------------------------------
 
@@ -367,7 +371,9 @@ class KeptTasks:
                 over = made_over(record, ended, time.time(), ttl)
 
                 def write(rows: TaskRows) -> None:
-                    rows.write(over, self._name)
+                    nonlocal over
+                    if not rows.write(over, self._name):  # another host has recorded that it has failed
+                        over = rows.read(kept.id) or over
 
                 with trio.CancelScope(shield=True):  # bounded by the store: nobody else has the result
                     problem = await self._try(write)

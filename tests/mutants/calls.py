@@ -131,7 +131,7 @@ CALLS = (
             "if seconds is None or not declares(request.own_capabilities, TASKS) or self._makes_its_own(server):": "if seconds is None or self._makes_its_own(server):",
             "request.notify = _say_nothing  # it has been answered": "pass",
             'if result.get("resultType") != "input_required":': "if True:",
-            "self.under_way -= 1": "pass",
+            "self._made.discard(call)": "pass",
             "check_declares(request.capabilities, TASKS)": "pass",
             "await tasks.cancel_made(name)": "pass",
             "if record is None or view.server not in (None, record.info.server):": "if record is None:",

@@ -53,8 +53,8 @@ class OwnTasks:
     """Seconds after which a call becomes a task, where the spec of its server does not say; None: never."""
     _settle: Callable[[], None]
     """Called when the end of one of them is recorded."""
-    under_way: int = field(default=0, init=False)
-    """The number of those whose ends are not recorded."""
+    _made: set[HeldCall] = field(factory=set[HeldCall], init=False)
+    """The calls of those whose ends are not recorded."""
 
     def after(self, request: ClientRequest, server: str) -> float | None:
         """Seconds after which a request to this server becomes a task; None: never. Servers that declare Tasks
@@ -66,6 +66,17 @@ class OwnTasks:
         if seconds is None or not declares(request.own_capabilities, TASKS) or self._makes_its_own(server):
             return None
         return seconds
+
+    @property
+    def under_way(self) -> bool:
+        """True until the ends of all of them are recorded."""
+        return bool(self._made)
+
+    def end_clients(self, of: Callable[[Principal | None], bool]) -> None:
+        """End the calls of these clients: see `Gateway.end_clients`."""
+        for call in self._made:
+            if of(call.request.client):
+                call.scope.cancel()
 
     def makes_some(self, view: View) -> bool:
         """True if calls of this client may become tasks."""
@@ -114,10 +125,12 @@ class OwnTasks:
         name = f"{client or 'anybody'}.{token_hex(16)}"
         shown = self._ids.seal_own(name, request.client)
         ttl = self._supervisor.spec(server).tasks.ttl
-        made = await tasks.make(name, server, tool, partial(self._end, call), self._leave, client=client, ttl=ttl)
+        made = await tasks.make(
+            name, server, tool, partial(self._end, call), partial(self._leave, call), client=client, ttl=ttl
+        )
         if made is None:
             return None
-        self.under_way += 1
+        self._made.add(call)
         request.notify = _say_nothing  # it has been answered
         request.capabilities = {key: value for key, value in request.capabilities.items() if key not in ASKED.values()}
         return {"resultType": "task", **_status(shown, made)}
@@ -138,8 +151,8 @@ class OwnTasks:
             call.scope.cancel()
             raise
 
-    def _leave(self) -> None:
-        self.under_way -= 1
+    def _leave(self, call: HeldCall) -> None:
+        self._made.discard(call)
         self._settle()
 
     async def answer(self, request: ClientRequest, view: View) -> Json | None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
+from mcp_nursery.actors.errors import TaskLost
 from mcp_nursery.actors.extensions import APPS, TASKS
 from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.gateway import SessionKeys, gateway_callbacks, open_gateway
@@ -21,7 +22,7 @@ from mcp_nursery.supervisor.testing.scripted import Refusal
 from ...lab.gateway_clients import as_read
 from ...lab.specs import spec
 from ..calls.test_kept_tasks import later
-from .test_tasks import ANN, BOB, DECLARED, KEY, NEW, UNKNOWN, Asking
+from .test_tasks import ANN, BOB, DECLARED, KEY, NEW, UNKNOWN, Asking, TaskServer
 
 
 @pytest.fixture
@@ -203,6 +204,45 @@ async def test_a_task_whose_end_cannot_be_recorded_is_not_under_way_for_ever(sta
         await trio.sleep(3)
         assert (await other("tasks/get", taskId=task, who=ANN))["status"] == "failed"
         assert sorted(info.status for info in await other.gateway.supervisor.tasks()) == ["failed", "working"]
+
+
+async def test_a_call_whose_task_has_failed_elsewhere_is_cancelled(state, autojump_clock):
+    """Its host has lost the database for a while: nobody can have its result."""
+    server = SlowServer()
+    async with served(state, SlowServer()) as other, served(state, server) as ask:
+        task = (await call(ask, 50))["taskId"]
+        state.tasks(lambda rows: rows.execute("UPDATE {tasks} SET owner = '[\"another\"]', until = 0", ()))
+        assert (await other("tasks/get", taskId=task, who=ANN))["status"] == "failed"
+        await trio.sleep(5)
+        assert [info.status for info in await ask.gateway.supervisor.tasks()] == ["failed"]
+        assert len(server.cancelled) == 1
+
+
+async def test_a_program_cannot_follow_what_its_gateway_makes(state, autojump_clock):
+    async with served(state, SlowServer()) as ask:
+        task = (await call(ask, 20))["taskId"]
+        (info,) = await ask.gateway.supervisor.tasks()
+        with pytest.raises(TaskLost, match="a gateway makes the call"):
+            await ask.gateway.supervisor.task(info.id)
+        await end(ask, task)
+        assert (await (await ask.gateway.supervisor.task(info.id)).result()).text == "done"
+
+
+async def test_a_client_that_loses_its_access_loses_its_calls(state, autojump_clock):
+    server = SlowServer()
+    async with served(state, server) as ask:
+        await call(ask, 1000)
+        kept = (await call(ask, 20, who=BOB))["taskId"]
+        ask.gateway.end_clients(ANN.__eq__)
+        await trio.sleep(3)
+        assert len(server.cancelled) == 1
+        assert (await end(ask, kept, who=BOB))["status"] == "completed"
+
+
+async def test_a_server_that_turns_out_to_make_tasks(state, autojump_clock):
+    async with served(state, TaskServer(Life(modern=True, connects_after=3))) as ask:
+        made = await ask("tools/call", view="a", name="echo", arguments={}, who=ANN)
+        assert (await ask("tasks/get", taskId=made["taskId"], who=ANN))["taskId"] == made["taskId"] != "t1"
 
 
 async def test_a_gateway_that_ends_waits_for_its_tasks(state, autojump_clock):
