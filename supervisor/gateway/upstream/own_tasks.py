@@ -132,7 +132,8 @@ class OwnTasks:
             return None
         self._made.add(call)
         request.notify = _say_nothing  # it has been answered
-        request.capabilities = {key: value for key, value in request.capabilities.items() if key not in ASKED.values()}
+        asking = {*ASKED.values(), "extensions"}  # a server that connects only now is to make no task of the call
+        request.capabilities = {key: value for key, value in request.capabilities.items() if key not in asking}
         return {"resultType": "task", **_status(shown, made)}
 
     async def _end(self, call: HeldCall) -> bytes | JsonRpcError | None:

@@ -225,7 +225,7 @@ async def test_a_program_cannot_follow_what_its_gateway_makes(state, autojump_cl
         with pytest.raises(TaskLost, match="a gateway makes the call"):
             await ask.gateway.supervisor.task(info.id)
         await end(ask, task)
-        assert (await (await ask.gateway.supervisor.task(info.id)).result()).text == "done"
+        assert (await (await ask.gateway.supervisor.task(info.id)).result()).full_text == "done"
 
 
 async def test_a_client_that_loses_its_access_loses_its_calls(state, autojump_clock):
