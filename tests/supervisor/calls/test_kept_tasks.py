@@ -623,8 +623,8 @@ def test_another_host_takes_over_when_a_host_is_gone(state, monkeypatch):
     def claimed(self, name, owner):
         return (self.read(name), False) if owner in frozen else claim(self, name, owner)
 
-    def renewed(self, owner, *args):
-        return {} if owner in frozen else renew(self, owner, *args)
+    def renewed(self, owner, *args, **options):
+        return {} if owner in frozen else renew(self, owner, *args, **options)
 
     monkeypatch.setattr(TaskRows, "claim", claimed)
     monkeypatch.setattr(TaskRows, "renew", renewed)
