@@ -375,6 +375,7 @@ class KeptTasks:
                     if not rows.write(over, self._name):  # another host has recorded that it has failed
                         over = rows.read(kept.id) or over
 
+                problem: StoreUnreadable | None = None
                 with trio.CancelScope(shield=True):  # bounded by the store: nobody else has the result
                     problem = await self._try(write)
                 if problem:
