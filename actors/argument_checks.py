@@ -102,9 +102,9 @@ def choice(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
 
 
 def setting(check: Check) -> Callable[[Any, "Attribute[Any]", object], None]:
-    """`check_setting` as a validator of attrs, for classes with a `name`."""
-    return lambda spec, attribute, value: (
-        None if check(value) is None else check_setting(attribute.name, value, check, server=spec.name)
+    """`check_setting` as a validator of attrs. A class with a `name` is that of a server."""
+    return lambda one, attribute, value: (
+        None if check(value) is None else check_setting(attribute.name, value, check, server=getattr(one, "name", None))
     )
 
 

@@ -1,11 +1,11 @@
 """The limits of a server's memory and age. A server that is over one is renewed once nobody uses it: it ends, and is
 started again. Pure: values in, values out, the time is an argument."""
 
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from attrs import field, frozen
 
-from mcp_nursery.actors.argument_checks import check_setting, finite_seconds_or_none, number
+from mcp_nursery.actors.argument_checks import finite_seconds_or_none, number, setting
 from mcp_nursery.actors.limits import size_text
 
 MEASURED_EVERY: Final = 30.0
@@ -21,12 +21,8 @@ LEAST_AGE: Final = 60.0
 """Seconds that a limit of age has at least."""
 
 
-def _check_memory(_limits: object, attribute: Any, memory: object) -> None:
-    check_setting(attribute.name, memory, lambda value: None if value is None or number(value) else "bytes >= 1")
-
-
-def _check_age(_limits: object, attribute: Any, age: object) -> None:
-    check_setting(attribute.name, age, _long_enough)
+def _bytes(memory: object) -> str | None:
+    return None if memory is None or number(memory) else "bytes >= 1"
 
 
 def _long_enough(age: object) -> str | None:
@@ -43,11 +39,11 @@ class Limits:
         ConfigError: A value out of its range.
     """
 
-    memory: int | None = field(default=None, validator=_check_memory)
+    memory: int | None = field(default=None, validator=setting(_bytes))
     """Bytes of memory that its process and all descendants take together. They are looked at every 30 seconds, first
     when it has been connected for 30 to 60. Memory that several of them share counts once, and what is swapped out
     counts. None: no limit. Only for a server that is started as a process of this machine."""
-    age: float | None = field(default=None, validator=_check_age)
+    age: float | None = field(default=None, validator=setting(_long_enough))
     """Seconds, 60 or more, since it was connected; None: no limit."""
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from attrs import evolve, field, frozen
 
-from mcp_nursery.actors.argument_checks import check_setting, finite_seconds_or_none, seconds
+from mcp_nursery.actors.argument_checks import finite_seconds_or_none, seconds, setting
 
 from .task_states import TASK_TRANSITIONS, TaskStatus
 
@@ -22,16 +22,8 @@ LONGEST_KEPT: Final = 30 * 24 * 3600.0
 """Seconds for which one is recorded at most, and after which a task that no host follows is forgotten."""
 
 
-def _check_after(_tasks: object, attribute: Any, after: object) -> None:
-    check_setting(attribute.name, after, finite_seconds_or_none)
-
-
-def _check_ttl(_tasks: object, attribute: Any, ttl: object) -> None:
-    check_setting(attribute.name, ttl, _kept)
-
-
-def _kept(value: object) -> str | None:
-    fits = seconds(value) is None and 0 < cast("float", value) <= LONGEST_KEPT
+def _kept(ttl: object) -> str | None:
+    fits = seconds(ttl) is None and 0 < cast("float", ttl) <= LONGEST_KEPT
     return None if fits else f"seconds > 0 and <= {LONGEST_KEPT:g}"
 
 
@@ -44,9 +36,9 @@ class MadeTasks:
         ConfigError: A value out of its range.
     """
 
-    after: float | None = field(default=None, validator=_check_after)
+    after: float | None = field(default=None, validator=setting(finite_seconds_or_none))
     """Seconds after which a call becomes a task. None: as the gateway has it, which by default makes none."""
-    ttl: float = field(default=RESULT_KEPT, validator=_check_ttl)
+    ttl: float = field(default=RESULT_KEPT, validator=setting(_kept))
     """Seconds for which the result is kept, at most 30 days."""
 
 
