@@ -145,11 +145,9 @@ def document(title: str, visitor: Visitor, *content: Child, live: str | None = N
 
 
 def _navigation(title: str, visitor: Visitor) -> Html:
-    pages = {"Servers": "/ui", "Clients": "/ui/clients", "Tasks": "/ui/tasks"} if visitor.may_look else {}
-    if not visitor.has_clients:
-        pages.pop("Clients", None)
-    current = {title: "page"}
-    links = [h("li", h("a", name, href=href, aria_current=current.get(name))) for name, href in pages.items()]
+    clients = [("Clients", "/ui/clients")] if visitor.has_clients else []
+    pages = [("Servers", "/ui"), *clients, ("Tasks", "/ui/tasks")] if visitor.may_look else []
+    links = [h("li", h("a", name, href=href, aria_current="page" if name == title else None)) for name, href in pages]
     leave = None
     if visitor.principal is not None:
         button = h("button", f"Log out {short(visitor.principal.name)}", class_="plain")
