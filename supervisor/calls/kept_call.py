@@ -206,7 +206,7 @@ def check_server(record: TaskRecord, servers: ServerView) -> None:
     observable = servers.snapshots.get(record.info.server)
     if observable is None:
         raise lost(record, f"there is no server {record.info.server!r} here", for_good=False)
-    if not record.task:
+    if record.is_made:
         raise lost(record, "a gateway makes the call, and tells its client alone", for_good=False)
     if not record.spec:
         raise lost(record, "its server was an object of another program")

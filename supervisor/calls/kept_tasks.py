@@ -162,8 +162,7 @@ class KeptTasks:
 
     def _list(self, rows: TaskRows) -> Sequence[TaskRecord]:
         for name in rows.abandoned():
-            if name not in self._kept:
-                self._end_abandoned(rows, name)
+            self._read_made(rows, name)
         return rows.all()
 
     def cancel(self, kept: KeptTask, *, forget: bool = False) -> None:
@@ -318,26 +317,24 @@ class KeptTasks:
         end: Callable[[], Awaitable[bytes | JsonRpcError | None]],
         left: Callable[[], None],
         *,
-        client: str,
         ttl: float,
     ) -> TaskInfo | None:
         """Make a task of a call that a gateway has under way. Returns once it is recorded; None: it is not.
 
         Args:
-            name: The id under which it is recorded.
+            name: The id under which it is recorded: the digest of the client, or `ANYBODY`, a dot, and the rest.
             server: The server of the call.
             tool: The server's own name of the tool.
             end: Waits for the end of the call: the result as JSON, or the error; None: it was cancelled with its
                 gateway. Cancelled if the task is.
             left: Called once that is recorded, or cannot be.
-            client: See `TaskRows.add_made`.
             ttl: Seconds for which the end is recorded.
         """
         self._servers.check_open()
         kept = KeptTask(name, leading=trio.CancelScope(), made=True)
         record = TaskRecord(TaskInfo(name, server, tool, TaskStatus.WORKING, time.time()), "", "", "")
         try:
-            if not await self._rows(lambda rows: rows.add_made(record, self._name, client)):
+            if not await self._rows(lambda rows: rows.add_made(record, self._name)):
                 return None
         except BaseException as problem:
             self._submit(lambda rows: rows.forget(name))  # it may be recorded all the same, only later
@@ -396,24 +393,21 @@ class KeptTasks:
             StoreUnreadable: It cannot be read.
         """
 
-        def find(rows: TaskRows) -> TaskRecord | None:
-            if name not in self._kept:
-                self._end_abandoned(rows, name)
-            record = rows.read(name)
-            if record is not None and (record.info.expires or math.inf) < time.time():  # it has been over for so long
-                return None
-            return record
+        record = await self._rows(lambda rows: self._read_made(rows, name))
+        if record is not None and (record.info.expires or math.inf) < time.time():  # it has been over for so long
+            return None
+        return record
 
-        return await self._rows(find)
-
-    def _end_abandoned(self, rows: TaskRows, name: str) -> None:
-        """Record that a task of a gateway has failed, if that gateway is gone."""
+    def _read_made(self, rows: TaskRows, name: str) -> TaskRecord | None:
+        """The record of a task of a gateway. If that gateway is gone, it has failed, and that is recorded."""
         record = rows.read(name)
-        if record is None or record.info.finished is not None:
-            return
+        if record is None or record.info.finished is not None or name in self._kept:
+            return record
         record, is_free = rows.claim(name, self._name)
         if record is not None and is_free:
-            rows.write(made_over(record, None, time.time(), RESULT_KEPT), self._name)
+            record = made_over(record, None, time.time(), RESULT_KEPT)
+            rows.write(record, self._name)
+        return record
 
     async def cancel_made(self, name: str) -> None:
         """Cancel a task that a gateway has made, or have the host of that gateway do so.

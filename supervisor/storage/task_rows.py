@@ -20,7 +20,7 @@ from attrs import frozen
 
 from mcp_nursery.actors.process.orphans import HostProcess, this_machine
 
-from ..decisions.task_records import LONGEST_KEPT, RESULT_KEPT, TaskRecord, record_in
+from ..decisions.task_records import ANYBODY, LONGEST_KEPT, RESULT_KEPT, TaskRecord, record_in
 
 LEASE: Final = 7.0
 """Seconds for which a host that was last heard of is believed to follow its tasks."""
@@ -40,8 +40,6 @@ MOST_RESULTS_OF_CLIENT: Final = 16 << 20
 
 _MADE: Final = "%.%"
 """The pattern of the ids of tasks that gateways have made."""
-_ANYBODY: Final = "anybody"
-"""The beginning of the ids of clients that are not told apart."""
 COLUMNS: Final = (
     "id TEXT PRIMARY KEY, created REAL NOT NULL, finished REAL, owner TEXT, until REAL,"
     " about TEXT NOT NULL, state TEXT NOT NULL, outcome TEXT, size INTEGER NOT NULL, unwanted INTEGER NOT NULL"
@@ -112,6 +110,14 @@ def host_name(host: HostProcess | None, nonce: str) -> str:
     return json.dumps([*(() if host is None else (host.machine, host.pid, host.started)), nonce])
 
 
+def _bounds_of_client(name: str) -> tuple[str, int, int]:
+    """The pattern of the ids of all tasks that gateways have made for the client of this one, how many of them there
+    may be, under way or over, and the bytes of their results."""
+    client, _, _ = name.partition(".")
+    most, room = (MOST_MADE, MOST_RESULTS) if client == ANYBODY else (MOST_MADE_OF_CLIENT, MOST_RESULTS_OF_CLIENT)
+    return f"{client}.%", most, room
+
+
 def _is_dead(owner: str) -> bool:
     """True if the holder of a lease was a process of this machine that is gone."""
     try:
@@ -151,12 +157,10 @@ class TaskRows:
         if number > MOST_TASKS:
             self.execute(_MAKE_ROOM, (MOST_TASKS,))
 
-    def add_made(self, record: TaskRecord, owner: str, client: str) -> bool:
-        """Record a new task that a gateway has made. `client`: the digest of the client, with which the ids of its
-        tasks begin; empty for all that are not told apart. False, and nothing is recorded, if too many are under
-        way."""
-        pattern, most = f"{client or _ANYBODY}.%", MOST_MADE_OF_CLIENT if client else MOST_MADE
-        for ids, limit in ((pattern, most), (_MADE, MOST_MADE)):
+    def add_made(self, record: TaskRecord, owner: str) -> bool:
+        """Record a new task that a gateway has made. False, and nothing is recorded, if too many are under way."""
+        of_client, most, _ = _bounds_of_client(record.info.id)
+        for ids, limit in ((of_client, most), (_MADE, MOST_MADE)):
             (number,) = self.execute(_UNDER_WAY, (ids, LEASE)).fetchone()
             if number >= limit:
                 return False
@@ -189,16 +193,12 @@ class TaskRows:
         kept = record.info.expires if record.is_made else None
         finished = self.execute(_FINISH, (state, record.info.finished, outcome, size, kept, record.info.id, owner))
         if record.is_made:
-            self._forget_of_client(record.info.id.partition(".")[0])
+            ids, most, room = _bounds_of_client(record.info.id)
+            self.execute(_FORGET_OF_CLIENT, (ids, room, most))
         (total,) = self.execute("SELECT coalesce(sum(size), 0) FROM {tasks}", ()).fetchone()
         if total > MOST_RESULTS:
             self.execute(_SHRINK, (MOST_RESULTS,))
         return bool(finished.rowcount == 1)
-
-    def _forget_of_client(self, client: str) -> None:
-        """Forget the oldest results of a client with the tasks that gateways have made for it, if it has too many."""
-        most = (MOST_RESULTS, MOST_MADE) if client == _ANYBODY else (MOST_RESULTS_OF_CLIENT, MOST_MADE_OF_CLIENT)
-        self.execute(_FORGET_OF_CLIENT, (f"{client}.%", *most))
 
     def renew(self, owner: str, seconds: float = LEASE, only: Sequence[str] | None = None) -> Mapping[str, bool]:
         """Put the time of all leases of this host off, or only of those of some tasks. Returns the tasks of which it

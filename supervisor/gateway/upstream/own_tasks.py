@@ -20,13 +20,13 @@ import trio
 from attrs import define, field
 
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.extensions import TASK_REQUESTS, TASKS, declares
+from mcp_nursery.actors.extensions import TASKS, declares
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.messages import CALL_TOOL
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 
-from ...decisions.task_records import TaskInfo, TaskRecord
+from ...decisions.task_records import ANYBODY, TaskInfo, TaskRecord
 from ...decisions.task_states import TaskStatus
 from ...supervisor import Supervisor
 from ..auth.principal import Principal
@@ -121,13 +121,10 @@ class OwnTasks:
         request, tasks = call.request, self._supervisor.made_tasks
         if tasks is None or self._makes_its_own(server):
             return None
-        client = _digest(request.client)
-        name = f"{client or 'anybody'}.{token_hex(16)}"
+        name = f"{_digest(request.client)}.{token_hex(16)}"
         shown = self._ids.seal_own(name, request.client)
         ttl = self._supervisor.spec(server).tasks.ttl
-        made = await tasks.make(
-            name, server, tool, partial(self._end, call), partial(self._leave, call), client=client, ttl=ttl
-        )
+        made = await tasks.make(name, server, tool, partial(self._end, call), partial(self._leave, call), ttl=ttl)
         if made is None:
             return None
         self._made.add(call)
@@ -157,17 +154,16 @@ class OwnTasks:
         self._settle()
 
     async def answer(self, request: ClientRequest, view: View) -> Json | None:
-        """The answer to a request about a task of a gateway with the same key; None: it is about none of those.
+        """The answer to one of `TASK_REQUESTS` that is about a task of a gateway with the same key; None: it is about
+        none of those.
 
         Raises:
             JsonRpcError: There is no such task any more, or its client has not declared the extension.
             StoreUnreadable: That cannot be found out.
         """
-        if request.method not in TASK_REQUESTS:
-            return None
         tasks, shown = self._supervisor.made_tasks, request.params.get("taskId")
-        name = None if tasks is None else self._ids.open_own(shown, request.client)
-        if tasks is None or name is None or not isinstance(shown, str):
+        name = self._ids.open_own(shown, request.client)
+        if tasks is None or name is None:
             return None
         check_declares(request.capabilities, TASKS)
         record = await tasks.made(name)
@@ -181,11 +177,11 @@ class OwnTasks:
 
 
 def _digest(client: Principal | None) -> str:
-    """The digest by which the tasks of one client are counted; empty for all that are not told apart."""
-    return "" if client is None else blake2b(repr((client.name, client.key)).encode(), digest_size=8).hexdigest()
+    """The digest by which the tasks of one client are counted; `ANYBODY` for all that are not told apart."""
+    return ANYBODY if client is None else blake2b(repr((client.name, client.key)).encode(), digest_size=8).hexdigest()
 
 
-def _status(shown: str | None, info: TaskInfo) -> Json:
+def _status(shown: object, info: TaskInfo) -> Json:
     return {
         "taskId": shown,
         "status": str(info.status),

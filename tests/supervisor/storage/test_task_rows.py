@@ -177,8 +177,8 @@ def test_gateways_make_so_many_tasks_of_calls_at_once(any_store, monkeypatch):
     monkeypatch.setattr(task_rows, "MOST_MADE", 3)
     monkeypatch.setattr(task_rows, "MOST_MADE_OF_CLIENT", 2)
     do(any_store, "add", record("no dot"), "me")
-    each = [("ann.1", "ann"), ("ann.2", "ann"), ("ann.3", "ann"), ("bob.1", "bob"), ("cyd.1", "cyd")]
-    assert [do(any_store, "add_made", made(name), "me", client) for name, client in each] == [
+    each = ["ann.1", "ann.2", "ann.3", "bob.1", "cyd.1"]
+    assert [do(any_store, "add_made", made(name), "me") for name in each] == [
         True,
         True,
         False,
@@ -186,10 +186,10 @@ def test_gateways_make_so_many_tasks_of_calls_at_once(any_store, monkeypatch):
         False,
     ]
     do(any_store, "write", over(made("ann.1")), "me")
-    assert do(any_store, "add_made", made("anybody.1"), "me", "") is True
-    assert do(any_store, "add_made", made("anybody.2"), "me", "") is False
+    assert do(any_store, "add_made", made("anybody.1"), "me") is True
+    assert do(any_store, "add_made", made("anybody.2"), "me") is False
     do(any_store, "renew", "me", -1.0)
-    assert do(any_store, "add_made", made("anybody.2"), "other", "") is True  # their gateway is gone
+    assert do(any_store, "add_made", made("anybody.2"), "other") is True  # their gateway is gone
 
 
 def of_ann(store):
@@ -201,12 +201,12 @@ def test_a_client_has_so_many_results(any_store, monkeypatch):
     monkeypatch.setattr(task_rows, "MOST_RESULTS_OF_CLIENT", 120)
     for number in range(6):
         name, other = f"ann.{number}", f"bob.{number}"
-        do(any_store, "add_made", made(name), "me", "ann")
+        do(any_store, "add_made", made(name), "me")
         outcome = {"result": "x" * 35} if number > 3 else {"result": ""}
         do(any_store, "write", made(name).over(time.time() + number, TaskStatus.COMPLETED, outcome, None), "me")
-        do(any_store, "add_made", made(other), "me", "bob")
+        do(any_store, "add_made", made(other), "me")
     assert of_ann(any_store) == ["ann.3", "ann.4", "ann.5"]
-    do(any_store, "add_made", made("ann.6"), "me", "ann")
+    do(any_store, "add_made", made("ann.6"), "me")
     assert of_ann(any_store) == ["ann.3", "ann.4", "ann.5", "ann.6"]
     do(any_store, "write", made("ann.6").over(time.time() + 6, TaskStatus.COMPLETED, {"result": "x" * 60}, None), "me")
     assert of_ann(any_store) == ["ann.6"]
@@ -215,10 +215,10 @@ def test_a_client_has_so_many_results(any_store, monkeypatch):
 def test_results_of_one_client_that_end_together_leave_those_of_others(any_store, monkeypatch):
     monkeypatch.setattr(task_rows, "MOST_RESULTS_OF_CLIENT", 120)
     monkeypatch.setattr(task_rows, "MOST_RESULTS", 240)
-    each = [("bob.1", "bob"), *((f"ann.{number}", "ann") for number in range(6))]
-    for name, client in each:
-        do(any_store, "add_made", made(name), "me", client)
-    for number, (name, _) in enumerate(each):
+    each = ["bob.1", *(f"ann.{number}" for number in range(6))]
+    for name in each:
+        do(any_store, "add_made", made(name), "me")
+    for number, name in enumerate(each):
         one = made(name).over(time.time() + number, TaskStatus.COMPLETED, {"result": "x" * 35}, None)
         do(any_store, "write", one, "me")
     assert do(any_store, "read", "bob.1").outcome is not None
@@ -227,7 +227,7 @@ def test_results_of_one_client_that_end_together_leave_those_of_others(any_store
 
 def test_a_result_is_kept_as_long_as_its_record_says(any_store):
     for name, seconds in (("a.short", -5), ("a.long", 5)):
-        do(any_store, "add_made", made(name, created=time.time() - 4000), "me", "a")
+        do(any_store, "add_made", made(name, created=time.time() - 4000), "me")
         one = made(name).over(time.time() - 3700, TaskStatus.COMPLETED, {"result": {}}, None)
         do(any_store, "write", evolve(one, info=evolve(one.info, expires=time.time() + seconds)), "me")
     assert [one.info.id for one in do(any_store, "all")] == ["a.long"]
@@ -239,7 +239,7 @@ def test_a_result_is_kept_as_long_as_its_record_says(any_store):
 def test_a_task_of_a_gateway_whose_lease_is_over_is_abandoned(any_store):
     do(any_store, "add", record(), "gone")
     for name, owner in (("a.1", "gone"), ("a.2", "me"), ("a.3", "gone")):
-        do(any_store, "add_made", made(name), owner, "a")
+        do(any_store, "add_made", made(name), owner)
     do(any_store, "write", over(made("a.3")), "gone")
     assert do(any_store, "abandoned") == []
     do(any_store, "renew", "gone", -1.0)
