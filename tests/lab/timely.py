@@ -25,7 +25,8 @@ def timely(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None
     """Run a test until nothing in it is late; if something is each time, it fails.
 
     What the code adds it adds to every try, and what a busy machine adds it does not. Nothing but `Late` is forgiven:
-    what else goes wrong, a lower bound that does not hold included, fails at once. Fixtures are the same in each try.
+    what else goes wrong, a lower bound that does not hold included, fails at once. Fixtures are the same in each try,
+    and so is the default store: a test of something that is remembered gives each try a store of its own.
     """
 
     @wraps(test)

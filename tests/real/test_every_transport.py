@@ -6,7 +6,14 @@ import pytest
 import trio
 import trio.testing
 
-from mcp_nursery.supervisor import CallTimeout, ConnectionLost, NurseryError, RestartPolicy, open_supervisor
+from mcp_nursery.supervisor import (
+    CallTimeout,
+    ConnectionLost,
+    MemoryStore,
+    NurseryError,
+    RestartPolicy,
+    open_supervisor,
+)
 from mcp_nursery.supervisor.errors import Delivery
 
 from ..lab.processes import eventually, lab, outcome_of, status_of, supervised
@@ -123,9 +130,10 @@ PROBES = {
 async def test_every_way_to_meet_the_probe_over_http(rig_of, answer):
     """Q23: connected by `initialize` in the first attempt, and never asked again; see test_probes.py for stdio."""
     async with rig_of("handshake") as rig:
+        rig.journal.clear()
         rig.remote.faults({"method": "server/discover", "times": 1000, **answer})
         began = time.monotonic()
-        async with supervised(rig.spec(policy=RestartPolicy(delays=[]))) as supervisor:
+        async with supervised(rig.spec(policy=RestartPolicy(delays=[])), state=MemoryStore()) as supervisor:
             in_time(time.monotonic() - began, 3)
             assert (status_of(supervisor).protocol_version, status_of(supervisor).attempt) == ("2025-11-25", 1)
             await supervisor.reconnect("lab")

@@ -5,7 +5,7 @@ import time
 import pytest
 import trio
 
-from mcp_nursery.supervisor import RestartPolicy, open_supervisor
+from mcp_nursery.supervisor import MemoryStore, RestartPolicy, open_supervisor
 from mcp_nursery.supervisor.status import ServerState
 
 from ..lab.processes import lab, next_state, status_of, supervised
@@ -22,7 +22,7 @@ async def test_every_way_to_meet_the_probe_ends_connected(journal, way, extra):
     """Q23: by `initialize`, after one extra start at most; what was found is remembered."""
     journal.clear()
     began = time.monotonic()
-    async with supervised(lab(journal=journal, flags={"probe": way})) as supervisor:
+    async with supervised(lab(journal=journal, flags={"probe": way}), state=MemoryStore()) as supervisor:
         in_time(time.monotonic() - began, 2.0 if way in ("silent", "exit_late") else 1.0)
         assert status_of(supervisor).protocol_version == "2025-11-25"
         assert status_of(supervisor).attempt == 1
