@@ -15,6 +15,7 @@ from attrs import define, field
 
 from ..account import weight
 from ..extensions import TASK_CHANGED
+from ..messages import ACKNOWLEDGED
 from ..pieces import SMALL
 from ..protocol import INTERNAL_ERROR, JsonRpcError, RequestId, as_request_id, coerce_request_id
 from ..reply import Relay, ReplySlot
@@ -31,6 +32,8 @@ ASKED: Final[Mapping[str, str]] = {
 
 CONNECTION_METHODS: Final = frozenset(["ping"])
 """The requests of a server that are about the connection and about no call."""
+_LARGEST_ACKNOWLEDGEMENT: Final = 1 << 20
+"""Bytes of the acknowledgement of a stream, which names all that it is about: a thousand tasks with long ids."""
 MOST_CANCELLED: Final = 10_000
 """Abandoned requests that are remembered; beyond that, questions are refused."""
 NOBODY_ASKED: Final = "the client of this call cannot be asked"
@@ -106,7 +109,7 @@ class Relays:
             slot = next(reversed(self._waiting))
         if size > SMALL and method == TASK_CHANGED and isinstance(named := (params or {}).get("taskId"), str):
             params, size = {"taskId": named}, len(named)
-        if slot is None or size > SMALL:
+        if slot is None or size > (_LARGEST_ACKNOWLEDGEMENT if method == ACKNOWLEDGED else SMALL):
             return False
         slot.note(method, params or {}, weight(params, size))
         return True

@@ -17,7 +17,7 @@ import trio
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError, SupervisorClosed
 from mcp_nursery.actors.messages import Request
-from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Outcome, Rejected, Unrouted
+from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Malformed, Outcome, Rejected, Unrouted
 from mcp_nursery.actors.reply import ReplySlot
 from mcp_nursery.actors.session.base import InputWanted
 
@@ -104,7 +104,8 @@ async def _ended(call: ActiveCall[Any, R], outcome: Outcome) -> R | Unrouted | L
             case Answered() if ("task" in outcome.result or outcome.result.get("resultType") == "task") and (
                 made := call.made_task(outcome.result)
             ):
-                return await judge(await follow(call, made), call)
+                task = follow(call, made)
+                return await judge(task if isinstance(task, Malformed) else await task.result(), call)
             case _:
                 try:
                     return await judge(outcome, call)

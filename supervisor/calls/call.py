@@ -31,7 +31,7 @@ up.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 import trio
@@ -358,14 +358,17 @@ class ActiveCall(ABC, Generic[F, R]):
         """Seconds since it began."""
         return trio.current_time() - self._started
 
-    @contextmanager
-    def in_time(self) -> Generator[None, None, None]:
-        """End the block when the call's time is over.
+    def in_time(self) -> AbstractContextManager[None]:
+        """A context manager that ends its block when the call's time is over.
 
         Raises:
             CallTimeout: The time was over before the block was done.
         """
-        with trio.CancelScope() if self.deadline is None else self.deadline.scope() as scope:
+        return nullcontext() if self.deadline is None else self._timed(self.deadline)
+
+    @contextmanager
+    def _timed(self, deadline: Deadline) -> Generator[None, None, None]:
+        with deadline.scope() as scope:
             yield
         if scope.cancelled_caught:
             raise self.timed_out()

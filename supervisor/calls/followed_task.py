@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from typing import Any, Final, cast
 
 import trio
-from attrs import define, evolve
+from attrs import define, evolve, field
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
@@ -66,25 +66,17 @@ _UNKNOWN: Final = (INVALID_PARAMS, METHOD_NOT_FOUND)
 """The errors of a server that knows no such task, or no tasks at all."""
 
 
-async def follow(call: ActiveCall[Any, Any], made: Mapping[str, Any]) -> Answered | Rejected | Malformed:
-    """Follow the task that a server has made of a call, until it is over. Returns the outcome of the call.
-
-    Raises:
-        TaskLost: Nobody can say any more what becomes of it.
-        CallTimeout: The call's time is over, or there was no progress in time.
-        SupervisorClosed: The block is being left.
-    """
+def follow(call: ActiveCall[Any, Any], made: dict[str, Any]) -> "FollowedTask | Malformed":
+    """The task that a server has made of a call. Nothing else is kept of the server's answer, `made`: the task may take
+    hours, and be one of thousands."""
     call.renew_slot()
     is_old = "resultType" not in made
     try:
         task = task_made(_renamed(made) if is_old else made, trio.current_time())
     except BadTask as error:
         return Malformed(str(error))
-    outcome = await FollowedTask(call, task, is_old=is_old).result()
-    if is_old and isinstance(outcome, Answered):
-        outcome.result.pop("resultType", None)  # no such key before 2026-07-28
-    call.slot.resolve(outcome)
-    return outcome
+    made.clear()
+    return FollowedTask(call, task, is_old=is_old)
 
 
 @define(eq=False, repr=False)
@@ -155,55 +147,63 @@ def give_up(call: ActiveCall[Any, Any], task: str, transport: Transport | None) 
         call.servers.registry.given_up_tasks.cancel(call.server_name, owner_of(call), task, call.servers.timer)
 
 
+@define(eq=False, repr=False)
 class FollowedTask:
     """One task that a call waits for."""
 
-    def __init__(self, call: ActiveCall[Any, Any], task: TaskState, *, is_old: bool = False) -> None:
-        self._call = call
-        self._is_old = is_old
-        """True if it is a task of 2025-11-25, where these were an experiment."""
-        self._task = task
-        self._transport = call.sent_to
-        self._is_over = False
-        """True if its server needs not be told that nobody waits for it."""
-        self._counted: str | None = None
-        """The status as which it is counted."""
-        self._asked_at = trio.current_time() if TASK_TRANSITIONS[task.status] else -math.inf
-        """The time at which it was asked about last; `-inf`: it is over, and its server has not said how."""
-        self._rest = 0.0
-        """Seconds for which its server wants to be asked nothing, after a failure."""
-        self._answered_since = -math.inf
-        """The time at which it was asked about last, if that was answered: changes before that are known."""
-        self._failures = 0
-        """Failures since the last answer."""
-        self._refusal: ServerError | None = None
-        """The refusal of answers to its questions, since one was taken."""
-        self._told: str | None = None
-        """The message that the caller was told last."""
-        self._tells = call.asked.on_progress is not None or "progressToken" in (call.asked.meta or {})
-        """True if the caller wants to be told of progress."""
+    _call: ActiveCall[Any, Any]
+    _task: TaskState
+    _is_old: bool = field(alias="is_old", default=False, kw_only=True)
+    """True if it is a task of 2025-11-25, where these were an experiment."""
+    _transport: Transport | None = field(init=False)
+    _is_over: bool = field(default=False, init=False)
+    """True if its server needs not be told that nobody waits for it."""
+    _counted: str | None = field(default=None, init=False)
+    """The status as which it is counted."""
+    _asked_at: float = field(init=False)
+    """The time at which it was asked about last; `-inf`: it is over, and its server has not said how."""
+    _rest: float = field(default=0.0, init=False)
+    """Seconds for which its server wants to be asked nothing, after a failure."""
+    _answered_since: float = field(default=-math.inf, init=False)
+    """The time at which it was asked about last, if that was answered: changes before that are known."""
+    _failures: int = field(default=0, init=False)
+    """Failures since the last answer."""
+    _refusal: ServerError | None = field(default=None, init=False)
+    """The refusal of answers to its questions, since one was taken."""
+    _told: str | None = field(default=None, init=False)
+    """The message that the caller was told last."""
+    _tells: bool = field(init=False)
+    """True if the caller wants to be told of progress."""
+    _told_at: float = field(init=False)
+    _times_told: int = field(default=0, init=False)
+    _idle: IdleLimit | None = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        asked = self._call.asked
+        self._transport = self._call.sent_to
+        self._asked_at = trio.current_time() if TASK_TRANSITIONS[self._task.status] else -math.inf
+        self._tells = asked.on_progress is not None or "progressToken" in (asked.meta or {})
         self._told_at = -math.inf if self._tells else math.inf
-        self._times_told = 0
-        idle = call.asked.idle_timeout
-        self._idle = None if idle is None else IdleLimit(idle)
+        self._idle = None if asked.idle_timeout is None else IdleLimit(asked.idle_timeout)
 
     async def result(self) -> Answered | Rejected | Malformed:
-        """The outcome of the call, once it is known.
+        """The outcome of the call, once the task is over.
 
         Raises:
-            CallError: There is none: see `follow`.
+            TaskLost: Nobody can say any more what becomes of it.
+            CallTimeout: The call's time is over, or there was no progress in time.
+            SupervisorClosed: The block is being left.
         """
+        outcome: Answered | Rejected | Malformed
         try:
             self._task = await self._call.task_made(self._task)
             self._count(self._task.status)
             news = self._call.servers.registry.task_news.ear(self._call.server_name, self._task.id)
             with news as ear, self._call.in_time(), nullcontext() if self._idle is None else self._idle.scope:
-                return await self._follow(ear)
-            assert self._idle is not None  # the other limit is an error of its own
-            raise self._call.timed_out(self._idle.seconds)
+                outcome = await self._follow(ear)
         except BadTask as error:
             self._count("lost")
-            return Malformed(str(error))
+            outcome = Malformed(str(error))
         except (trio.Cancelled, SupervisorClosed) as ended:
             self._is_over = self._is_over or self._call.outlived
             if not self._is_over and isinstance(ended, trio.Cancelled):
@@ -219,6 +219,12 @@ class FollowedTask:
                 give_up(self._call, self._task.id, self._transport)
             if self._counted in _UNDER_WAY:
                 self._count("given_up")
+        if self._idle is not None and self._idle.scope.cancelled_caught:
+            raise self._call.timed_out(self._idle.seconds)
+        if self._is_old and isinstance(outcome, Answered):
+            outcome.result.pop("resultType", None)  # no such key before 2026-07-28
+        self._call.slot.resolve(outcome)
+        return outcome
 
     def _count(self, status: str) -> None:
         if status != self._counted:
@@ -239,8 +245,7 @@ class FollowedTask:
             if unheard := self._task.unheard:
                 await self._send_answers(unheard)
             await self._wait(ear)
-            ear.changed = False
-            await self._look()
+            await self._look(ear)
         self._is_over = True
         if self._task.outcome is None:
             raise self._lost("it was cancelled")
@@ -254,8 +259,7 @@ class FollowedTask:
         if not self._is_old and trio.current_time() >= self._task.begun_at + LISTEN_AFTER:
             ear.want(owner_of(self._call))
         while trio.current_time() < (until := self._due_at(ear, interval)):
-            with trio.move_on_at(min(until, self._told_at + TOLD_EVERY)):
-                await ear.woken()
+            await ear.woken(min(until, self._told_at + TOLD_EVERY), self._call.servers.timer)
             if self._told_at + TOLD_EVERY < until:
                 await self._tell_progress()
 
@@ -270,15 +274,17 @@ class FollowedTask:
             due = max(self._asked_at, ear.lost_at) + interval
         return min(max(due, soonest), max(self._task.expires_at, self._asked_at + SHORTEST_INTERVAL))
 
-    async def _look(self) -> None:
+    async def _look(self, ear: TaskEar) -> None:
         """Ask how it is.
 
         Raises:
             BadTask: The answer cannot be true, or cannot be read.
             TaskLost: Nobody can say any more what becomes of it.
         """
-        began = trio.current_time()
-        raw, size = await self._request("tasks/get", {})
+        async with ear.asking:
+            ear.changed = False
+            began = trio.current_time()
+            raw, size = await self._request("tasks/get", {})
         self._asked_at = trio.current_time()
         self._answered_since = began if isinstance(raw, dict) else -math.inf
         if isinstance(raw, ServerError):

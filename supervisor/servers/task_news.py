@@ -1,20 +1,21 @@
 """The tasks of servers that notify of changes: such a task is asked about when it has changed, and else hardly ever.
 
-One request of each server, a stream of notifications (`subscriptions/listen`), has the tasks of all calls that wait
-here. No task of ours waits for the stream: the reader of the connection marks a task as changed and wakes the call that
-waits for the task, which asks how it is. So a notification need not be believed, and a lost one costs time alone. When
+A request to the server, a stream of notifications (`subscriptions/listen`), has the tasks of many calls that wait here.
+No task of ours waits for the stream: the reader of the connection marks a task as changed and wakes the call that waits
+for the task, which asks how it is. So a notification need not be believed, and a lost one costs time alone. When
 a stream ends, its tasks are asked about as often as before.
 """
 
 import math
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, cast
+from typing import Any, Self, cast
+from weakref import WeakValueDictionary
 
 import trio
 from attrs import define, field
 
+from mcp_nursery.actors.deadlines import Deadline, Timer
 from mcp_nursery.actors.extensions import TASK_CHANGED
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import ACKNOWLEDGED, LISTEN, Owner, Request, Round
@@ -33,42 +34,83 @@ SELDOM = 600.0
 """Seconds between two requests about a task that is listened to and does not change."""
 APART = 2.0
 """Seconds between two such requests to one server, whatever the number of its tasks."""
-MOST_LISTENED = 10_000
-"""Tasks of one server that are listened to."""
+MOST_IN_STREAM = 1_000
+"""Tasks of one stream: as many as a gateway of ours lets a client subscribe to."""
+MOST_STREAMS = 12
+"""Streams of one server. More tasks than these have are asked about as those of a server that does not notify."""
+
+
+ASKED_AT_ONCE = 64
+"""Requests about tasks that one server is sent at a time: its mailbox has room for calls, however many tasks it has."""
+
+
+@define(eq=False)
+class _Nap:
+    """One wait for news of a task, which a timer ends."""
+
+    task: trio.lowlevel.Task
+    decided: bool = field(default=False, init=False)
+    deadline: Deadline | None = field(default=None, init=False)
+
+    def expire(self) -> None:
+        """End it, unless it is over."""
+        if not self.decided:
+            self.decided = True
+            trio.lowlevel.reschedule(self.task)
+
+    def abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        """Forget it: the task is cancelled."""
+        self.decided = True
+        return trio.lowlevel.Abort.SUCCEEDED
 
 
 @define(eq=False)
 class TaskEar:
-    """One task that a call waits for, and what its server has notified of."""
+    """One task that a call waits for, and what its server has notified of. A context manager, in which it is listened
+    to."""
 
     task: str
-    _stream: "_Stream"
+    _server: "_ServerNews"
     agreed_at: float = math.inf
     """The time from which its server notifies of its changes; `inf` while it does not."""
     changed: bool = False
     """True if it may have changed since this was set to false."""
     lost_at: float = -math.inf
     """The time at which the last stream that had it ended."""
-    _woken: trio.Event = field(factory=trio.Event, init=False)
+    _nap: _Nap | None = field(default=None, init=False)
+
+    def __enter__(self) -> Self:
+        self._server.add(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.discard(self)
 
     @property
     def seldom(self) -> float:
         """Seconds after which it is asked about all the same while its server notifies of its changes."""
-        return max(SELDOM, APART * len(self._stream.ears))
+        return max(SELDOM, APART * len(self._server.ears))
+
+    @property
+    def asking(self) -> trio.Semaphore:
+        """The right to ask its server how it is, which tasks have in turn."""
+        return self._server.asking
 
     def want(self, owner: Owner | None) -> None:
         """Have this incarnation of its server asked for notifications, unless it was. Never waits."""
-        self._stream.want(owner, self.task)
+        self._server.want(owner, self.task)
 
-    async def woken(self) -> None:
-        """Wait until one of its facts has changed."""
-        await self._woken.wait()
-        self._woken = trio.Event()
+    async def woken(self, at: float, timer: Timer) -> None:
+        """Wait until one of its facts has changed, and at most until this time. A scope for each wait takes three times
+        the memory, and a host may wait for thousands."""
+        self._nap = nap = _Nap(trio.lowlevel.current_task())
+        timer.watch(nap, at)
+        await trio.lowlevel.wait_task_rescheduled(nap.abort)
 
     def note_change(self) -> None:
         """Take notice that it may have changed."""
         self.changed = True
-        self._woken.set()
+        self._wake()
 
     def set_agreed(self, *, agreed: bool) -> None:
         """Take notice that its server notifies of its changes from now on, or does so no more."""
@@ -77,65 +119,103 @@ class TaskEar:
             self.agreed_at = now
         elif before and not agreed:
             self.agreed_at, self.lost_at = math.inf, now
-            self._woken.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._nap is not None:
+            self._nap.expire()
 
 
 @define(eq=False, repr=False, kw_only=True)
-class _NewsSlot(ReplySlot):
-    """The slot of a stream, whose notifications are taken as they come."""
+class _Stream(ReplySlot):
+    """One request to be notified of some tasks, whose notifications are taken as they come."""
 
-    stream: "_Stream"
+    of: "_ServerNews"
     asked: frozenset[str]
     """The tasks that the server was asked about."""
+    instead_of: "list[_Stream]"
+    """The streams whose tasks this one has too: they end when its server agrees to this one, so that no change between
+    the two is missed."""
+    agreed: frozenset[str] = frozenset()
+    """The tasks that the server notifies of."""
 
     @override
     def note(self, method: str, params: Mapping[str, Any], size: int = 0) -> None:
         if not self.decided:
-            self.stream.hear(self, method, params)
+            self.of.hear(self, method, params)
 
 
 @define(eq=False)
-class _Stream:
-    """The tasks of one server."""
+class _ServerNews:
+    """The tasks of one server, in a few streams: the acknowledgement of a stream names all its tasks, and messages have
+    a limit."""
 
     server: str
     ears: dict[str, list[TaskEar]] = field(factory=dict[str, list[TaskEar]], init=False)
     """The tasks that calls wait for, by id: a server may give two calls one."""
-    _slot: _NewsSlot | None = field(default=None, init=False)
-    """The stream that its server has acknowledged."""
-    _opening: _NewsSlot | None = field(default=None, init=False)
+    asking: trio.Semaphore = field(factory=lambda: trio.Semaphore(ASKED_AT_ONCE), init=False)
+    _streams: list[_Stream] = field(factory=list[_Stream], init=False)
+    """The streams that its server has acknowledged."""
+    _opening: _Stream | None = field(default=None, init=False)
     """The stream that its server has not acknowledged yet."""
     _deaf: int | None = field(default=None, init=False)
     """The incarnation that does not notify of tasks, or of no more."""
     _opened_at: float = field(default=-math.inf, init=False)
     _pause: float = field(default=STREAM_AGAIN, init=False)
 
+    def add(self, ear: TaskEar) -> None:
+        """Add a task that a call waits for; another call may wait for it, or have waited."""
+        self.ears.setdefault(ear.task, []).append(ear)
+        ear.set_agreed(agreed=any(ear.task in stream.agreed for stream in self._streams))
+
+    def discard(self, ear: TaskEar) -> None:
+        """Forget a task, unless another call waits for it. With the last one the streams end."""
+        self.ears[ear.task].remove(ear)
+        if not self.ears[ear.task]:
+            del self.ears[ear.task]
+        if not self.ears:
+            self._close()
+
     def want(self, owner: Owner | None, task: str) -> None:
         """Open a stream, unless there is one that has the task, its server refuses, or it was asked just now."""
         now = trio.current_time()
         if owner is None or owner.incarnation == self._deaf or now < self._opened_at + self._pause:
             return
-        if any(slot is not None and task in slot.asked for slot in (self._slot, self._opening)):
-            return
-        if self._opening is not None:  # it was not acknowledged in time
-            self._deaf = owner.incarnation
-            self._opening.cancel()
-            self._opening = None
+        if self._opening is not None or any(task in stream.asked for stream in self._streams):
             return
         self._opened_at = now
-        names = list(islice(self.ears, MOST_LISTENED))
-        slot = _NewsSlot(
-            relay=Relay(None, listens=True), listener=lambda: self._ended(slot), stream=self, asked=frozenset(names)
+        names, instead_of = self._next_stream()
+        if len(self._streams) - len(instead_of) >= MOST_STREAMS:
+            return
+        stream = _Stream(
+            relay=Relay(None, listens=True),
+            listener=lambda: self._ended(stream),
+            of=self,
+            asked=frozenset(names),
+            instead_of=instead_of,
         )
-        slot.route(owner.incarnation, owner.control)
+        stream.route(owner.incarnation, owner.control)
         params = encode({"notifications": {"taskIds": names}})
         try:
-            owner.control.put_nowait(Round(Request(self.server, LISTEN, "", params, {}, slot, limited=False)))
+            owner.control.put_nowait(Round(Request(self.server, LISTEN, "", params, {}, stream, limited=False)))
         except trio.BrokenResourceError:  # this incarnation is ending
             return
-        self._opening = slot
+        self._opening = stream
 
-    def hear(self, slot: _NewsSlot, method: str, params: Mapping[str, Any]) -> None:
+    def _next_stream(self) -> tuple[list[str], list[_Stream]]:
+        """The tasks that no stream has, with those of the streams that have so few that all fit into one; and these."""
+        had = frozenset[str]().union(*(stream.asked for stream in self._streams))
+        names = list(islice((task for task in self.ears if task not in had), MOST_IN_STREAM))
+        instead_of: list[_Stream] = []
+        living = {stream: [task for task in stream.asked if task in self.ears] for stream in self._streams}
+        for stream in sorted(living, key=lambda each: len(living[each])):
+            if len(names) + len(living[stream]) > MOST_IN_STREAM:
+                break
+            names += living[stream]
+            instead_of.append(stream)
+        return names, instead_of
+
+    def hear(self, stream: _Stream, method: str, params: Mapping[str, Any]) -> None:
         """Take a notification of a stream."""
         if method == TASK_CHANGED:
             named = params.get("taskId")
@@ -145,62 +225,56 @@ class _Stream:
             said = params.get("notifications")
             listed = cast("dict[str, Any]", said).get("taskIds") if isinstance(said, dict) else None
             named_all = cast("list[object]", listed) if isinstance(listed, list) else []
-            self._acknowledge(slot, slot.asked & {each for each in named_all if isinstance(each, str)})
+            self._acknowledge(stream, stream.asked & {each for each in named_all if isinstance(each, str)})
 
-    def _acknowledge(self, slot: _NewsSlot, agreed: frozenset[str]) -> None:
-        if slot is not self._opening:
+    def _acknowledge(self, stream: _Stream, agreed: frozenset[str]) -> None:
+        if stream is not self._opening:
             return
         self._opening = None
         if not agreed:
-            self._deaf = slot.incarnation
-            slot.cancel()
+            self._deaf = stream.incarnation
+            stream.cancel()
             return
-        if self._slot is not None:
-            self._slot.cancel()
-        self._slot = slot
-        for task, ears in self.ears.items():
-            for ear in ears:
-                ear.set_agreed(agreed=task in agreed)
+        for replaced in stream.instead_of:
+            if replaced in self._streams:
+                self._streams.remove(replaced)
+                replaced.cancel()
+        stream.agreed, stream.instead_of = agreed, []
+        self._streams.append(stream)
+        self._tell(stream.asked, agreed)
 
-    def _ended(self, slot: _NewsSlot) -> None:
-        if isinstance(slot.outcome, Rejected):
-            self._deaf = slot.incarnation
-        if slot is self._opening:
+    def _ended(self, stream: _Stream) -> None:
+        if isinstance(stream.outcome, Rejected):
+            self._deaf = stream.incarnation
+        if stream is self._opening:
             self._opening = None
-        elif slot is self._slot:
-            self._slot = None
+        elif stream in self._streams:
+            self._streams.remove(stream)
             has_lasted = trio.current_time() - self._opened_at > self._pause
             self._pause = STREAM_AGAIN if has_lasted else min(2 * self._pause, LONGEST_STREAM_PAUSE)
-            for ears in self.ears.values():
-                for ear in ears:
-                    ear.set_agreed(agreed=False)
+            self._tell(stream.agreed, frozenset())
 
-    def close(self) -> None:
-        """End the streams."""
-        slots, self._slot, self._opening = (self._slot, self._opening), None, None
-        for slot in slots:
-            if slot is not None:
-                slot.cancel()
+    def _tell(self, tasks: Iterable[str], agreed: frozenset[str]) -> None:
+        for task in tasks:
+            for ear in self.ears.get(task, ()):
+                ear.set_agreed(agreed=task in agreed)
+
+    def _close(self) -> None:
+        streams, self._streams = self._streams, []
+        if self._opening is not None:
+            streams.append(self._opening)
+            self._opening = None
+        for stream in streams:
+            stream.cancel()
 
 
 @define(eq=False)
 class TaskNews:
     """The tasks of all servers that calls wait for."""
 
-    _streams: dict[str, _Stream] = field(factory=dict[str, _Stream], init=False)
+    _servers: WeakValueDictionary[str, _ServerNews] = field(factory=WeakValueDictionary[str, _ServerNews], init=False)
+    """The servers, each for as long as a call waits for a task of it."""
 
-    @contextmanager
-    def ear(self, server: str, task: str) -> Generator[TaskEar, None, None]:
-        """The notifications about a task of a server, for as long as a call waits for it."""
-        stream = self._streams.get(server) or self._streams.setdefault(server, _Stream(server))
-        ear = TaskEar(task, stream)
-        stream.ears.setdefault(task, []).append(ear)
-        try:
-            yield ear
-        finally:
-            stream.ears[task].remove(ear)
-            if not stream.ears[task]:
-                del stream.ears[task]
-            if not stream.ears:
-                stream.close()
-                self._streams.pop(server, None)
+    def ear(self, server: str, task: str) -> TaskEar:
+        """The notifications about a task of a server."""
+        return TaskEar(task, self._servers.get(server) or self._servers.setdefault(server, _ServerNews(server)))

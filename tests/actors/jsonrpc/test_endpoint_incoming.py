@@ -668,3 +668,26 @@ async def test_of_a_large_notification_about_a_task_its_id_is_handed_on(method, 
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     assert heard == ([] if handed_on is None else [handed_on])
+
+
+@pytest.mark.parametrize(
+    ("ids", "length", "handed_on"),
+    [(1000, 250, True), (1, SMALL, True), (1, 1 << 20, False), (11_000, 8, False)],
+)
+async def test_the_acknowledgement_of_a_stream_may_be_large(ids, length, handed_on):
+    """It names all that the stream is about."""
+    peer, heard, stream = Peer(), [], ReplySlot(relay=Relay("ann", listens=True))
+    tasks = [f"{number:0{length}}" for number in range(ids)]
+
+    async def hear(_method, params):
+        heard.append(params["notifications"]["taskIds"])
+
+    async with running(peer) as endpoint, trio.open_nursery() as nursery:
+        endpoint.post([post(stream, "subscriptions/listen")])
+        nursery.start_soon(stream.wait, hear)
+        await wait_all_tasks_blocked()
+        stamp = {"_meta": {SUBSCRIPTION_ID_META_KEY: stream.request_id}}
+        peer.say(notice(ACKNOWLEDGED, {"notifications": {"taskIds": tasks}} | stamp))
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert heard == ([tasks] if handed_on else [])

@@ -1,5 +1,6 @@
 """Tasks of servers that notify of changes: they are asked about when they have changed, and hardly ever otherwise."""
 
+from collections import Counter
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -41,6 +42,7 @@ async def calling(server, calls=1):
     async with open_supervisor([spec], state=MemoryStore()) as supervisor, trio.open_nursery() as nursery:
         for _ in range(calls):
             nursery.start_soon(call)
+        server.supervisor = supervisor
         yield nursery, results, call
         nursery.cancel_scope.cancel()
 
@@ -104,6 +106,111 @@ def test_all_tasks_of_a_server_have_one_stream():
             await trio.sleep(1)
             assert results == ["one"]
             assert [len(server.tasks[task].looks) - looks[task] for task in sorted(looks)] == [0, 1, 0, 0]
+
+    run_virtual(main)
+
+
+def looks(server):
+    return {task: len(each.looks) for task, each in server.tasks.items()}
+
+
+def test_many_tasks_have_several_streams_and_few_have_one_again(monkeypatch):
+    monkeypatch.setattr(task_news, "MOST_IN_STREAM", 3)
+    server = notifying()
+
+    async def main():
+        async with calling(server, calls=7) as (nursery, results, call):
+            await trio.sleep(60)
+            assert [len(each) for each in streams(server)] == [3, 3, 1]
+            assert sorted(task for each in streams(server) for task in each) == sorted(server.tasks)
+            assert server.cancelled == []
+            for task in [*streams(server)[0], *streams(server)[1][1:]]:
+                await end(server, task)
+            await trio.sleep(1)
+            assert len(results) == 5
+            before = looks(server)
+            nursery.start_soon(call)
+            await trio.sleep(60)
+            assert sorted(streams(server)[-1]) == sorted({"t7", streams(server)[1][0], *streams(server)[2]})
+            assert len(server.cancelled) == 3
+            del (after := looks(server))["t7"]
+            assert after == before, "nothing can have been missed between two streams"
+
+    run_virtual(main)
+
+
+def test_tasks_for_which_there_is_no_stream_are_asked_about_as_before(monkeypatch):
+    monkeypatch.setattr(task_news, "MOST_IN_STREAM", 2)
+    monkeypatch.setattr(task_news, "MOST_STREAMS", 2)
+    server = notifying()
+
+    async def main():
+        async with calling(server, calls=5):
+            await trio.sleep(100)
+            assert [len(each) for each in streams(server)] == [2, 2]
+            before = looks(server)
+            await trio.sleep(100)
+            assert sorted(count - before[task] > 50 for task, count in looks(server).items()) == [False] * 4 + [True]
+
+    run_virtual(main)
+
+
+def test_a_stream_that_is_lost_has_only_its_own_tasks_asked_about(monkeypatch):
+    monkeypatch.setattr(task_news, "MOST_IN_STREAM", 2)
+    server, endings = TaskServer(WORKING), []
+
+    async def listen(params):
+        await acknowledge(server, params["notifications"]["taskIds"])
+        endings.append((params["notifications"]["taskIds"], over := trio.Event()))
+        await over.wait()
+        return {}
+
+    server.answers[LISTEN] = listen
+
+    async def main():
+        async with calling(server, calls=4):
+            await trio.sleep(100)
+            (lost, over), (kept, _) = endings
+            before = looks(server)
+            over.set()
+            await trio.sleep(20)
+            assert [sorted(tasks) for tasks, _ in endings] == [sorted(lost), sorted(kept), sorted(lost)]
+            assert {task for task, count in looks(server).items() if count > before[task]} == set(lost)
+
+    run_virtual(main)
+
+
+def test_an_acknowledgement_that_comes_late_is_taken():
+    server = TaskServer(WORKING)
+
+    async def listen(params):
+        await trio.sleep(30)
+        await acknowledge(server, params["notifications"]["taskIds"])
+        await trio.sleep_forever()
+
+    server.answers[LISTEN] = listen
+
+    async def main():
+        async with calling(server):
+            await trio.sleep(60)
+            before = len(server.task.looks)
+            await trio.sleep(300)
+            assert len(server.task.looks) == before
+
+    run_virtual(main)
+
+
+def test_a_call_for_a_task_that_is_listened_to_listens_too():
+    server = notifying(made={"taskId": "t0"})
+
+    async def main():
+        async with calling(server) as (nursery, _, call):
+            await trio.sleep(60)
+            before = len(server.task.looks)
+            nursery.start_soon(call)
+            await trio.sleep(300)
+            assert len(server.tasks) == 2
+            assert len(server.tasks["t0"].looks) - before <= 3
 
     run_virtual(main)
 
@@ -194,5 +301,32 @@ def test_many_tasks_cost_less_than_a_request_a_second():
             before = sum(len(task.looks) for task in server.tasks.values())
             await trio.sleep(4000)
             assert sum(len(task.looks) for task in server.tasks.values()) - before < 4000
+
+    run_virtual(main)
+
+
+def test_many_tasks_leave_room_for_calls():
+    """The requests about them filled the mailbox, and calls were refused."""
+    server, at_once = TaskServer(WORKING), Counter()
+    answer = server.answers["tasks/get"]
+
+    async def get(params):
+        at_once["now"] += 1
+        at_once["most"] = max(at_once["most"], at_once["now"])
+        await trio.sleep(2)
+        at_once["now"] -= 1
+        return await answer(params)
+
+    server.answers["tasks/get"] = get
+
+    async def main():
+        async with calling(server, calls=400) as (nursery, _, call):
+            await trio.sleep(0.1)
+            for _ in range(400):
+                nursery.start_soon(call)
+            for _ in range(50):
+                await trio.sleep(1)
+                assert (await server.supervisor.call_tool("plain", server="lab")).full_text == "at once"
+            assert at_once["most"] == task_news.ASKED_AT_ONCE
 
     run_virtual(main)
