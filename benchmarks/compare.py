@@ -10,12 +10,14 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from environments import REVISION
-from harness import BASE, OURS, Contender, Table, command, measure, only, ratio_table, stdio, verdict
+from environments import REVISION, python_of
+from gateway import Gateway, free_port, opened, running, serving
+from harness import BASE, OURS, Contender, Table, command, measure, only, p25, ratio_table, stdio, verdict
 from memory import rows, slope
 
 HERE = "."
@@ -64,11 +66,33 @@ def memory(options: argparse.Namespace, both: Sequence[Contender]) -> Table:
     return Table("Memory of the host for an idle stdio server", header, rows(found), dict(found), [note])
 
 
+def through_gateways(options: argparse.Namespace, both: Sequence[Contender]) -> Table:
+    """Both serve the same server on standard streams over HTTP, at one time."""
+    with ExitStack() as stack:
+        started: list[Gateway] = []
+        for one in both:
+            port, program = free_port(), python_of(one.environment).with_name("mcp-nursery")
+            started.append(opened(one.name, port, stack.enter_context(running(serving(str(program), port)))))
+        for _ in range(options.rounds):
+            for gateway in random.sample(started, len(started)):
+                gateway.round(20)
+        found = {one.name: {"alone": p25(one.alone), "together": p25(one.together)} for one in started}
+    cells = [[name, f"{each['alone'] * 1e6:.0f}", f"{each['together'] * 1e6:.0f}"] for name, each in found.items()]
+    before, after = (found[one.name] for one in both)
+    notes = [
+        verdict(after[key] / before[key], MOST, f"{what}, p25 of {both[1].name} against {both[0].name}")
+        for key, what in (("alone", "one call"), ("together", "each of 100 clients"))
+    ]
+    header = ["", "one call (us)", "100 clients at once, each (us)"]
+    return Table("A call through `serve --http`", header, cells, found, notes)
+
+
 def subject(options: argparse.Namespace) -> Iterator[Table]:
     before, after = contender(options.before), contender(options.after)
     if before.name == after.name:
         sys.exit("compare.py: both revisions are one commit")
     yield from calls(options, before, after)
+    yield through_gateways(options, (before, after))
     yield memory(options, (before, after))
 
 

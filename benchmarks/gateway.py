@@ -54,7 +54,7 @@ def commands(port: int) -> dict[str, Callable[[], list[str]]]:
     """By gateway: the command that serves the echo server on that port."""
     return {
         DIRECT: lambda: [sys.executable, str(HERE / "peers" / "http_echo.py"), str(port)],
-        OURS: lambda: [_beside_python("mcp-nursery"), "serve", "--http", f"127.0.0.1:{port}", "--", *ECHO],
+        OURS: lambda: serving(_beside_python("mcp-nursery"), port),
         "supergateway": lambda: [
             *npm_program("supergateway@4.0.0"),
             *("--stdio", shlex.join(ECHO), "--outputTransport", "streamableHttp", "--stateful"),
@@ -74,6 +74,11 @@ def commands(port: int) -> dict[str, Callable[[], list[str]]]:
             *("--expose-streamable-http", "--jsonResponse", "--logLevel", "error", "--port", str(port)),
         ],
     }
+
+
+def serving(program: str, port: int) -> list[str]:
+    """The command of our gateway."""
+    return [program, "serve", "--http", f"127.0.0.1:{port}", "--", *ECHO]
 
 
 def _beside_python(program: str) -> str:
@@ -238,16 +243,16 @@ def gateways(options: argparse.Namespace, left_out: dict[str, str]) -> Iterator[
         for name in commands(0):
             if options.only and name != DIRECT and not any(part.lower() in name.lower() for part in options.only):
                 continue
-            port = _free_port()
+            port = free_port()
             try:
-                process = stack.enter_context(_running(commands(port)[name]()))
-                started.append(_opened(name, port, process))
+                process = stack.enter_context(running(commands(port)[name]()))
+                started.append(opened(name, port, process))
             except (CannotInstall, OSError, AssertionError) as reason:
                 left_out[name] = str(reason)
         yield started
 
 
-def _opened(name: str, port: int, process: subprocess.Popen[bytes]) -> Gateway:
+def opened(name: str, port: int, process: subprocess.Popen[bytes]) -> Gateway:
     first = _session_when_up(port, process)
     first.check()
     before = memory_of(process.pid)
@@ -273,7 +278,7 @@ def _session_when_up(port: int, process: subprocess.Popen[bytes]) -> Session:
 
 
 @contextmanager
-def _running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
@@ -320,7 +325,7 @@ def cpu_of(pid: int) -> float:
     return total / TICKS
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway import CLIENTS, Session, _beside_python, _free_port, _session_when_up, at_once
+from gateway import CLIENTS, Session, _beside_python, free_port, _session_when_up, at_once
 from harness import ECHO, machine, p25
 
 EXAMPLE = Path(__file__).parents[1] / "deploy" / "haproxy.cfg"
@@ -79,7 +79,7 @@ def balanced(folder: Path, port: int, behind: int) -> list[str]:
 def ways() -> Iterator[list[Way]]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        back, front = _free_port(), _free_port()
+        back, front = free_port(), free_port()
         ports = {"one gateway": back, "two gateways": front}
         commands = {"one gateway": serve(back, "--", *ECHO)}
         entries = folder / "front.json"
@@ -89,7 +89,7 @@ def ways() -> Iterator[list[Way]]:
             print("left out: haproxy is not installed", file=sys.stderr)
         else:
             for name, behind in (("HAProxy, one gateway", back), ("HAProxy, two gateways", front)):
-                ports[name] = _free_port()
+                ports[name] = free_port()
                 commands[name] = balanced(folder, ports[name], behind)
         found = []
         for name, command in commands.items():
