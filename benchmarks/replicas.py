@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway import CLIENTS, Session, _beside_python, free_port, _session_when_up, at_once
+from gateway import CLIENTS, Session, _beside_python, _session_when_up, at_once, free_port
 from harness import ECHO, machine, p25
 
 EXAMPLE = Path(__file__).parents[1] / "deploy" / "haproxy.cfg"
