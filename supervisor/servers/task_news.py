@@ -136,6 +136,7 @@ class _Stream(ReplySlot):
     instead_of: "list[_Stream]"
     """The streams whose tasks this one has too: they end when its server agrees to this one, so that no change between
     the two is missed."""
+    opened_at: float
     agreed: frozenset[str] = frozenset()
     """The tasks that the server notifies of."""
 
@@ -193,6 +194,7 @@ class _ServerNews:
             of=self,
             asked=frozenset(names),
             instead_of=instead_of,
+            opened_at=now,
         )
         stream.route(owner.incarnation, owner.control)
         params = encode({"notifications": {"taskIds": names}})
@@ -221,15 +223,13 @@ class _ServerNews:
             named = params.get("taskId")
             for ear in self.ears.get(named, ()) if isinstance(named, str) else ():
                 ear.note_change()
-        elif method == ACKNOWLEDGED:
+        elif method == ACKNOWLEDGED and stream is self._opening:
             said = params.get("notifications")
             listed = cast("dict[str, Any]", said).get("taskIds") if isinstance(said, dict) else None
             named_all = cast("list[object]", listed) if isinstance(listed, list) else []
             self._acknowledge(stream, stream.asked & {each for each in named_all if isinstance(each, str)})
 
     def _acknowledge(self, stream: _Stream, agreed: frozenset[str]) -> None:
-        if stream is not self._opening:
-            return
         self._opening = None
         if not agreed:
             self._deaf = stream.incarnation
@@ -250,7 +250,7 @@ class _ServerNews:
             self._opening = None
         elif stream in self._streams:
             self._streams.remove(stream)
-            has_lasted = trio.current_time() - self._opened_at > self._pause
+            has_lasted = trio.current_time() - stream.opened_at > self._pause
             self._pause = STREAM_AGAIN if has_lasted else min(2 * self._pause, LONGEST_STREAM_PAUSE)
             self._tell(stream.agreed, frozenset())
 

@@ -180,6 +180,21 @@ def test_a_stream_that_is_lost_has_only_its_own_tasks_asked_about(monkeypatch):
     run_virtual(main)
 
 
+def test_streams_that_are_lost_together_are_opened_again_soon(monkeypatch):
+    """Each loss of a young stream doubled the pause, and at a loss of the connection all were taken for young."""
+    monkeypatch.setattr(task_news, "MOST_IN_STREAM", 1)
+    server = notifying(lives=[Life(dies_after=41), Life()])
+
+    async def main():
+        async with calling(server, calls=6):
+            await trio.sleep(40.5)
+            assert len(streams(server)) == 6
+            await trio.sleep(60)
+            assert len(streams(server)) == 12
+
+    run_virtual(main)
+
+
 def test_an_acknowledgement_that_comes_late_is_taken():
     server = TaskServer(WORKING)
 
