@@ -36,7 +36,7 @@ APART = 2.0
 """Seconds between two such requests to one server, whatever the number of its tasks."""
 MOST_IN_STREAM = 1_000
 """Tasks of one stream: as many as a gateway of ours lets a client subscribe to."""
-MOST_STREAMS = 12
+MOST_NEWS_STREAMS = 12
 """Streams of one server. More tasks than these have are asked about as those of a server that does not notify."""
 
 
@@ -186,7 +186,7 @@ class _ServerNews:
             return
         self._opened_at = now
         names, instead_of = self._next_stream()
-        if len(self._streams) - len(instead_of) >= MOST_STREAMS:
+        if len(self._streams) - len(instead_of) >= MOST_NEWS_STREAMS:
             return
         stream = _Stream(
             relay=Relay(None, listens=True),

@@ -141,7 +141,7 @@ def test_many_tasks_have_several_streams_and_few_have_one_again(monkeypatch):
 
 def test_tasks_for_which_there_is_no_stream_are_asked_about_as_before(monkeypatch):
     monkeypatch.setattr(task_news, "MOST_IN_STREAM", 2)
-    monkeypatch.setattr(task_news, "MOST_STREAMS", 2)
+    monkeypatch.setattr(task_news, "MOST_NEWS_STREAMS", 2)
     server = notifying()
 
     async def main():
