@@ -1,4 +1,4 @@
-"""`resources`, `read`, `prompts` and `prompt`, with a server of the SDK."""
+"""`resources`, `read`, `prompts` and `prompt`, with a server of the SDK, or one in plain Python where that says no less."""
 
 import json
 import stat
@@ -11,11 +11,17 @@ from ...lab.command_line import BROKEN, LAB, MISSING
 
 SERVER = PROGRAMS / "nursery_library.py"
 LIBRARY = {"command": sys.executable, "args": ["-I", str(SERVER), "stdio"]}
+PLAIN = {"command": sys.executable, "args": ["-I", "-S", str(PROGRAMS / "plain_library.py")]}
 
 
 @pytest.fixture
 def library(config):
     return config(library=LIBRARY)
+
+
+@pytest.fixture
+def plain(config):
+    return config(library=PLAIN)
 
 
 def test_resources(cli, config):
@@ -47,7 +53,7 @@ def test_resources(cli, config):
 
 @pytest.mark.parametrize("command", ["resources", "prompts"])
 def test_lists_in_words(cli, config, command):
-    ran = cli(command, "--config", config(library=LIBRARY, missing=MISSING))
+    ran = cli(command, "--config", config(library=PLAIN, missing=MISSING))
     rows = [line.split("\t") for line in ran.out.splitlines()]
     assert ran.code == 0
     assert ran.err.startswith("mcp-nursery: missing: ")
@@ -90,8 +96,8 @@ def test_a_text(cli, library):
 @pytest.mark.slow
 def test_a_uri_that_several_have_is_read_from_the_one_that_is_named(cli, config):
     """However long one of them takes to start."""
-    late = {"command": "/bin/sh", "args": ["-c", 'sleep 2; exec "$0" "$@"', LIBRARY["command"], *LIBRARY["args"]]}
-    file = config(late=late, soon=LIBRARY)
+    late = {"command": "/bin/sh", "args": ["-c", 'sleep 2; exec "$0" "$@"', PLAIN["command"], *PLAIN["args"]]}
+    file = config(late=late, soon=PLAIN)
     ran = cli("read", "note://today", "--json", "--config", file)
     problem = "the URI 'note://today' does not show which server is meant: name one of late, soon"
     assert (ran.code, ran.json["error"]["type"], ran.json["error"]["message"]) == (2, "ContestedResource", problem)
@@ -99,22 +105,22 @@ def test_a_uri_that_several_have_is_read_from_the_one_that_is_named(cli, config)
 
 
 @pytest.mark.slow
-def test_what_is_binary(cli, library, tmp_path):
+def test_what_is_binary(cli, plain, tmp_path):
     """It is described, or goes into a file as it is; so does a text."""
-    described = cli("read", "note://picture", "--config", library)
+    described = cli("read", "note://picture", "--config", plain)
     assert "image/png, 8 characters of base64" in described.out
     file = tmp_path / "picture.png"
-    ran = cli("read", "note://picture", "--output", file, "--config", library)
+    ran = cli("read", "note://picture", "--output", file, "--config", plain)
     assert (ran.code, ran.out, ran.err) == (0, "", "")
     assert file.read_bytes() == b"\x89PNG"
     assert stat.S_IMODE(file.stat().st_mode) & 0o111 == 0
-    said = cli("read", "note://today", "--output", file, "--json", "--config", library).json
+    said = cli("read", "note://today", "--output", file, "--json", "--config", plain).json
     assert said["output"] == str(file)
     assert file.read_text() == "Buy milk."
 
 
-def test_prompts(cli, library):
-    ran = cli("prompts", "--json", "--config", library)
+def test_prompts(cli, plain):
+    ran = cli("prompts", "--json", "--config", plain)
     assert ran.json == {
         "prompts": [
             {
@@ -157,8 +163,8 @@ def test_a_prompt(cli, library):
         (["prompt", "mcp_library_summarise", "--args", '{"topic": 1}'], (2, "InvalidArguments"), "must be texts"),
     ],
 )
-def test_what_goes_wrong(cli, library, command, failure, said):
-    ran = cli(*command, "--json", "--config", library)
+def test_what_goes_wrong(cli, plain, command, failure, said):
+    ran = cli(*command, "--json", "--config", plain)
     assert ran.err == ""
     assert (ran.code, ran.json["error"]["type"]) == failure
     assert said in ran.json["error"]["message"]
@@ -168,7 +174,7 @@ def test_what_goes_wrong(cli, library, command, failure, said):
 @pytest.mark.parametrize("command", [["read", "note://today"], ["read", "note://today", "--server", "library"]])
 def test_a_project_that_nobody_has_trusted(cli, tmp_path, monkeypatch, command):
     """Nothing is started; `--trust` says that it may."""
-    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"library": LIBRARY}}))
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"library": PLAIN}}))
     monkeypatch.chdir(tmp_path)
     ran = cli(*command, "--json")
     assert (ran.code, ran.json["error"]["type"]) == (4, "ServerDown")
