@@ -38,6 +38,8 @@ MOST_MADE_OF_CLIENT: Final = 100
 MOST_RESULTS_OF_CLIENT: Final = 16 << 20
 """Bytes of all recorded results of one such client."""
 
+_NAMES_AT_ONCE: Final = 1_000
+"""Tasks that one statement names: databases take 32,766 or 65,535 values."""
 _MADE: Final = "%.%"
 """The pattern of the ids of tasks that gateways have made."""
 COLUMNS: Final = (
@@ -206,8 +208,10 @@ class TaskRows:
         if only is None:
             self.execute(_RENEW, (seconds, owner))
         else:
-            marks = ", ".join("?" * len(only))
-            self.execute(f"{_RENEW} AND id IN ({marks})", (seconds, owner, *only))
+            for at in range(0, len(only), _NAMES_AT_ONCE):
+                names = only[at : at + _NAMES_AT_ONCE]
+                marks = ", ".join("?" * len(names))
+                self.execute(f"{_RENEW} AND id IN ({marks})", (seconds, owner, *names))
         held = self.execute("SELECT id, unwanted FROM {tasks} WHERE owner = ?", (owner,)).fetchall()
         return {name: unwanted == 1 for name, unwanted in held}
 

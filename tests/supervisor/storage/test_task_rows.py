@@ -42,6 +42,15 @@ def test_a_record_comes_back_as_it_was(any_store):
     assert do(any_store, "read", "one") == full
 
 
+def test_any_number_of_leases_is_renewed(any_store):
+    """More than a database takes as values of one statement."""
+    do(any_store, "add", record(), "me")
+    do(any_store, "renew", "me", 0.0)
+    names = [*(f"none {number}" for number in range(70_000)), "one"]
+    assert do(any_store, "renew", "me", only=names) == {"one": False}
+    assert do(any_store, "claim", "one", "other")[1] is False
+
+
 def test_one_host_has_the_lease(any_store):
     do(any_store, "add", record(), "me")
     assert do(any_store, "claim", "one", "other")[1] is False
