@@ -38,8 +38,6 @@ MOST_IN_STREAM = 1_000
 """Tasks of one stream: as many as a gateway of ours lets a client subscribe to."""
 MOST_NEWS_STREAMS = 12
 """Streams of one server. More tasks than these have are asked about as those of a server that does not notify."""
-
-
 ASKED_AT_ONCE = 64
 """Requests about tasks that one server is sent at a time: its mailbox has room for calls, however many tasks it has."""
 

@@ -1,5 +1,5 @@
-"""Draws the moving picture of `mcp-nursery run` in the README: the screen itself, in virtual time, with a server that
-crashes, waits and comes back. From the project's folder:
+"""Draws the moving picture of `mcp-nursery run` in the README: the screen itself, in virtual time, from the moment at
+which a server crashes until it is back, and under it a call that was made meanwhile. From the project's folder:
 
 python -m tests.interop.moving_picture
 """
@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.segment import Segment
 from rich.style import Style
 from rich.terminal_theme import MONOKAI as THEME
+from rich.text import Text
 
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
@@ -28,35 +29,72 @@ from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from ..lab.specs import lasting, nothing
 
 PICTURE = Path(__file__).parents[2] / "docs" / "pictures" / "run.svg"
-WIDTH, HEIGHT = 100, 17
+WIDTH, HEIGHT = 100, 19
+CALL_LINES = 3
+"""Lines at the foot, which tell of the call."""
 FRAME = 0.5
 """Seconds between two frames, and until the next one is shown."""
-SECONDS = 16.0
+SECONDS = 13.0
+BEFORE = 6.0
+"""Seconds for which all is well before the picture begins."""
 CELL, LINE = 8.0, 18
 """Pixels of a character, and of a line."""
 
 
+class Caller:
+    """A call of the server that crashed, and what is to be told of it."""
+
+    NAME = "mcp_documents_fetch"
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._made = trio.current_time()
+        self._answer = ""
+
+    async def call(self) -> None:
+        """Make the call, and wait."""
+        result = await self._supervisor.call_tool(self.NAME, when_down="hold")
+        self._answer = f"{result.full_text!r}, {trio.current_time() - self._made:.1f} s after it was made"
+
+    @property
+    def lines(self) -> list[Text]:
+        """The call, and what has become of it so far."""
+        held = f"held for {trio.current_time() - self._made:.1f} s: its server is not there"
+        told = Text(f"  {self._answer or held}", style="bold green" if self._answer else "bold yellow")
+        return [
+            Text("-" * WIDTH, style="dim"),
+            Text(f'> await supervisor.call_tool("{self.NAME}", when_down="hold")'),
+            told,
+        ]
+
+
 async def record() -> list[list[list[Segment]]]:
     """The frames: lines of segments."""
-    lives = [Life(dies_after=3, exit_code=137, stderr="out of memory"), Life(refuses="exited with code 1"), Life()]
+    lives = [Life(exit_code=137, stderr="out of memory"), Life(refuses="exited with code 1"), Life()]
     tools = {"search": lasting(0.03), "fetch": lasting(0.2), "rename": nothing}
+    documents = ScriptedServer(*lives, tools=tools)
     servers = {
         "calendar": ScriptedServer(tools={"list_events": lasting(0.04)}),
-        "documents": ScriptedServer(*lives, tools=tools),
-        "mail": ScriptedServer(Life(connects_after=1.5), tools={"send": nothing, "read": nothing}),
+        "documents": documents,
+        "mail": ScriptedServer(tools={"send": nothing, "read": nothing}),
     }
     specs = [ServerSpec(name, server.transport) for name, server in servers.items()]
     screen, console = Screen("mcp-nursery run"), Console(width=WIDTH, force_terminal=True, color_system="truecolor")
     frames: list[list[list[Segment]]] = []
-    async with open_supervisor(specs, gate=0) as supervisor, trio.open_nursery() as nursery:
+    async with open_supervisor(specs, gate=20) as supervisor, trio.open_nursery() as nursery:
         nursery.start_soon(follow, supervisor, screen)
         nursery.start_soon(work, supervisor)
+        await trio.sleep(BEFORE)
+        documents.crash(137)
+        await trio.testing.wait_all_tasks_blocked()
+        caller = Caller(supervisor)
+        nursery.start_soon(caller.call)
         began = trio.current_time()
         while trio.current_time() < began + SECONDS:
             screen.statuses = supervisor.status()
             seen = supervisor.statistics(by_tool=False).by_server.items()
             screen.medians = {name: each.latency.p50 for name, each in seen if each.latency is not None}
-            lines = screen.render(WIDTH, HEIGHT)
+            lines = [*screen.render(WIDTH, HEIGHT - CALL_LINES), *caller.lines]
             frames.append([list(Segment.simplify(line.render(console))) for line in lines])
             await trio.sleep(FRAME)
         nursery.cancel_scope.cancel()
@@ -99,7 +137,7 @@ def picture(frames: Sequence[Sequence[Sequence[Segment]]]) -> str:
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img">'
-        "<title>mcp-nursery run: a server crashes, waits, is started again, and its tools are back</title>"
+        "<title>mcp-nursery run: a server has crashed, waits, is started again, and a held call is answered</title>"
         f"<style>{style}</style>"
         f'<rect width="100%" height="100%" rx="8" fill="{THEME.background_color.hex}"/>{"".join(drawn)}</svg>\n'
     )

@@ -1,4 +1,4 @@
-"""`resources`, `read`, `prompts` and `prompt`, with a server of the SDK, or one in plain Python where that says no less."""
+"""`resources`, `read`, `prompts` and `prompt`, with a server of the SDK, or in plain Python where that says no less."""
 
 import json
 import stat
