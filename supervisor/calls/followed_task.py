@@ -11,8 +11,8 @@ When the caller gives up, the server is sent `tasks/cancel`. Nobody waits for th
 
 import math
 import random
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final, cast
 
 import trio
@@ -43,7 +43,7 @@ from mcp_nursery.actors.reply import IdleLimit, report_to
 from mcp_nursery.actors.session.base import InputWanted
 
 from ..decisions.task_states import SHORTEST_INTERVAL, TASK_TRANSITIONS, BadTask, TaskState, TaskStatus, task_made
-from ..servers.task_news import LISTEN_AFTER, TaskEar
+from ..servers.task_news import LISTEN_AFTER, TaskEar, Turns
 from ..transports import Transport
 from .call import ActiveCall, Call, target_of
 from .destination import Destination, ServerRequest
@@ -58,6 +58,7 @@ MOST_FAILURES = 5
 """Requests about a task in a row that may fail at a server that is connected."""
 TOLD_EVERY = 10.0
 """Seconds after which the caller is told of progress again, although nothing is new."""
+_TIME_IS_OVER: Final = "its time is over (ttlMs)"
 _JITTER: Final = 0.1
 """The part of an interval by which it may be longer, so that many tasks are not asked about in one moment."""
 _Reply = dict[str, Any] | ServerError | None
@@ -198,8 +199,14 @@ class FollowedTask:
         try:
             self._task = await self._call.task_made(self._task)
             self._count(self._task.status)
-            news = self._call.servers.registry.task_news.ear(self._call.server_name, self._task.id)
-            with news as ear, self._call.in_time(), nullcontext() if self._idle is None else self._idle.scope:
+            news, server = self._call.servers.registry.task_news, self._call.server_name
+            observable = self._call.servers.snapshots.get(server)
+            spec = None if observable is None else observable.value.spec
+            with (
+                news.ear(server, self._task.id, spec) as ear,
+                self._call.in_time(),
+                nullcontext() if self._idle is None else self._idle.scope,
+            ):
                 outcome = await self._follow(ear)
         except BadTask as error:
             self._count("lost")
@@ -243,7 +250,7 @@ class FollowedTask:
                 self._task = self._task.answered(key, said.result)
                 await self._call.task_changed(self._task)  # before it is sent: nobody is asked twice
             if unheard := self._task.unheard:
-                await self._send_answers(unheard)
+                await self._send_answers(ear, unheard)
             await self._wait(ear)
             await self._look(ear)
         self._is_over = True
@@ -257,11 +264,45 @@ class FollowedTask:
         """Wait until it is to be asked about. The caller is told of it meanwhile: it may end a call that is silent."""
         interval = self._task.interval * (1 + random.random() * _JITTER)  # noqa: S311
         if not self._is_old and trio.current_time() >= self._task.begun_at + LISTEN_AFTER:
-            ear.want(owner_of(self._call))
+            ear.want(owner_of(self._call), self._call.servers.timer)
         while trio.current_time() < (until := self._due_at(ear, interval)):
-            await ear.woken(min(until, self._told_at + TOLD_EVERY), self._call.servers.timer)
+            await self._nap(ear, until)
             if self._told_at + TOLD_EVERY < until:
                 await self._tell_progress()
+
+    async def _nap(self, ear: TaskEar, until: float) -> None:
+        """Wait until there is news, at most until this time or until the caller is to be told of progress.
+
+        Raises:
+            SupervisorClosed: The block is being left.
+        """
+        self._call.servers.check_open()
+        await ear.woken(min(until, self._told_at + TOLD_EVERY), self._call.servers.timer)
+
+    @asynccontextmanager
+    async def _turn(self, ear: TaskEar, turns: Turns) -> AsyncGenerator[None, None]:
+        """The right to send its server a request, while the block lasts. A task whose time is over goes first.
+
+        Raises:
+            TaskLost: Its turn did not come in time.
+        """
+        expires, first = self._task.expires_at, False
+        try:
+            while not turns.take(ear, first=first or trio.current_time() >= expires):
+                if trio.current_time() >= expires + LAST_ANSWER_WITHIN:
+                    raise self._lost(_TIME_IS_OVER)
+                await self._nap(ear, expires + (0 if trio.current_time() < expires else LAST_ANSWER_WITHIN))
+                if trio.current_time() >= self._told_at + TOLD_EVERY:
+                    turns.leave(ear)  # the caller may take its time
+                    await self._tell_progress()
+                    first = True
+        except BaseException:
+            turns.leave(ear)
+            raise
+        try:
+            yield
+        finally:
+            turns.give_back()
 
     def _due_at(self, ear: TaskEar, interval: float) -> float:
         """The time at which it is to be asked about, as far as that is known."""
@@ -281,7 +322,7 @@ class FollowedTask:
             BadTask: The answer cannot be true, or cannot be read.
             TaskLost: Nobody can say any more what becomes of it.
         """
-        async with ear.asking:
+        async with self._turn(ear, ear.turns):
             ear.changed = False
             began = trio.current_time()
             raw, size = await self._request("tasks/get", {})
@@ -296,21 +337,23 @@ class FollowedTask:
             self._failures = 0
             self._rest = 0.0
             if self._is_old:
-                raw, size = await self._with_result(_renamed(raw))
+                raw, size = await self._with_result(ear, _renamed(raw))
             if raw:
                 self._take(self._task.seen(raw, size))
             if not self._task.is_over:
                 await self._call.task_changed(self._task)
         await self._tell_progress()
         if not self._task.is_over and trio.current_time() >= self._task.expires_at:
-            raise self._lost("its time is over (ttlMs)")
+            raise self._lost(_TIME_IS_OVER)
 
-    async def _with_result(self, raw: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    async def _with_result(self, ear: TaskEar, raw: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """The word of a server of 2025-11-25 in the form of later ones: the result comes by a request of its own, which
         waits for it, and in which its questions are asked meanwhile. Empty if it does not come, and the bytes of it."""
         if raw.get("status") not in ("input_required", "completed", "failed"):
             return raw, 0
-        said, size = await self._request("tasks/result", {})
+        is_for_people = raw["status"] == "input_required"
+        async with self._turn(ear, ear.turns_of_people if is_for_people else ear.turns):
+            said, size = await self._request("tasks/result", {}, patient=is_for_people)
         if isinstance(said, ServerError):
             error = {"code": said.code, "message": said.message, "data": said.data}
             return raw | {"status": "failed", "error": error}, size
@@ -323,14 +366,15 @@ class FollowedTask:
         if is_new and self._idle is not None:
             self._idle.restart()
 
-    async def _send_answers(self, answers: Mapping[str, Any]) -> None:
+    async def _send_answers(self, ear: TaskEar, answers: Mapping[str, Any]) -> None:
         """Send answers to its questions. If they do not arrive, they are sent again.
 
         Raises:
             ServerError: The server refuses them twice: the first time the task may have been over.
             TaskLost: There were too many failures.
         """
-        said, _ = await self._request("tasks/update", {"inputResponses": answers})
+        async with self._turn(ear, ear.turns):
+            said, _ = await self._request("tasks/update", {"inputResponses": answers})
         if isinstance(said, ServerError):
             if said.delivery is not Delivery.ANSWERED:  # an HTTP status alone, which may be a proxy's, refuses nothing
                 self._fail(said)
@@ -341,15 +385,16 @@ class FollowedTask:
         elif said is not None:
             self._refusal = None
 
-    async def _request(self, method: str, content: Mapping[str, Any]) -> "tuple[_Reply, int]":
+    async def _request(self, method: str, content: Mapping[str, Any], *, patient: bool = False) -> "tuple[_Reply, int]":
         """The server's answer to a request about it, or its refusal, and the bytes of that; None: there is none now.
+        `patient`: the answer may take any time.
 
         Raises:
             TaskLost: There will be none.
             InvalidResult: The answer cannot be read.
         """
         call, left = self._call, self._task.expires_at - trio.current_time()
-        within = None if method == "tasks/result" else min(ANSWER_WITHIN, max(left, LAST_ANSWER_WITHIN))
+        within = None if patient else min(ANSWER_WITHIN, max(left, LAST_ANSWER_WITHIN))
         asked = Call(call.name, server=call.server_name, timeout=within, when_down="wait")
         request = TaskRequest(asked, call.servers, method, {"taskId": self._task.id, **content}, self._transport)
         request.trace = call.trace

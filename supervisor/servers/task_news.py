@@ -6,7 +6,9 @@ for the task, which asks how it is. So a notification need not be believed, and 
 a stream ends, its tasks are asked about as often as before.
 """
 
+import json
 import math
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Self, cast
@@ -22,6 +24,8 @@ from mcp_nursery.actors.messages import ACKNOWLEDGED, LISTEN, Owner, Request, Ro
 from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.reply import Relay, ReplySlot
+
+from ..spec import ServerSpec
 
 LISTEN_AFTER = 10.0
 """Seconds for which a task is asked about before its server is listened to: most are over by then."""
@@ -39,7 +43,49 @@ MOST_IN_STREAM = 1_000
 MOST_NEWS_STREAMS = 12
 """Streams of one server. More tasks than these have are asked about as those of a server that does not notify."""
 ASKED_AT_ONCE = 64
-"""Requests about tasks that one server is sent at a time: its mailbox has room for calls, however many tasks it has."""
+"""Requests about tasks that one server is sent at a time, and at most a quarter of its `max_in_flight`: calls come
+through, however many tasks there are."""
+LARGEST_STREAM = 900_000
+"""Bytes of all ids of one stream, as JSON that is escaped: its acknowledgement has them too."""
+REPLACED_FOR = 2.0
+"""Seconds for which a stream is heard after another has its tasks: over HTTP, news may still be on their way."""
+
+
+@define(eq=False)
+class Turns:
+    """The right to send one server a request about a task, which its tasks have in turn."""
+
+    most: int = ASKED_AT_ONCE
+    """Requests that are under way at a time."""
+    _taken: int = field(default=0, init=False)
+    _queue: "OrderedDict[TaskEar, None]" = field(factory=OrderedDict["TaskEar", None], init=False)
+
+    def take(self, ear: "TaskEar", *, first: bool = False) -> bool:
+        """Take the right for a task. False: it is not its turn, and it is woken when it may be. `first`: the task goes
+        before all others."""
+        self._queue.setdefault(ear)
+        if first:
+            self._queue.move_to_end(ear, last=False)
+        if self._taken >= self.most or next(iter(self._queue)) is not ear:
+            return False
+        del self._queue[ear]
+        self._taken += 1
+        self._wake_next()
+        return True
+
+    def leave(self, ear: "TaskEar") -> None:
+        """Wait for the right no longer."""
+        self._queue.pop(ear, None)
+        self._wake_next()
+
+    def give_back(self) -> None:
+        """Give the right back: the answer has come, or nobody waits for it."""
+        self._taken -= 1
+        self._wake_next()
+
+    def _wake_next(self) -> None:
+        if self._queue and self._taken < self.most:
+            next(iter(self._queue)).wake()
 
 
 @define(eq=False)
@@ -90,13 +136,18 @@ class TaskEar:
         return max(SELDOM, APART * len(self._server.ears))
 
     @property
-    def asking(self) -> trio.Semaphore:
-        """The right to ask its server how it is, which tasks have in turn."""
-        return self._server.asking
+    def turns(self) -> Turns:
+        """The turns for requests that its server is to answer at once."""
+        return self._server.turns
 
-    def want(self, owner: Owner | None) -> None:
+    @property
+    def turns_of_people(self) -> Turns:
+        """The turns for requests that its server answers when somebody has answered it."""
+        return self._server.turns_of_people
+
+    def want(self, owner: Owner | None, timer: Timer) -> None:
         """Have this incarnation of its server asked for notifications, unless it was. Never waits."""
-        self._server.want(owner, self.task)
+        self._server.want(owner, self.task, timer)
 
     async def woken(self, at: float, timer: Timer) -> None:
         """Wait until one of its facts has changed, and at most until this time. A scope for each wait takes three times
@@ -108,7 +159,7 @@ class TaskEar:
     def note_change(self) -> None:
         """Take notice that it may have changed."""
         self.changed = True
-        self._wake()
+        self.wake()
 
     def set_agreed(self, *, agreed: bool) -> None:
         """Take notice that its server notifies of its changes from now on, or does so no more."""
@@ -117,9 +168,10 @@ class TaskEar:
             self.agreed_at = now
         elif before and not agreed:
             self.agreed_at, self.lost_at = math.inf, now
-            self._wake()
+            self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """End its wait, if it waits."""
         if self._nap is not None:
             self._nap.expire()
 
@@ -132,9 +184,11 @@ class _Stream(ReplySlot):
     asked: frozenset[str]
     """The tasks that the server was asked about."""
     instead_of: "list[_Stream]"
-    """The streams whose tasks this one has too: they end when its server agrees to this one, so that no change between
-    the two is missed."""
+    """The streams whose tasks this one has too: they end after its server has agreed to this one, so that no change
+    between the two is missed."""
     opened_at: float
+    timer: Timer
+    """The timer that ends it once another has its tasks."""
     agreed: frozenset[str] = frozenset()
     """The tasks that the server notifies of."""
 
@@ -152,7 +206,8 @@ class _ServerNews:
     server: str
     ears: dict[str, list[TaskEar]] = field(factory=dict[str, list[TaskEar]], init=False)
     """The tasks that calls wait for, by id: a server may give two calls one."""
-    asking: trio.Semaphore = field(factory=lambda: trio.Semaphore(ASKED_AT_ONCE), init=False)
+    turns: Turns = field(factory=Turns, init=False)
+    turns_of_people: Turns = field(factory=Turns, init=False)
     _streams: list[_Stream] = field(factory=list[_Stream], init=False)
     """The streams that its server has acknowledged."""
     _opening: _Stream | None = field(default=None, init=False)
@@ -175,12 +230,18 @@ class _ServerNews:
         if not self.ears:
             self._close()
 
-    def want(self, owner: Owner | None, task: str) -> None:
+    def want(self, owner: Owner | None, task: str, timer: Timer) -> None:
         """Open a stream, unless there is one that has the task, its server refuses, or it was asked just now."""
         now = trio.current_time()
         if owner is None or owner.incarnation == self._deaf or now < self._opened_at + self._pause:
             return
-        if self._opening is not None or any(task in stream.asked for stream in self._streams):
+        if self._opening is not None:
+            if now > self._opening.opened_at + LONGEST_STREAM_PAUSE:  # it will not be acknowledged any more
+                self._deaf = owner.incarnation
+                self._opening.cancel()
+                self._opening = None
+            return
+        if any(task in stream.asked for stream in self._streams):
             return
         self._opened_at = now
         names, instead_of = self._next_stream()
@@ -193,6 +254,7 @@ class _ServerNews:
             asked=frozenset(names),
             instead_of=instead_of,
             opened_at=now,
+            timer=timer,
         )
         stream.route(owner.incarnation, owner.control)
         params = encode({"notifications": {"taskIds": names}})
@@ -205,11 +267,17 @@ class _ServerNews:
     def _next_stream(self) -> tuple[list[str], list[_Stream]]:
         """The tasks that no stream has, with those of the streams that have so few that all fit into one; and these."""
         had = frozenset[str]().union(*(stream.asked for stream in self._streams))
-        names = list(islice((task for task in self.ears if task not in had), MOST_IN_STREAM))
+        names: list[str] = []
+        left = LARGEST_STREAM
+        for task in islice((task for task in self.ears if task not in had), MOST_IN_STREAM):
+            if (left := left - _size(task)) < 0 and names:
+                break
+            names.append(task)
         instead_of: list[_Stream] = []
         living = {stream: [task for task in stream.asked if task in self.ears] for stream in self._streams}
         for stream in sorted(living, key=lambda each: len(living[each])):
-            if len(names) + len(living[stream]) > MOST_IN_STREAM:
+            left -= sum(map(_size, living[stream]))
+            if len(names) + len(living[stream]) > MOST_IN_STREAM or left < 0:
                 break
             names += living[stream]
             instead_of.append(stream)
@@ -236,7 +304,7 @@ class _ServerNews:
         for replaced in stream.instead_of:
             if replaced in self._streams:
                 self._streams.remove(replaced)
-                replaced.cancel()
+                replaced.timer.watch(replaced, trio.current_time() + REPLACED_FOR)
         stream.agreed, stream.instead_of = agreed, []
         self._streams.append(stream)
         self._tell(stream.asked, agreed)
@@ -266,6 +334,10 @@ class _ServerNews:
             stream.cancel()
 
 
+def _size(task: str) -> int:
+    return len(json.dumps(task)) + 1
+
+
 @define(eq=False)
 class TaskNews:
     """The tasks of all servers that calls wait for."""
@@ -273,6 +345,17 @@ class TaskNews:
     _servers: WeakValueDictionary[str, _ServerNews] = field(factory=WeakValueDictionary[str, _ServerNews], init=False)
     """The servers, each for as long as a call waits for a task of it."""
 
-    def ear(self, server: str, task: str) -> TaskEar:
-        """The notifications about a task of a server."""
-        return TaskEar(task, self._servers.get(server) or self._servers.setdefault(server, _ServerNews(server)))
+    def ear(self, server: str, task: str, spec: ServerSpec | None) -> TaskEar:
+        """The notifications about a task of a server, which has this spec."""
+        news = self._servers.get(server) or self._servers.setdefault(server, _ServerNews(server))
+        if spec is not None:
+            most = min(ASKED_AT_ONCE, max(1, spec.max_in_flight // 4))
+            news.turns.most = news.turns_of_people.most = most
+        return TaskEar(task, news)
+
+    def wake(self) -> None:
+        """End all waits: the block is being left."""
+        for news in tuple(self._servers.values()):
+            for ears in news.ears.values():
+                for ear in ears:
+                    ear.wake()

@@ -81,6 +81,7 @@ class ServerView(ABC):
         for dependent in tuple(self.dependents):
             dependent.end()
         self.projection.notify()
+        self.registry.task_news.wake()
 
     # -- what is known --------------------------------------------------------------------------------------------
 

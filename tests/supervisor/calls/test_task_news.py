@@ -2,16 +2,27 @@
 
 from collections import Counter
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 
 import pytest
 import trio
+import trio.testing
+from mcp_types import ElicitResult
 
-from mcp_nursery.supervisor import MemoryStore, RestartPolicy, ServerSpec, open_supervisor
+from mcp_nursery.supervisor import (
+    MemoryStore,
+    RestartPolicy,
+    ServerSpec,
+    open_supervisor,
+)
+from mcp_nursery.supervisor.callbacks import Callbacks
+from mcp_nursery.supervisor.calls import followed_task
+from mcp_nursery.supervisor.errors import SupervisorClosed, TaskLost
 from mcp_nursery.supervisor.servers import task_news
 from mcp_nursery.supervisor.testing import Life, Refusal, run_virtual
 
-from ...lab.tasks import WORKING, TaskServer, done
+from ...lab.tasks import WORKING, TaskServer, done, wants
 
 CHANGED = "notifications/tasks"
 LISTEN = "subscriptions/listen"
@@ -343,5 +354,202 @@ def test_many_tasks_leave_room_for_calls():
                 await trio.sleep(1)
                 assert (await server.supervisor.call_tool("plain", server="lab")).full_text == "at once"
             assert at_once["most"] == task_news.ASKED_AT_ONCE
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize("notifies", [True, False])
+def test_all_that_wait_learn_that_the_supervisor_is_closed(notifies):
+    """They are woken: the timer that would wake them is gone by then."""
+    server = notifying() if notifies else TaskServer(WORKING)
+    outcomes = []
+
+    async def call(supervisor):
+        with pytest.raises(SupervisorClosed):
+            await supervisor.call_tool("work", server="lab")
+        outcomes.append(trio.current_time())
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            spec = ServerSpec("lab", server.transport)
+            async with open_supervisor([spec], state=MemoryStore()) as supervisor:
+                for _ in range(3):
+                    nursery.start_soon(call, supervisor)
+                await trio.sleep(60)
+                left_at = trio.current_time()
+        assert outcomes == [pytest.approx(left_at, abs=1)] * 3
+
+    run_virtual(main)
+
+
+def slow(server, method, seconds):
+    """Has the server take its time for requests of this method. Counts those under way."""
+    counts, answer = Counter(), server.answers[method]
+
+    async def late(params):
+        counts["now"] += 1
+        counts["most"] = max(counts["most"], counts["now"])
+        try:
+            await trio.sleep(seconds)
+            return await answer(params)
+        finally:
+            counts["now"] -= 1
+
+    server.answers[method] = late
+    return counts
+
+
+def test_a_task_that_waits_for_its_turn_is_told_of_and_over_in_time(monkeypatch):
+    """Its turn came long after its server had forgotten it, and its caller heard nothing meanwhile."""
+    monkeypatch.setattr(task_news, "ASKED_AT_ONCE", 4)
+    server = TaskServer(WORKING, made={"ttlMs": 60_000})
+    slow(server, "tasks/get", 8)
+    told, ended = [], []
+
+    async def hear(*_):
+        await trio.lowlevel.checkpoint()
+        told.append(trio.current_time())
+
+    async def call(supervisor, **options):
+        with pytest.raises(TaskLost, match="its time is over"):
+            await supervisor.call_tool("work", server="lab", **options)
+        ended.append(trio.current_time())
+
+    async def main():
+        spec = ServerSpec("lab", server.transport)
+        async with open_supervisor([spec], state=MemoryStore()) as supervisor, trio.open_nursery() as nursery:
+            began = trio.current_time()
+            for _ in range(40):
+                nursery.start_soon(call, supervisor)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(partial(call, supervisor, on_progress=hear))
+        assert max(ended) < began + 60 + followed_task.LAST_ANSWER_WITHIN + 9
+        assert max(later - sooner for sooner, later in pairwise(told)) <= followed_task.TOLD_EVERY + 9
+
+    run_virtual(main)
+
+
+def test_a_caller_that_takes_its_time_is_in_nobodys_turn(monkeypatch):
+    monkeypatch.setattr(task_news, "ASKED_AT_ONCE", 1)
+    server = TaskServer(WORKING)
+    slow(server, "tasks/get", 3)
+
+    async def hang(*_):
+        await trio.sleep(1000)
+
+    async def main():
+        async with calling(server, calls=5) as (nursery, _, _call):
+            call = partial(server.supervisor.call_tool, "work", server="lab", on_progress=hang)
+            nursery.start_soon(call)
+            await trio.sleep(500)
+            assert sum(len(task.looks) for task in server.tasks.values()) > 150
+
+    run_virtual(main)
+
+
+def test_answers_of_many_leave_room_for_calls():
+    server = TaskServer(wants(q={"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {}}}))
+    counts = slow(server, "tasks/update", 2)
+
+    async def elicit(_message):
+        await trio.sleep(5)
+        return ElicitResult(action="decline")
+
+    async def main():
+        spec = ServerSpec("lab", server.transport)
+        callbacks = Callbacks(elicit=elicit)
+        async with (
+            open_supervisor([spec], state=MemoryStore(), callbacks=callbacks) as supervisor,
+            trio.open_nursery() as nursery,
+        ):
+            for _ in range(2):
+                for _ in range(300):
+                    nursery.start_soon(partial(supervisor.call_tool, "work", server="lab"))
+                await trio.sleep(0.5)
+            for _ in range(40):
+                await trio.sleep(0.5)
+                assert (await supervisor.call_tool("plain", server="lab")).full_text == "at once"
+            assert counts["most"] == task_news.ASKED_AT_ONCE
+            nursery.cancel_scope.cancel()
+
+    run_virtual(main)
+
+
+def test_a_small_mailbox_has_room_for_calls_too():
+    server = TaskServer(WORKING)
+    counts = slow(server, "tasks/get", 2)
+
+    async def main():
+        spec = ServerSpec("lab", server.transport, max_in_flight=8, mailbox_size=32)
+        async with open_supervisor([spec], state=MemoryStore()) as supervisor, trio.open_nursery() as nursery:
+            for _ in range(5):
+                for _ in range(20):
+                    nursery.start_soon(partial(supervisor.call_tool, "work", server="lab"))
+                await trio.sleep(0.5)
+            for _ in range(20):
+                await trio.sleep(0.5)
+                assert (await supervisor.call_tool("plain", server="lab")).full_text == "at once"
+            assert counts["most"] == 2
+            nursery.cancel_scope.cancel()
+
+    run_virtual(main)
+
+
+def test_a_stream_has_only_as_many_tasks_as_its_acknowledgement_may_name(monkeypatch):
+    """In JSON that is escaped an id takes up to twelve bytes a character."""
+    monkeypatch.setattr(task_news, "LARGEST_STREAM", 30)
+    server = notifying()
+
+    async def main():
+        async with calling(server, calls=10):
+            await trio.sleep(60)
+            assert [len(each) for each in streams(server)] == [6, 4]
+
+    run_virtual(main)
+
+
+def test_a_server_that_never_acknowledges_is_given_up():
+    server, asked = TaskServer(WORKING), []
+
+    async def listen(params):
+        asked.append(params)
+        await trio.sleep_forever()
+
+    server.answers[LISTEN] = listen
+
+    async def main():
+        async with calling(server):
+            await trio.sleep(300)
+            assert (len(asked), len(server.cancelled)) == (1, 1)
+
+    run_virtual(main)
+
+
+def test_a_change_that_a_replaced_stream_still_tells_is_heard():
+    """Over HTTP it may come after the acknowledgement of the next stream."""
+    server, streamed, second = TaskServer(WORKING), [], trio.Event()
+
+    async def listen(params):
+        stamp = {"io.modelcontextprotocol/subscriptionId": next(reversed(server._current._running))}
+        streamed.append(stamp)
+        await acknowledge(server, params["notifications"]["taskIds"])
+        if len(streamed) == 2:
+            second.set()
+        await trio.sleep_forever()
+
+    server.answers[LISTEN] = listen
+
+    async def main():
+        async with calling(server) as (nursery, results, call):
+            await trio.sleep(60)
+            nursery.start_soon(call)
+            await second.wait()
+            await trio.sleep(0.1)
+            server.tasks["t0"].left = [done("at last")]
+            await server.notify(CHANGED, {"taskId": "t0", "_meta": streamed[0]})
+            await trio.sleep(1)
+            assert results == ["at last"]
+            await trio.sleep(5)
+            assert len(server.cancelled) == 1, "the first stream"
 
     run_virtual(main)
