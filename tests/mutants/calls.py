@@ -143,7 +143,33 @@ CALLS = (
         {
             "if record is not None and is_free:": "if False:",
             "if record is not None and (record.info.expires or math.inf) < time.time():  # it has been over for so long": "if False:",
-            "self._submit(lambda rows: rows.forget(name))": "pass",
+            "self._submit(lambda rows: rows.forget(name))  # it may be recorded all the same, only later": "pass",
+        },
+    ),
+    *mutants_of(
+        "supervisor/servers/task_news.py",
+        "supervisor/calls/test_task_news.py",
+        {
+            "most = min(ASKED_AT_ONCE, max(1, spec.max_in_flight // 4))": "most = ASKED_AT_ONCE",
+            "if (left := left - _size(task)) < 0 and names:": "if False:",
+            "replaced.timer.watch(replaced, trio.current_time() + REPLACED_FOR)": "replaced.cancel()",
+            "ear.set_agreed(agreed=any(ear.task in stream.agreed for stream in self._streams))": "pass",
+            "has_lasted = trio.current_time() - stream.opened_at > self._pause": "has_lasted = False",
+            "if self._taken >= self.most or next(iter(self._queue)) is not ear:": "if False:",
+        },
+    ),
+    *mutants_of(
+        "supervisor/servers/view.py",
+        "supervisor/calls/test_task_news.py",
+        {"self.registry.task_news.wake()": "pass"},
+    ),
+    *mutants_of(
+        "supervisor/calls/followed_task.py",
+        "supervisor/calls/test_task_news.py",
+        {
+            "turns.leave(ear)  # the caller may take its time": "pass",
+            "while not turns.take(ear, first=first or trio.current_time() >= expires):": "while not turns.take(ear):",
+            "if trio.current_time() >= expires + LAST_ANSWER_WITHIN:": "if False:",
         },
     ),
     *mutants_of(

@@ -434,14 +434,18 @@ def test_a_caller_that_takes_its_time_is_in_nobodys_turn(monkeypatch):
     server = TaskServer(WORKING)
     slow(server, "tasks/get", 3)
 
+    told = []
+
     async def hang(*_):
-        await trio.sleep(1000)
+        told.append(trio.current_time())
+        await trio.sleep(1000 if len(told) > 1 else 0)
 
     async def main():
         async with calling(server, calls=5) as (nursery, _, _call):
             call = partial(server.supervisor.call_tool, "work", server="lab", on_progress=hang)
             nursery.start_soon(call)
             await trio.sleep(500)
+            assert len(told) == 2
             assert sum(len(task.looks) for task in server.tasks.values()) > 150
 
     run_virtual(main)
