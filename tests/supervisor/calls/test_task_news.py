@@ -429,6 +429,29 @@ def test_a_task_that_waits_for_its_turn_is_told_of_and_over_in_time(monkeypatch)
     run_virtual(main)
 
 
+def test_a_task_whose_time_is_over_goes_before_others(monkeypatch):
+    """Its server may forget it, and others can wait."""
+    monkeypatch.setattr(task_news, "ASKED_AT_ONCE", 1)
+    server = TaskServer(WORKING)
+    slow(server, "tasks/get", 3)
+
+    async def main():
+        async with calling(server, calls=20) as (_, _results, _call):
+            await trio.sleep(5)
+            lasting, began = server.made, trio.current_time()
+            server.made = {**lasting, "ttlMs": 10_000}
+            with trio.fail_after(100):
+                call = partial(server.supervisor.call_tool, "work", server="lab")
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(call)
+                    await trio.sleep(0.5)
+                    server.made = lasting
+                    server.tasks["t20"].left = [done()]
+            assert trio.current_time() < began + 10 + 3 + 3
+
+    run_virtual(main)
+
+
 def test_a_caller_that_takes_its_time_is_in_nobodys_turn(monkeypatch):
     monkeypatch.setattr(task_news, "ASKED_AT_ONCE", 1)
     server = TaskServer(WORKING)
