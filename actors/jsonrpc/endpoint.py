@@ -57,7 +57,7 @@ from ..protocol import (
     RequestId,
     as_request_id,
 )
-from ..reply import PROGRESS, ReplySlot
+from ..reply import PROGRESS, Codec, ReplySlot
 from ..secrets import SECRETS
 from . import codec, large_messages
 from .carrier import Carrier, Origin, Outgoing, cancellation, no_headers
@@ -495,10 +495,24 @@ class Endpoint:
     def _answer(self, message: dict[str, Any], size: int, origin: Origin) -> None:
         slot = self._table.find(message)
         if slot is None or not origin.may_answer(slot):
-            self._table.relays.answered(message.get("id"))
+            given_up = self._table.relays.answered(message.get("id"))
+            if given_up is not None:
+                self._cancel_task(given_up, outcome_of(message, size))
             origin.stray(message)
             return
         self.conclude(slot, origin.judge(outcome_of(message, size), slot))
+
+    def _cancel_task(self, given_up: Codec, late: Outcome) -> None:
+        """Cancel the task that the peer has made of a call, if its caller gave up before the answer came: nobody else
+        knows of the task. Nobody waits for the answer to that."""
+        made = given_up.made_task(late.result) if isinstance(late, Answered) else None
+        if made is None or not isinstance(task := made.get("taskId"), str):
+            return
+        slot = ReplySlot()
+        request_id = self._table.open(slot)
+        self._table.forget(slot)
+        params = {"taskId": task} | ({"_meta": self.stamp} if self.stamp else {})
+        self._carrier.send([Outgoing(codec.request(request_id, "tasks/cancel", params), None, "tasks/cancel")])
 
     def refuse(self, frame: bytes, problem: str, origin: Origin) -> None:
         """Refuse a frame unread. If its ends name a request, the peer that sent it, or the caller that waits, gets an

@@ -18,7 +18,7 @@ from ..extensions import TASK_CHANGED
 from ..messages import ACKNOWLEDGED
 from ..pieces import SMALL
 from ..protocol import INTERNAL_ERROR, JsonRpcError, RequestId, as_request_id, coerce_request_id
-from ..reply import Relay, ReplySlot
+from ..reply import Codec, Relay, ReplySlot
 
 if TYPE_CHECKING:
     from .incoming import Inbound
@@ -53,6 +53,8 @@ class Relays:
         self._waiting: dict[ReplySlot, Relay] = {}
         self._given_up: dict[RequestId, Hashable] = {}
         """The principals of abandoned requests that the server may still work on, by id."""
+        self._codecs: dict[RequestId, Codec] = {}
+        """The codecs of these that are calls: a late answer may be a task."""
         self._asks: set[Handler] = set()
         self.streams: Final[set[ReplySlot]] = set()
         """The requests that are streams of notifications: no calls, about which a server may ask or say something."""
@@ -83,15 +85,20 @@ class Relays:
             return
         if len(self._given_up) < MOST_CANCELLED:
             principal = _HOST_ITSELF if slot.relay is None else slot.relay.principal
-            self._given_up[coerce_request_id(slot.request_id)] = principal
+            key = coerce_request_id(slot.request_id)
+            self._given_up[key] = principal
+            if slot.codec is not None:
+                self._codecs[key] = slot.codec
         else:  # of any principal
             self._given_up[_OTHER_REQUESTS] = self
 
-    def answered(self, request_id: object) -> None:
-        """Forget an abandoned request: the server has answered it."""
+    def answered(self, request_id: object) -> Codec | None:
+        """Forget an abandoned request: the server has answered it. Returns the codec of a call."""
         known = as_request_id(request_id)
-        if known is not None:
-            self._given_up.pop(coerce_request_id(known), None)
+        if known is None:
+            return None
+        self._given_up.pop(coerce_request_id(known), None)
+        return self._codecs.pop(coerce_request_id(known), None)
 
     def note(
         self, method: str, params: Mapping[str, Any] | None, size: int, about: ReplySlot | None, *, others: bool

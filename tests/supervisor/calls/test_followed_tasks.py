@@ -178,6 +178,37 @@ def test_a_host_that_refuses_to_answer_ends_the_call():
     assert len(server.task.cancelled) == 1
 
 
+@pytest.mark.parametrize("kind", [TaskServer, OldTaskServer])
+@pytest.mark.parametrize("late", ["the call is cancelled", "its time is over", "a plain answer"])
+def test_a_task_that_is_made_after_its_caller_gave_up_is_cancelled(kind, late):
+    """Nobody else knows of it, and its server would work on."""
+    server = kind(WORKING)
+    make = server.answers["tools/call"]
+
+    async def answer(params):
+        made = await make(params)
+        with trio.CancelScope(shield=True):  # it is told, and answers all the same
+            await trio.sleep(1)
+        return made if late != "a plain answer" else {"content": []}
+
+    server.answers["tools/call"] = answer
+
+    async def main():
+        async with open_supervisor([spec(server)]) as supervisor:
+            if late == "its time is over":
+                with pytest.raises(CallTimeout):
+                    await supervisor.call_tool("work", server="lab", timeout=0.5)
+            else:
+                with trio.move_on_after(0.5):
+                    await supervisor.call_tool("work", server="lab")
+            await trio.sleep(1)
+            assert len(server.cancelled) == 1, "the call"
+            assert server.task.cancelled == ([] if late == "a plain answer" else [pytest.approx(1.0, abs=0.1)])
+            assert supervisor.status()[0].calls.in_flight == 0
+
+    run_virtual(main)
+
+
 def test_the_time_of_a_person_is_not_the_servers():
     server = TaskServer(wants(a=form()), done())
     assert run(server, of={"call_timeout": 10}, callbacks={"elicit": User(after=60)}).full_text == "done"
