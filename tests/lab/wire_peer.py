@@ -192,6 +192,9 @@ class PlainCodec:
     def headers(self, params: bytes) -> dict[str, str]:
         return {}
 
+    def made_task(self, raw: dict[str, Any]) -> None:
+        """It follows no tasks."""
+
 
 def post(slot: ReplySlot | None = None, method: str = "tools/call", **params: Any) -> Request:
     """A call for `Endpoint.post`."""
