@@ -51,10 +51,9 @@ class Relays:
 
     def __init__(self) -> None:
         self._waiting: dict[ReplySlot, Relay] = {}
-        self._given_up: dict[RequestId, Hashable] = {}
-        """The principals of abandoned requests that the server may still work on, by id."""
-        self._codecs: dict[RequestId, Codec] = {}
-        """The codecs of these that are calls: a late answer may be a task."""
+        self._given_up: dict[RequestId, tuple[Hashable, Codec | None]] = {}
+        """The abandoned requests that the server may still work on, by id: the principal of each, and the codec of a
+        call, whose late answer may be a task."""
         self._asks: set[Handler] = set()
         self.streams: Final[set[ReplySlot]] = set()
         """The requests that are streams of notifications: no calls, about which a server may ask or say something."""
@@ -85,20 +84,17 @@ class Relays:
             return
         if len(self._given_up) < MOST_CANCELLED:
             principal = _HOST_ITSELF if slot.relay is None else slot.relay.principal
-            key = coerce_request_id(slot.request_id)
-            self._given_up[key] = principal
-            if slot.codec is not None:
-                self._codecs[key] = slot.codec
+            self._given_up[coerce_request_id(slot.request_id)] = principal, slot.codec
         else:  # of any principal
-            self._given_up[_OTHER_REQUESTS] = self
+            self._given_up[_OTHER_REQUESTS] = self, None
 
     def answered(self, request_id: object) -> Codec | None:
         """Forget an abandoned request: the server has answered it. Returns the codec of a call."""
         known = as_request_id(request_id)
         if known is None:
             return None
-        self._given_up.pop(coerce_request_id(known), None)
-        return self._codecs.pop(coerce_request_id(known), None)
+        _, codec = self._given_up.pop(coerce_request_id(known), (None, None))
+        return codec
 
     def note(
         self, method: str, params: Mapping[str, Any] | None, size: int, about: ReplySlot | None, *, others: bool
@@ -124,7 +120,8 @@ class Relays:
     @property
     def _principals(self) -> set[Hashable]:
         """The principals of all requests that the server may be working on."""
-        return {*(each.principal for each in self._waiting.values()), *self._given_up.values()}
+        given_up = (principal for principal, _ in self._given_up.values())
+        return {*(each.principal for each in self._waiting.values()), *given_up}
 
     @property
     def _is_one_principals(self) -> bool:
