@@ -44,6 +44,7 @@ from mcp_nursery.actors.session.base import InputWanted
 
 from ..decisions.task_states import SHORTEST_INTERVAL, TASK_TRANSITIONS, BadTask, TaskState, TaskStatus, task_made
 from ..servers.task_news import LISTEN_AFTER, TaskEar, Turns
+from ..spec import ServerSpec
 from ..transports import Transport
 from .call import ActiveCall, Call, target_of
 from .destination import Destination, ServerRequest
@@ -136,9 +137,14 @@ class ServerReplaced(Exception):
     """The server of a task was configured anew, and is not the one that made it."""
 
 
-def _transport_of(call: ActiveCall[Any, Any]) -> Transport | None:
+def _spec_of(call: ActiveCall[Any, Any]) -> ServerSpec | None:
     observable = call.servers.snapshots.get(call.server_name)
-    return None if observable is None else observable.value.spec.transport
+    return None if observable is None else observable.value.spec
+
+
+def _transport_of(call: ActiveCall[Any, Any]) -> Transport | None:
+    spec = _spec_of(call)
+    return None if spec is None else spec.transport
 
 
 def give_up(call: ActiveCall[Any, Any], task: str, transport: Transport | None) -> None:
@@ -199,11 +205,9 @@ class FollowedTask:
         try:
             self._task = await self._call.task_made(self._task)
             self._count(self._task.status)
-            news, server = self._call.servers.registry.task_news, self._call.server_name
-            observable = self._call.servers.snapshots.get(server)
-            spec = None if observable is None else observable.value.spec
+            news = self._call.servers.registry.task_news
             with (
-                news.ear(server, self._task.id, spec) as ear,
+                news.ear(self._call.server_name, self._task.id, _spec_of(self._call)) as ear,
                 self._call.in_time(),
                 nullcontext() if self._idle is None else self._idle.scope,
             ):

@@ -276,8 +276,9 @@ class _ServerNews:
         instead_of: list[_Stream] = []
         living = {stream: [task for task in stream.asked if task in self.ears] for stream in self._streams}
         for stream in sorted(living, key=lambda each: len(living[each])):
-            left -= sum(map(_size, living[stream]))
-            if len(names) + len(living[stream]) > MOST_IN_STREAM or left < 0:
+            if len(names) + len(living[stream]) > MOST_IN_STREAM:
+                break
+            if (left := left - sum(map(_size, living[stream]))) < 0:
                 break
             names += living[stream]
             instead_of.append(stream)
