@@ -41,6 +41,27 @@ def streams(server):
     return [each["taskIds"] for each in asked if "taskIds" in each]
 
 
+def looks(server):
+    return {task: len(each.looks) for task, each in server.tasks.items()}
+
+
+def slow(server, method, seconds):
+    """Has the server take its time for requests of this method. Counts those under way."""
+    counts, answer = Counter(), server.answers[method]
+
+    async def late(params):
+        counts["now"] += 1
+        counts["most"] = max(counts["most"], counts["now"])
+        try:
+            await trio.sleep(seconds)
+            return await answer(params)
+        finally:
+            counts["now"] -= 1
+
+    server.answers[method] = late
+    return counts
+
+
 @asynccontextmanager
 async def calling(server, calls=1):
     """Calls under way, and their results by and by."""
@@ -112,17 +133,13 @@ def test_all_tasks_of_a_server_have_one_stream():
             first, second = streams(server)
             assert (sorted(first), sorted(second)) == (["t0", "t1", "t2"], ["t0", "t1", "t2", "t3"])
             assert len(server.cancelled) == 1, "the first stream"
-            looks = {task: len(each.looks) for task, each in server.tasks.items()}
+            before = looks(server)
             await end(server, "t1", "one")
             await trio.sleep(1)
             assert results == ["one"]
-            assert [len(server.tasks[task].looks) - looks[task] for task in sorted(looks)] == [0, 1, 0, 0]
+            assert [count - before[task] for task, count in sorted(looks(server).items())] == [0, 1, 0, 0]
 
     run_virtual(main)
-
-
-def looks(server):
-    return {task: len(each.looks) for task, each in server.tasks.items()}
 
 
 def test_many_tasks_have_several_streams_and_few_have_one_again(monkeypatch):
@@ -333,17 +350,8 @@ def test_many_tasks_cost_less_than_a_request_a_second():
 
 def test_many_tasks_leave_room_for_calls():
     """The requests about them filled the mailbox, and calls were refused."""
-    server, at_once = TaskServer(WORKING), Counter()
-    answer = server.answers["tasks/get"]
-
-    async def get(params):
-        at_once["now"] += 1
-        at_once["most"] = max(at_once["most"], at_once["now"])
-        await trio.sleep(2)
-        at_once["now"] -= 1
-        return await answer(params)
-
-    server.answers["tasks/get"] = get
+    server = TaskServer(WORKING)
+    counts = slow(server, "tasks/get", 2)
 
     async def main():
         async with calling(server, calls=400) as (nursery, _, call):
@@ -353,7 +361,7 @@ def test_many_tasks_leave_room_for_calls():
             for _ in range(50):
                 await trio.sleep(1)
                 assert (await server.supervisor.call_tool("plain", server="lab")).full_text == "at once"
-            assert at_once["most"] == task_news.ASKED_AT_ONCE
+            assert counts["most"] == task_news.ASKED_AT_ONCE
 
     run_virtual(main)
 
@@ -380,23 +388,6 @@ def test_all_that_wait_learn_that_the_supervisor_is_closed(notifies):
         assert outcomes == [pytest.approx(left_at, abs=1)] * 3
 
     run_virtual(main)
-
-
-def slow(server, method, seconds):
-    """Has the server take its time for requests of this method. Counts those under way."""
-    counts, answer = Counter(), server.answers[method]
-
-    async def late(params):
-        counts["now"] += 1
-        counts["most"] = max(counts["most"], counts["now"])
-        try:
-            await trio.sleep(seconds)
-            return await answer(params)
-        finally:
-            counts["now"] -= 1
-
-    server.answers[method] = late
-    return counts
 
 
 def test_a_task_that_waits_for_its_turn_is_told_of_and_over_in_time(monkeypatch):
