@@ -17,7 +17,7 @@ from typing import Any
 
 from environments import REVISION, python_of
 from gateway import Gateway, free_port, opened, running, serving
-from harness import BASE, OURS, Contender, Table, command, measure, only, p25, ratio_table, stdio, verdict
+from harness import BASE, ECHO, OURS, Contender, Table, command, measure, only, p25, ratio_table, stdio, verdict
 from memory import rows, slope
 
 HERE = "."
@@ -72,7 +72,8 @@ def through_gateways(options: argparse.Namespace, both: Sequence[Contender]) -> 
         started: list[Gateway] = []
         for one in both:
             port, program = free_port(), python_of(one.environment).with_name("mcp-nursery")
-            started.append(opened(one.name, port, stack.enter_context(running(serving(str(program), port)))))
+            process = stack.enter_context(running(serving(str(program), port, "--", *ECHO)))
+            started.append(opened(one.name, port, process))
         for _ in range(options.rounds):
             for gateway in random.sample(started, len(started)):
                 gateway.round(20)

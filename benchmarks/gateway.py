@@ -54,7 +54,7 @@ def commands(port: int) -> dict[str, Callable[[], list[str]]]:
     """By gateway: the command that serves the echo server on that port."""
     return {
         DIRECT: lambda: [sys.executable, str(HERE / "peers" / "http_echo.py"), str(port)],
-        OURS: lambda: serving(_beside_python("mcp-nursery"), port),
+        OURS: lambda: serving(_beside_python("mcp-nursery"), port, "--", *ECHO),
         "supergateway": lambda: [
             *npm_program("supergateway@4.0.0"),
             *("--stdio", shlex.join(ECHO), "--outputTransport", "streamableHttp", "--stateful"),
@@ -76,9 +76,9 @@ def commands(port: int) -> dict[str, Callable[[], list[str]]]:
     }
 
 
-def serving(program: str, port: int) -> list[str]:
+def serving(program: str, port: int, *words: str) -> list[str]:
     """The command of our gateway."""
-    return [program, "serve", "--http", f"127.0.0.1:{port}", "--", *ECHO]
+    return [program, "serve", "--http", f"127.0.0.1:{port}", *words]
 
 
 def _beside_python(program: str) -> str:

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway import CLIENTS, Session, _beside_python, _session_when_up, at_once, free_port
+from gateway import CLIENTS, Session, _beside_python, _session_when_up, at_once, free_port, serving
 from harness import ECHO, machine, p25
 
 EXAMPLE = Path(__file__).parents[1] / "deploy" / "haproxy.cfg"
@@ -60,7 +60,7 @@ def running(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def serve(port: int, *words: str) -> list[str]:
-    return [_beside_python("mcp-nursery"), "serve", "--http", f"127.0.0.1:{port}", *LIMITS, *words]
+    return serving(_beside_python("mcp-nursery"), port, *LIMITS, *words)
 
 
 def balanced(folder: Path, port: int, behind: int) -> list[str]:
