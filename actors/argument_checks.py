@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args
 
-from attrs import Attribute
+from mcp_nursery.actors.records import Attribute
 
 from .errors import ConfigError
 

@@ -4,7 +4,7 @@ import typing
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
-from attrs import Factory, define, evolve, field, frozen
+from mcp_nursery.actors.records import Factory, define, evolve, field, frozen
 
 from .account import Account
 from .argument_checks import choice, function_or_none, mapping_or_none, one_of

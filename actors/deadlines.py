@@ -13,7 +13,8 @@ from typing import Protocol
 from weakref import ReferenceType, ref
 
 import trio
-from attrs import define, field
+
+from mcp_nursery.actors.records import define, field
 
 _EXPIRED_AT_ONCE = 256
 """Calls that are watched before those are removed that need not be, and calls that expire in one turn."""

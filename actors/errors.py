@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from attrs import field, frozen
+from mcp_nursery.actors.records import field, frozen
 
 from .enums import Delivery, ServerState
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, cast
 
-from attrs import frozen
+from mcp_nursery.actors.records import frozen
 
 from .json_depth import TOO_DEEP, nested_too_deep
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from attrs import frozen
+from mcp_nursery.actors.records import frozen
 
 MOST_VALUES: Final = 250_000
 """Commas, colons and opening brackets outside the texts of one message: a little more than its values and names. Where

@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
 import trio
-from attrs import define, evolve, field
+
+from mcp_nursery.actors.records import define, evolve, field
 
 from .enums import ListKind
 from .limits import CONNECT_SETTINGS

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
-from attrs import field, frozen
+
+from mcp_nursery.actors.records import field, frozen
 
 from .outcomes import Loss
 from .session.base import HandshakeFailed

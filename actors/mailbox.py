@@ -6,7 +6,8 @@ from contextvars import Context
 from typing import Generic, TypeVar
 
 import trio
-from attrs import frozen
+
+from mcp_nursery.actors.records import frozen
 
 T = TypeVar("T")
 

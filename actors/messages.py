@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from attrs import define, field, frozen
+from mcp_nursery.actors.records import define, field, frozen
 
 from .enums import Era, ExitKind, Remembered
 from .outcomes import Loss

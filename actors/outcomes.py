@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from attrs import field, frozen
+from mcp_nursery.actors.records import field, frozen
 
 
 @frozen

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from attrs import define, field
+from mcp_nursery.actors.records import define, field
 
 
 @define(eq=False)

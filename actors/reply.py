@@ -43,7 +43,8 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, Final, Protocol
 
 import trio
-from attrs import define, field, frozen
+
+from mcp_nursery.actors.records import define, field, frozen
 
 from .account import PROGRESS_KIND as PROGRESS_KEPT
 from .account import Account

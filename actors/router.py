@@ -7,7 +7,8 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Protocol
 
 import trio
-from attrs import define, field
+
+from mcp_nursery.actors.records import define, field
 
 from .mailbox import Mailbox, MailboxStatistics
 from .messages import CALL_TOOL, Owner, Request

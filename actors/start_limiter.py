@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Self
 
 import trio
-from attrs import define, field, frozen
+
+from mcp_nursery.actors.records import define, field, frozen
 
 PLACE_TIMEOUT = 2.0
 """Seconds after which a start without an answer gives up its place: a hung server must not delay the others."""

@@ -8,11 +8,10 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from contextlib import asynccontextmanager
 from typing import final
 
-from attrs import define, field, frozen
-
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.outcomes import Challenge
 from mcp_nursery.actors.queues import BoundedQueue, QueueReader, WhenFull
+from mcp_nursery.actors.records import define, field, frozen
 
 from .catalogue.server_tools import ServerOffers, ServerTools
 from .decisions.circuit_breaker import BreakerState

@@ -4,7 +4,8 @@ import logging
 from typing import Final
 
 import trio
-from attrs import define, field
+
+from mcp_nursery.actors.records import define, field
 
 WITHIN: Final = 60.0
 """Seconds over which lines are counted."""

@@ -15,10 +15,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import one_line
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.actors.secrets import MAX_LINE
 
 from .decisions.state_machine import Snapshot

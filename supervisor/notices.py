@@ -5,10 +5,9 @@ from collections.abc import AsyncGenerator, Container, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from attrs import define, field, frozen
-
 from mcp_nursery.actors.account import own_weight
 from mcp_nursery.actors.queues import BoundedQueue, QueueReader
+from mcp_nursery.actors.records import define, field, frozen
 
 __all__ = ["Notice"]
 

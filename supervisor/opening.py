@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
-from attrs import Attribute, field, fields, frozen
 
 from mcp_nursery.actors.argument_checks import (
     Check,
@@ -23,6 +22,7 @@ from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, 
 from mcp_nursery.actors.errors import ConfigError, NurseryError, leaves, unforeseen
 from mcp_nursery.actors.extensions import Settings, checked_extensions
 from mcp_nursery.actors.nurseries import open_service_nursery
+from mcp_nursery.actors.records import Attribute, field, fields, frozen
 from mcp_nursery.actors.roots import roots_or_none
 
 from .config.specs import WANTED, ConfigSource, Docker, Given, add_gateway, specs_of

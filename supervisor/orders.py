@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from attrs import frozen
-
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.records import frozen
 
 from .events import DefinitionChange, Reloaded
 from .status import ServerStatus

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
-from attrs import field, frozen
-
 from mcp_nursery.actors.errors import InvalidResult
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import field, frozen
 from mcp_nursery.actors.session.lazy_definitions import as_sdk_type
 
 from .security.injection import scan, scan_in_pieces

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 
-from attrs import frozen
+from mcp_nursery.actors.records import frozen
 
 
 @frozen

@@ -13,11 +13,10 @@ from hashlib import sha256
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote
 
-from attrs import Factory, field, frozen
-
 from mcp_nursery.actors.errors import SkillMismatch
 from mcp_nursery.actors.json_depth import more_values_than
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import Factory, field, frozen
 
 from .tools.fingerprint import fingerprint
 from .tools.pins import UNREVIEWED, Review

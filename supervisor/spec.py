@@ -8,7 +8,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
-from attrs import Factory, asdict, converters, field, frozen, has
 from attrs.validators import optional
 
 from mcp_nursery.actors.argument_checks import (
@@ -25,6 +24,7 @@ from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.extensions import Settings, checked_extensions
 from mcp_nursery.actors.limits import HUMAN_TIMEOUT, MOST_DEFINITIONS, MOST_KEPT, MOST_VALUES, CostLimits
 from mcp_nursery.actors.liveness import Liveness
+from mcp_nursery.actors.records import Factory, asdict, converters, field, frozen, has
 from mcp_nursery.actors.roots import fixed_roots, folders_or_none
 from mcp_nursery.actors.secrets import names_only
 

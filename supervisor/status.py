@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from attrs import field, frozen
-
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ServerDown
 from mcp_nursery.actors.outcomes import Challenge
+from mcp_nursery.actors.records import field, frozen
 
 from .decisions.circuit_breaker import BreakerStatus
 from .decisions.state_machine import Snapshot

@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, final
 
-from attrs import define, field
-
 from mcp_nursery.actors.process.stderr_tail import MOST_LINES, Tail
 from mcp_nursery.actors.queues import BoundedQueue, QueueReader, WhenFull
+from mcp_nursery.actors.records import define, field
 
 __all__ = ["StderrLines"]
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 from urllib.parse import urlsplit
 
-from attrs import evolve, field, frozen
-
 from mcp_nursery.actors.argument_checks import choice, copied, several, true_or_false
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.oauth.settings import OAuth
+from mcp_nursery.actors.records import evolve, field, frozen
 from mcp_nursery.actors.secrets import names_only, shown_url
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Final
 
 import trio
-from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed
+from mcp_nursery.actors.records import define, field, frozen
 from mcp_nursery.actors.threads import SLOW_THREADS
 
 from .config.config import Signature, signatures

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from http import HTTPStatus
 
 import httpx2
-from attrs import field, frozen
+
+from mcp_nursery.actors.records import field, frozen
 
 from ..errors import StartFailed, leaves, one_line
 from .environment import why_untrusted

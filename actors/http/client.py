@@ -9,7 +9,8 @@ from typing import Final
 
 import httpx2
 import trio
-from attrs import frozen
+
+from mcp_nursery.actors.records import frozen
 
 from ..overrides import override
 from ..version import VERSION

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from attrs import field, frozen
+from mcp_nursery.actors.records import field, frozen
 
 from ..errors import one_line
 from ..threads import SLOW_THREADS

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from http import HTTPStatus
 
-from attrs import frozen
+from mcp_nursery.actors.records import frozen
 
 from ..outcomes import Challenge, Loss
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 import httpx2
 import orjson
 import trio
-from attrs import evolve
+
+from mcp_nursery.actors.records import evolve
 
 from ..errors import one_line
 from ..fairness import Pace

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import httpx2
-from attrs import frozen
+
+from mcp_nursery.actors.records import frozen
 
 from ..overrides import override
 from .environment import EnvironmentUnusable, Proxy, context_for, proxy_for

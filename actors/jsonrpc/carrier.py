@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import trio
-from attrs import frozen
+
+from mcp_nursery.actors.records import frozen
 
 from ..account import Account
 from ..enums import Era

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
-from attrs import frozen
+
+from mcp_nursery.actors.records import frozen
 
 from ..enums import Delivery
 from ..json_depth import may_be_nested_too_deep, nested_too_deep

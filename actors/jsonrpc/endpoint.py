@@ -35,7 +35,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
-from attrs import evolve, frozen
+
+from mcp_nursery.actors.records import evolve, frozen
 
 from ..account import Account
 from ..fairness import Pace, by_turns

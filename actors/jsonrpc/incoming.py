@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
-from attrs import evolve, frozen
+
+from mcp_nursery.actors.records import evolve, frozen
 
 from ..account import NOTICES, QUESTIONS, Account, weight
 from ..json_depth import more_values_than

@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
-from attrs import define, field
+
+from mcp_nursery.actors.records import define, field
 
 from ..account import weight
 from ..extensions import TASK_CHANGED

@@ -13,7 +13,6 @@ from typing import Final, Protocol
 from urllib.parse import parse_qs, parse_qsl
 
 import httpx2
-from attrs import define, evolve, field
 from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError, OAuthTokenError
 from mcp.client.auth.exceptions import OAuthRegistrationError
 from mcp.client.auth.extensions.client_credentials import (
@@ -32,6 +31,8 @@ from mcp.shared.auth import (
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import AnyUrl, ValidationError
+
+from mcp_nursery.actors.records import define, evolve, field
 
 from ..errors import one_line
 from ..outcomes import Challenge

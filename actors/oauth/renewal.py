@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import httpx2
 import trio
-from attrs import define, evolve, field
+
+from mcp_nursery.actors.records import define, evolve, field
 
 from ..errors import NurseryError, StartFailed, one_line
 from ..http.auth import INSUFFICIENT_SCOPE, USE_NONCE, AuthUnavailable, challenge_of

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
-from attrs import field, frozen
+from mcp_nursery.actors.records import field, frozen
 
 from ..argument_checks import check_setting, one_of, several, true_or_false
 from ..errors import ConfigError

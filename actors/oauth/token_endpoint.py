@@ -11,9 +11,10 @@ from urllib.parse import quote
 import httpx2
 import orjson
 import trio
-from attrs import evolve
 from mcp.shared.auth import OAuthToken
 from pydantic import ValidationError
+
+from mcp_nursery.actors.records import evolve
 
 from ..errors import StartFailed
 from ..http.address import Address, evidence_of

@@ -7,8 +7,9 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 import trio
-from attrs import evolve, field, frozen
 from attrs.validators import instance_of, optional
+
+from mcp_nursery.actors.records import evolve, field, frozen
 
 from ..overrides import override
 from .settings import OAuth

@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from attrs import field, frozen
+from mcp_nursery.actors.records import field, frozen
 
 from ..errors import StartFailed
 

@@ -12,7 +12,8 @@ from functools import cache
 from typing import Protocol
 
 import trio
-from attrs import frozen
+
+from mcp_nursery.actors.records import frozen
 
 from .inherited_marks import VARIABLE
 from .table import ProcessId, Table, identify, is_alive, read_aside, signal_one, survivors

@@ -11,8 +11,9 @@ from functools import partial
 from operator import itemgetter
 
 import trio
-from attrs import evolve, field, frozen
 from trio.lowlevel import RunVar
+
+from mcp_nursery.actors.records import evolve, field, frozen
 
 from ..threads import LOOK_THREADS
 from .inherited_marks import VARIABLE, read_tag, tag_of

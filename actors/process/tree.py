@@ -48,7 +48,8 @@ from secrets import token_hex
 from typing import Final, cast
 
 import trio
-from attrs import define
+
+from mcp_nursery.actors.records import define
 
 from ..threads import START_THREADS, open_process
 from .command import ShownCommand, child_environment, find_program, start_failed

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 import trio
-from attrs import define, field
+
+from mcp_nursery.actors.records import define, field
 
 from ..enums import ListKind
 from ..errors import one_line

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from attrs import evolve
+from mcp_nursery.actors.records import evolve
 
 from ..callbacks import NO_HOST, Host
 from ..enums import ListKind, Protocol, Remembered

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, Final, TypedDict
 
 import trio
-from attrs import evolve, frozen
 from mcp.client import ClientRequestContext, ClientSession
 from mcp.client.session import ElicitationFnT, ListRootsFnT, LoggingFnT, SamplingFnT
 from mcp_types import (
@@ -35,6 +34,8 @@ from mcp_types import (
     SamplingToolsCapability,
 )
 from pydantic import BaseModel, FileUrl
+
+from mcp_nursery.actors.records import evolve, frozen
 
 from ..account import NOTICES, own_weight
 from ..callbacks import Host, Log, Roots, ServerMessage

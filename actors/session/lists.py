@@ -9,7 +9,8 @@ from hashlib import blake2b
 from typing import Any, Final, cast
 
 import trio
-from attrs import define, evolve, field, frozen
+
+from mcp_nursery.actors.records import define, evolve, field, frozen
 
 from ..enums import ListKind
 from ..errors import one_line

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 import orjson
-from attrs import frozen
+
+from mcp_nursery.actors.records import frozen
 
 from ..messages import LISTED
 from ..pieces import Steps

@@ -13,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, cast
 from urllib.parse import unquote
 
-from attrs import frozen
+from mcp_nursery.actors.records import frozen
 
 from ..json_depth import levels_of
 

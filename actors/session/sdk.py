@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol, cast
 
 import anyio
 import trio
-from attrs import frozen
 from mcp.client import ClientSession, IncomingMessage
 from mcp.client.session import MessageHandlerFnT
 from mcp.client.subscriptions import (
@@ -31,6 +30,8 @@ from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
 from mcp.shared.transport_context import TransportContext
 from mcp_types import METHOD_NOT_FOUND, DiscoverResult, Implementation, InitializeResult, ResourceUpdatedNotification
 from pydantic import ValidationError
+
+from mcp_nursery.actors.records import frozen
 
 from ..callbacks import Host
 from ..enums import ListKind

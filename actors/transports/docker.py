@@ -11,7 +11,8 @@ from secrets import token_hex
 from typing import Final
 
 import trio
-from attrs import evolve, frozen
+
+from mcp_nursery.actors.records import evolve, frozen
 
 from ..errors import StartFailed
 from ..jsonrpc.carrier import FrameStream

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import trio
-from attrs import Factory, define, field, frozen
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.server.runner import modern_on_request
@@ -19,6 +18,8 @@ from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.transport_context import TransportContext
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, RequestId
 from pydantic import ValidationError
+
+from mcp_nursery.actors.records import Factory, define, field, frozen
 
 from ..callbacks import NO_HOST, Host
 from ..enums import Era

@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import trio
-from attrs import field, frozen
+
+from mcp_nursery.actors.records import field, frozen
 
 from ..jsonrpc.carrier import FRAME_LIMIT, FrameStream
 from ..limits import size_text

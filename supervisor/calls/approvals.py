@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from attrs import field, frozen
-
 from mcp_nursery.actors.errors import NotApproved, UnknownTool
 from mcp_nursery.actors.jsonrpc.codec import decode
+from mcp_nursery.actors.records import field, frozen
 
 from ..servers.view import ServerView
 from ..tools.approval_rules import Agreement, Approval, ApprovalRequest, ApprovalRules, Approve

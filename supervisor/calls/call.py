@@ -35,7 +35,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar, get_args
 
 import trio
-from attrs import define, field, frozen
 
 from mcp_nursery.actors.argument_checks import (
     LARGEST,
@@ -64,6 +63,7 @@ from mcp_nursery.actors.limits import CALL_SETTINGS
 from mcp_nursery.actors.messages import CALL_TOOL, Request
 from mcp_nursery.actors.outcomes import Answered, Outcome
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import define, field, frozen
 from mcp_nursery.actors.reply import PROGRESS, IdleLimit, NoticeCallback, ProgressCallback, Relay, ReplySlot
 
 from ..decisions.restart_policy import HOLD, WhenDown

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from attrs import define, field, frozen
-
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, UnknownResource
 from mcp_nursery.actors.jsonrpc.codec import encode_exactly
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import define, field, frozen
 
 from ..catalogue.server_tools import ServerTools
 from .call import ActiveCall, R

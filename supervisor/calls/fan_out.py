@@ -9,13 +9,13 @@ from functools import partial
 from typing import Final, Literal, Self, final
 
 import trio
-from attrs import define, frozen
 
 from mcp_nursery.actors.argument_checks import check_argument, number
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.messages import Request
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.outcomes import Unrouted
+from mcp_nursery.actors.records import define, frozen
 from mcp_nursery.actors.reply import ReplySlot
 
 from ..servers.view import ServerView

@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any, Final, cast
 
 import trio
-from attrs import define, evolve, field
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
@@ -39,6 +38,7 @@ from mcp_nursery.actors.outcomes import Answered, Dropped, Loss, Malformed, Outc
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from mcp_nursery.actors.records import define, evolve, field
 from mcp_nursery.actors.reply import IdleLimit, report_to
 from mcp_nursery.actors.session.base import InputWanted
 

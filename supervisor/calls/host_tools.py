@@ -5,7 +5,7 @@ from collections.abc import Collection
 from hashlib import sha256
 from typing import Any, Final
 
-from attrs import define, field
+from mcp_nursery.actors.records import define, field
 
 from ..catalogue.catalogue import Catalogue
 from ..resources import ResourceResult

@@ -5,7 +5,6 @@ import time
 from typing import Any, Protocol, cast
 
 import trio
-from attrs import define, evolve, field
 
 from mcp_nursery.actors.deadlines import Deadline
 from mcp_nursery.actors.errors import CallTimeout, NotApproved, ServerDown, TaskLost, UnknownServer, UnknownTool
@@ -14,6 +13,7 @@ from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
+from mcp_nursery.actors.records import define, evolve, field
 from mcp_nursery.actors.reply import ReplySlot
 
 from ..decisions.task_records import TaskInfo, TaskRecord

@@ -21,11 +21,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import trio
-from attrs import evolve
 
 from mcp_nursery.actors.errors import NurseryError, SupervisorClosed, TaskLost, UnknownTask
 from mcp_nursery.actors.process.orphans import this_host
 from mcp_nursery.actors.protocol import JsonRpcError
+from mcp_nursery.actors.records import evolve
 from mcp_nursery.actors.secrets import MAX_LINE
 
 from ..decisions.task_records import RESULT_KEPT, TaskInfo, TaskRecord

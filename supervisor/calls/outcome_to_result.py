@@ -3,8 +3,6 @@
 import json
 from typing import Any, TypeVar, assert_never, cast
 
-from attrs import evolve
-
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import (
     CallError,
@@ -32,6 +30,7 @@ from mcp_nursery.actors.outcomes import (
 from mcp_nursery.actors.pieces import SMALL, Steps, at_once
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.protocol import MODERN_PROTOCOL_VERSIONS
+from mcp_nursery.actors.records import evolve
 from mcp_nursery.actors.session.base import BadResult
 
 from ..security.injection import scan, scan_in_pieces

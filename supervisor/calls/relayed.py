@@ -4,8 +4,6 @@ awaited like all calls: see `attempts.deliver`."""
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Final, cast
 
-from attrs import define, field, frozen
-
 from mcp_nursery.actors.callbacks import told_of_tasks
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
@@ -14,6 +12,7 @@ from mcp_nursery.actors.messages import CALL_TOOL, LISTED, LISTEN
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import CLIENT_CAPABILITIES_META_KEY, NAME_BEARING_METHODS
+from mcp_nursery.actors.records import define, field, frozen
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback, Relay
 
 from ..decisions.task_states import TaskState

@@ -7,13 +7,13 @@ from itertools import chain
 from typing import Any, Final
 
 import trio
-from attrs import define, evolve, field
 
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved, UnknownTool
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import define, evolve, field
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue

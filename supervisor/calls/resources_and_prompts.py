@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import trio
-from attrs import define
 
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ContestedResource, NurseryError, UnknownPrompt, UnknownResource
@@ -13,6 +12,7 @@ from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps, at_once
+from mcp_nursery.actors.records import define
 
 from ..decisions.suggestions import near_names
 from ..resources import (

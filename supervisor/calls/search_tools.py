@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.errors import InvalidArguments
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..catalogue.catalogue import Catalogue

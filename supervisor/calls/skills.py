@@ -17,7 +17,6 @@ from itertools import chain
 from typing import Any, Final, NoReturn, cast
 
 import trio
-from attrs import evolve
 
 from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import (
@@ -35,6 +34,7 @@ from mcp_nursery.actors.extensions import SKILLS, Settings, declares, settings_o
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.preload import Stage, import_all
+from mcp_nursery.actors.records import evolve
 from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
 from mcp_nursery.actors.session.lists import FRESH_AT_MOST, FRESH_FOR
 from mcp_nursery.actors.session.plain import is_plain_entry

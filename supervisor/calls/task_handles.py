@@ -7,10 +7,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import final
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.records import define, field
 
 from ..decisions.task_records import TaskInfo, TaskRecord
 from ..decisions.task_states import TaskStatus

@@ -4,14 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
-from attrs import evolve
-
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, CallTimeout, InvalidResult, NurseryError, ServerError, TaskLost
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.outcomes import Answered
 from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, MODERN_PROTOCOL_VERSIONS, JsonRpcError
+from mcp_nursery.actors.records import evolve
 from mcp_nursery.actors.secrets import MAX_LINE
 from mcp_nursery.actors.session.base import BadResult
 

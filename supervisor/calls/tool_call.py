@@ -4,14 +4,13 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from attrs import Factory, define, field
-
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import CALL_TOOL
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import Factory, define, field
 
 from ..tools.tool import Tool
 from ..tools.tool_result import ToolResult, tool_result

@@ -5,10 +5,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
-from attrs import frozen
-
 from mcp_nursery.actors.errors import UnknownTool
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import frozen
 
 from ..decisions.suggestions import NearNames, near_names
 from ..resources import Prompt, Resource, ResourceTemplate

@@ -5,11 +5,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
-from attrs import evolve, field, frozen
-
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.messages import Owner
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import evolve, field, frozen
 
 from ..decisions.state_machine import Snapshot
 from ..resources import Prompt, Resource, ResourceTemplate, first_match

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Final, Literal
 
-from attrs import evolve, frozen
-
 from mcp_nursery.actors.process.command import CONTAINER_CLIENTS
+from mcp_nursery.actors.records import evolve, frozen
 
 LONGEST: Final = 64
 """Characters of a name."""

@@ -5,11 +5,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from attrs import asdict, fields, frozen
-
 from mcp_nursery.actors.argument_checks import Check, check_setting, finite_seconds_or_none, one_of
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.records import asdict, fields, frozen
 from mcp_nursery.supervisor import RestartPolicy, ServerSpec, StdioTransport
 from mcp_nursery.supervisor.decisions.restart_policy import RestartMode, Revive, is_revive
 from mcp_nursery.supervisor.spec import Liveness

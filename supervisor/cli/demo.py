@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import trio
-from attrs import asdict, frozen
 from mcp.server.mcpserver import MCPServer
 from rich.console import Group
 from rich.live import Live
@@ -16,6 +15,7 @@ from rich.text import Text
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConnectionLost, NurseryError
 from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
+from mcp_nursery.actors.records import asdict, frozen
 from mcp_nursery.supervisor import Call, InProcessTransport, ServerSpec, StdioTransport, Supervisor, open_supervisor
 from mcp_nursery.supervisor.events import Event, StateChanged
 from mcp_nursery.supervisor.status import ServerStatus

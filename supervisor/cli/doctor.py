@@ -18,13 +18,13 @@ from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import trio
-from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.http.environment import shown_variables
 from mcp_nursery.actors.nurseries import open_bare_nursery
 from mcp_nursery.actors.process.command import INHERITED, host_environment, is_about_network
+from mcp_nursery.actors.records import evolve
 from mcp_nursery.supervisor import ServerSpec, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.config.deferred import DeferredTransport

@@ -11,9 +11,8 @@ from itertools import chain
 from typing import Any, Final, cast
 from urllib.parse import unquote, unquote_plus
 
-from attrs import define, field
-
 from mcp_nursery.actors.process.command import INHERITED
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.supervisor.config.entry import ENTRY_KEYS
 from mcp_nursery.supervisor.config.variables import PLACE_VARIABLES, UnresolvedVariable, expand, variables_in
 from mcp_nursery.supervisor.security.redaction import Redactor

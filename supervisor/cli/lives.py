@@ -9,9 +9,8 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final
 
-from attrs import define, field, frozen
-
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.records import define, field, frozen
 from mcp_nursery.supervisor.events import Event, ServerRemoved, SnapshotEvent, StateChanged
 from mcp_nursery.supervisor.status import ServerStatus
 

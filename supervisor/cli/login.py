@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import trio
-from attrs import frozen
 
 from mcp_nursery.actors.errors import (
     AuthorizationFailed,
@@ -21,6 +20,7 @@ from mcp_nursery.actors.errors import (
 )
 from mcp_nursery.actors.http.address import Address
 from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensUnreadable
+from mcp_nursery.actors.records import frozen
 from mcp_nursery.actors.threads import SLOW_THREADS
 from mcp_nursery.supervisor import ServerSpec
 from mcp_nursery.supervisor.callbacks import AuthorizationRequest

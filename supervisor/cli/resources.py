@@ -4,12 +4,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from attrs import evolve
-
 from mcp_nursery.actors.errors import ConfigError, InvalidArguments
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.pieces import at_once
 from mcp_nursery.actors.preload import RESULT_TYPES
+from mcp_nursery.actors.records import evolve
 from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.resources import (

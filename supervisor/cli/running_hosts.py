@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 import trio
-from attrs import asdict, evolve
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError
 from mcp_nursery.actors.nurseries import open_bare_nursery
+from mcp_nursery.actors.records import asdict, evolve
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.control.protocol import ControlError, HostInfo

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TypeVar
 
 import trio
-from attrs import evolve, field, frozen
 
 from mcp_nursery.actors.errors import ConfigError, NurseryError, UnknownServer
 from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.records import evolve, field, frozen
 from mcp_nursery.supervisor import Supervisor, logs, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.decisions.suggestions import near_names

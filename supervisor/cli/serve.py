@@ -10,13 +10,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from attrs import evolve, fields
 
 from mcp_nursery.actors.argument_checks import check_setting, one_of, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError, UnknownServer
 from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
 from mcp_nursery.actors.preload import import_all, run_aside
 from mcp_nursery.actors.process.inherited_marks import VARIABLE
+from mcp_nursery.actors.records import evolve, fields
 from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
 from mcp_nursery.supervisor.approval import ApprovalRules
 from mcp_nursery.supervisor.config import Config

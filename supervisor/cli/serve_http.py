@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from attrs import fields
-
 from mcp_nursery.actors.argument_checks import check_setting, finite_seconds_or_none, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.oauth import settings
+from mcp_nursery.actors.records import fields
 from mcp_nursery.actors.threads import BRIEF_THREADS
 from mcp_nursery.supervisor.gateway import (
     Gateway,

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import trio
-from attrs import evolve
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.records import evolve
 from mcp_nursery.supervisor import open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.control.client import ControlClient

@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
-from attrs import asdict
-
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.records import asdict
 from mcp_nursery.supervisor.events import (
     BreakerChanged,
     DefinitionsChanged,

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import frozen
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.records import frozen
 from mcp_nursery.supervisor.status import ServerStatus
 
 from .output import give_up_stdout, safe_line, stdout_is_terminal, warn, write_line

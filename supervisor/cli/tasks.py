@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
-from attrs import asdict, evolve
 
 from mcp_nursery.actors.errors import NotApproved, UnknownTask, UnknownTool
 from mcp_nursery.actors.preload import RESULT_TYPES
+from mcp_nursery.actors.records import asdict, evolve
 from mcp_nursery.supervisor import ServerSpec, Supervisor, ToolResult, open_supervisor
 from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.security.untrusted_marks import visible

@@ -7,13 +7,12 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, Final, cast
 
-from attrs import evolve
-
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments, NotApproved, NurseryError, ServerDown, UnknownTool
 from mcp_nursery.actors.json_parsing import finite_number, parse_json, refuse_constant
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.preload import RESULT_TYPES
+from mcp_nursery.actors.records import evolve
 from mcp_nursery.supervisor import Call, Supervisor, Tool, ToolResult, open_supervisor
 from mcp_nursery.supervisor.calls.fan_out import CallOutcome, Until
 from mcp_nursery.supervisor.events import DefinitionChange

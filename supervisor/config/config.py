@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from attrs import evolve, field, frozen
+from mcp_nursery.actors.records import evolve, field, frozen
 
 from ..spec import ServerSpec
 

@@ -11,14 +11,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from attrs import asdict, define, evolve, field, frozen
-
 from mcp_nursery.actors.callbacks import NO_HOST, Host
 from mcp_nursery.actors.errors import ConfigError, StartFailed, one_line
 from mcp_nursery.actors.http.header_rules import check_headers, problem_with_header
 from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.process.command import INHERITED, ShownCommand, child_environment, find_program
+from mcp_nursery.actors.records import asdict, define, evolve, field, frozen
 from mcp_nursery.actors.secrets import SECRETS, names_only
 from mcp_nursery.actors.threads import SLOW_THREADS
 from mcp_nursery.supervisor.security.secret_values import secrets_in, secrets_of, secrets_of_value

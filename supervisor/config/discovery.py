@@ -10,9 +10,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
-from attrs import frozen
-
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.records import frozen
 
 from ..user_folders import config_folder
 from .dialects import DIALECTS

@@ -6,9 +6,8 @@ from copy import deepcopy
 from itertools import groupby
 from typing import Any, Literal, TypeAlias
 
-from attrs import evolve, frozen
-
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.records import evolve, frozen
 from mcp_nursery.supervisor.spec import ServerSpec
 
 from . import json_edits, toml_edits

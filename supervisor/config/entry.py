@@ -3,12 +3,11 @@
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal, TypeVar, cast
 
-from attrs import asdict, evolve, field, fields, fields_dict, frozen
-
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.liveness import Liveness
 from mcp_nursery.actors.oauth.settings import OAuth
+from mcp_nursery.actors.records import asdict, evolve, field, fields, fields_dict, frozen
 from mcp_nursery.actors.roots import CWD, root_uris
 from mcp_nursery.supervisor.decisions.circuit_breaker import CircuitBreaker
 from mcp_nursery.supervisor.decisions.restart_policy import (

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from attrs import frozen
-
+from mcp_nursery.actors.records import frozen
 from mcp_nursery.supervisor.transports import UnusableTransport
 
 from .dialects import DIALECTS, Dialect, entries_of, opencode

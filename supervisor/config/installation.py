@@ -14,9 +14,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from attrs import field, frozen
-
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.records import field, frozen
 
 from .discovery import absolute, own_file, project_files
 from .document import as_object, parse_document

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection
 from typing import Literal
 
-from attrs import frozen
+from mcp_nursery.actors.records import frozen
 
 from .document import blank_comments
 

@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import PurePath
 from typing import Final
 
-from attrs import evolve, field, frozen
-
 from mcp_nursery.actors.argument_checks import check_argument, true_or_false
 from mcp_nursery.actors.errors import ConfigError, one_line
+from mcp_nursery.actors.records import evolve, field, frozen
 from mcp_nursery.supervisor.spec import ServerSpec
 
 from ..decisions.suggestions import advice_for_key

@@ -9,9 +9,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
-from attrs import Factory, define, field
-
 from mcp_nursery.actors.errors import ConfigError, SupervisorClosed
+from mcp_nursery.actors.records import Factory, define, field
 
 from ..spec import ServerSpec
 from ..transports import DockerGatewayTransport

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Collection, Iterator
 from typing import Any, Literal, cast
 
-from attrs import frozen
+from mcp_nursery.actors.records import frozen
 
 from .document import as_object
 

@@ -8,9 +8,9 @@ import stat
 import subprocess
 
 import trio
-from attrs import field, frozen
 
 from mcp_nursery.actors.process.table import kill_group
+from mcp_nursery.actors.records import field, frozen
 from mcp_nursery.actors.secrets import names_only
 from mcp_nursery.actors.threads import open_process
 

@@ -7,13 +7,13 @@ from functools import cache, partial
 from operator import eq
 from typing import Any, Literal, NewType, TypeVar, cast, get_args
 
-from attrs import AttrsInstance, fields_dict
 from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn
 
 from mcp_nursery.actors.enums import Protocol
 from mcp_nursery.actors.extensions import Settings, checked_extensions
 from mcp_nursery.actors.http.header_rules import problem_with_header
+from mcp_nursery.actors.records import AttrsInstance, fields_dict
 from mcp_nursery.actors.roots import CWD
 from mcp_nursery.supervisor.decisions.restart_policy import (
     Instances,

@@ -7,9 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from attrs import frozen
-
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.records import frozen
 
 MARK = "\ufeff"
 """The byte order mark that some editors put at the beginning."""

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, Generic, TypeVar, cast, get_args
 
 import trio
-from attrs import define, frozen
 
 from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.records import define, frozen
 
 from ..events import Event, Reloaded
 from ..status import ServerStatus, TaskInfo

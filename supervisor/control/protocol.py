@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeVar, cast
 
 import trio
-from attrs import AttrsInstance, asdict, frozen, resolve_types
 from cattrs import Converter
 from cattrs.strategies import configure_tagged_union
 
@@ -16,6 +15,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import ConfigError, NurseryError, ServerDown, UnknownServer
 from mcp_nursery.actors.json_depth import with_each
 from mcp_nursery.actors.jsonrpc import codec
+from mcp_nursery.actors.records import AttrsInstance, asdict, frozen, resolve_types
 
 from ..events import Event
 from ..status import ServerStatus

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any, Final, cast
 
 import trio
-from attrs import AttrsInstance, asdict, define, evolve, field
 
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.jsonrpc import codec
@@ -24,6 +23,7 @@ from mcp_nursery.actors.jsonrpc.codec import Encoded
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.process.inherited_marks import VARIABLE
 from mcp_nursery.actors.protocol import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
+from mcp_nursery.actors.records import AttrsInstance, asdict, define, evolve, field
 from mcp_nursery.actors.version import VERSION
 
 from ..events import DefinitionsChanged, Event, Lagged, Reloaded, SnapshotEvent

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 import trio
-from attrs import frozen
 
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.records import frozen
 
 from ..storage.state_file import UnusableFile, make_folder
 from ..user_folders import state_folder

@@ -12,10 +12,9 @@ connection does not concern it: the restart policy sees to that, and the next co
 import math
 from typing import Final, Literal
 
-from attrs import evolve, field, frozen
-
 from mcp_nursery.actors.argument_checks import number
 from mcp_nursery.actors.outcomes import Answered, Dropped, Expired, Malformed, Outcome, Rejected
+from mcp_nursery.actors.records import evolve, field, frozen
 
 BreakerState = Literal["closed", "open", "half_open"]
 """`closed`: calls are sent. `open`: they fail at once. `half_open`: one call probes, and the others fail at once."""

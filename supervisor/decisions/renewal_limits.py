@@ -3,10 +3,9 @@ started again. Pure: values in, values out, the time is an argument."""
 
 from typing import Final, cast
 
-from attrs import field, frozen
-
 from mcp_nursery.actors.argument_checks import finite_seconds_or_none, number, setting
 from mcp_nursery.actors.limits import size_text
+from mcp_nursery.actors.records import field, frozen
 
 MEASURED_EVERY: Final = 30.0
 """Seconds between two looks at the memory of a server that has a limit of it."""

@@ -6,7 +6,7 @@ from itertools import accumulate, repeat
 from operator import mul
 from typing import Literal, cast
 
-from attrs import evolve, field, frozen
+from mcp_nursery.actors.records import evolve, field, frozen
 
 RestartMode = Literal["permanent", "transient", "temporary"]
 """OTP's words: restart always, restart unless it ended cleanly, restart never."""

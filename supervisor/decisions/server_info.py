@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from attrs import field, frozen
-
 from mcp_nursery.actors.extensions import declared_by, declares
 from mcp_nursery.actors.messages import Handshake
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import field, frozen
 
 
 @frozen

@@ -12,12 +12,11 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, assert_never
 
-from attrs import evolve, field, frozen
-
 from mcp_nursery.actors.enums import ExitKind, ServerState
 from mcp_nursery.actors.errors import one_line
 from mcp_nursery.actors.messages import NOTHING_DECLARED, Connected, Definitions, ExitReason, Owner
 from mcp_nursery.actors.outcomes import Challenge
+from mcp_nursery.actors.records import evolve, field, frozen
 
 from ..skills import NO_SKILLS, KnownSkills
 from ..tools.pins import UNREVIEWED, DefinitionChange, Review

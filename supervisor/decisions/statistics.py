@@ -14,9 +14,8 @@ from itertools import accumulate
 from math import frexp, ldexp
 from typing import TYPE_CHECKING, Final
 
-from attrs import define, field, frozen
-
 from mcp_nursery.actors.account import Account
+from mcp_nursery.actors.records import define, field, frozen
 
 if TYPE_CHECKING:
     from mcp_nursery.actors.mailbox import MailboxStatistics

@@ -10,9 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from attrs import evolve, field, frozen
-
 from mcp_nursery.actors.argument_checks import finite_seconds_or_none, seconds, setting
+from mcp_nursery.actors.records import evolve, field, frozen
 
 from .task_states import TASK_TRANSITIONS, TaskStatus
 

@@ -12,9 +12,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, cast
 
-from attrs import evolve, field, frozen
-
 from mcp_nursery.actors.outcomes import Answered, Rejected
+from mcp_nursery.actors.records import evolve, field, frozen
 
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.1, 60.0
 """Seconds between two requests about a task, whatever its server wants."""

@@ -5,8 +5,6 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from attrs import define, field
-
 from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import (
     CallError,
@@ -39,6 +37,7 @@ from mcp_nursery.actors.protocol import (
     REQUEST_TIMEOUT,
     JsonRpcError,
 )
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.actors.reply import PROGRESS
 
 from ..log_limits import log_of_client

@@ -3,7 +3,7 @@ are not among them. Pure."""
 
 from collections.abc import Mapping
 
-from attrs import frozen
+from mcp_nursery.actors.records import frozen
 
 __all__ = ["ClientStatus", "ClientsStatus", "HeldCallStatus", "SessionStatus"]
 

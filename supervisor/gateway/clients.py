@@ -7,13 +7,13 @@ from functools import cached_property
 from typing import Any, Final
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.account import NEWS, Account
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.incoming import change_of
 from mcp_nursery.actors.protocol import LEVELS
 from mcp_nursery.actors.queues import BoundedQueue, WhenFull
+from mcp_nursery.actors.records import define, field
 
 from .auth.principal import EVERYTHING, Access
 from .bridge import Json, as_object

@@ -8,9 +8,8 @@ library of Prometheus.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from attrs import define, field
-
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.records import define, field
 
 from ..extras import needs_extra
 from ..status import ServerStatus, SupervisorStatistics

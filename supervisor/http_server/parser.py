@@ -6,7 +6,8 @@ from http import HTTPStatus
 from typing import Final, cast
 
 import httptools
-from attrs import define, field
+
+from mcp_nursery.actors.records import define, field
 
 HEAD: Final = 16 << 10
 """Bytes that may arrive before they make up a whole part of a request: above all of its line and headers."""

@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
 import anyio.lowlevel
-from attrs import define, field
 from mcp_types import AudioContent, ImageContent
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.errors import CallError, delivery_of
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.actors.reply import ProgressCallback
 
 from ..decisions.restart_policy import HOLD, WhenDown

@@ -4,7 +4,6 @@ from secrets import token_hex
 from typing import Any
 
 import httpx2
-from attrs import evolve, frozen
 
 from mcp_nursery.actors.callbacks import AuthorizationRequest, Authorize
 from mcp_nursery.actors.errors import AuthorizationFailed, ConfigError, StartFailed
@@ -23,6 +22,7 @@ from mcp_nursery.actors.oauth.tokens import (
     join_scopes,
 )
 from mcp_nursery.actors.outcomes import Challenge
+from mcp_nursery.actors.records import evolve, frozen
 from mcp_nursery.actors.secrets import SECRETS
 from mcp_nursery.actors.transports.http.headers import resolve
 

@@ -8,7 +8,6 @@ from typing import Any, Final, cast
 from urllib.parse import parse_qs, urlsplit
 
 import trio
-from attrs import define, field
 from mcp.shared.auth import AuthorizationCodeResult
 
 from mcp_nursery.actors.callbacks import AuthorizationRequest, Authorize
@@ -16,6 +15,7 @@ from mcp_nursery.actors.errors import one_line
 from mcp_nursery.actors.oauth.settings import OAuth, is_loopback
 from mcp_nursery.actors.oauth.token_endpoint import GrantRefused
 from mcp_nursery.actors.oauth.tokens import Tokens
+from mcp_nursery.actors.records import define, field
 
 from ..http_server.http_connection import Message, Receive, Send
 from ..http_server.server import HttpServer

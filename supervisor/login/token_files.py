@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import trio
-from attrs import asdict, field, fields, frozen
 from attrs.validators import and_, gt, in_, instance_of, lt, optional
 
 from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensDamaged, TokenStore, TokensUnreadable
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.records import asdict, field, fields, frozen
 from mcp_nursery.actors.threads import SLOW_THREADS
 
 from ..storage.state_file import UnusableFile, check_file, make_folder

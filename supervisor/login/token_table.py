@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
-from attrs import asdict
 
 from mcp_nursery.actors.oauth.tokens import TokenKey, Tokens, TokensDamaged, TokenStore, TokensUnreadable
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.records import asdict
 from mcp_nursery.actors.threads import SLOW_THREADS
 
 from ..storage.postgres_connection import StateDatabase, lock_key

@@ -6,9 +6,8 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, final
 
-from attrs import evolve
-
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.records import evolve
 
 from ..calls.call import Call
 from ..calls.fan_out import CallOutcome, Until

@@ -5,9 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, final
 
-from attrs import evolve
-
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.records import evolve
 
 from ..calls.call import Call
 from ..calls.fan_out import CallOutcome, Until

@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Any, Final, ParamSpec, final
 
 import trio
-from attrs import evolve, fields
 
 from mcp_nursery.actors.argument_checks import check_setting, instance_of
 from mcp_nursery.actors.callbacks import Callbacks
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.records import evolve, fields
 
 from ..opening import open_supervisor
 from ..supervisor import Supervisor

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
-from attrs import evolve
-
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.records import evolve
 
 from ..calls.call import Call
 from ..calls.task_handles import Task, TaskBlock, TaskFacts

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Final
 
-from attrs import frozen
-
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import frozen
 
 Finder = Callable[[str], bool]
 """A test of whether something is in a text.

@@ -13,9 +13,8 @@ from html import escape
 from typing import Any, Final, cast
 from urllib.parse import quote
 
-from attrs import Factory, define, field, frozen
-
 from mcp_nursery.actors.pieces import SMALL, Steps, at_once
+from mcp_nursery.actors.records import Factory, define, field, frozen
 from mcp_nursery.actors.secrets import MAX_LINE
 
 from .secret_patterns import KNOWN_KEYS, SECRET_PLACES

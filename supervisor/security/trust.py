@@ -14,9 +14,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
-from attrs import evolve, field, frozen
-
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.records import evolve, field, frozen
 
 logger: Final = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import trio
-from attrs import evolve, field, fields, frozen
 
 from mcp_nursery.actors.argument_checks import (
     at_least_one,
@@ -23,6 +22,7 @@ from mcp_nursery.actors.callbacks import Callbacks
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.records import evolve, field, fields, frozen
 
 from ..decisions.state_machine import Snapshot, StateMachine
 from ..security.redaction import Redactor

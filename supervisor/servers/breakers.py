@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.outcomes import Answered, Dropped, Rejected
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.actors.reply import ReplySlot
 
 from ..decisions.circuit_breaker import BreakerStatus, Circuit, judge

@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.account import KEPT_FOR_SERVERS, Account
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.records import define, field
 
 from ..decisions.state_machine import Snapshot
 from ..decisions.statistics import MOST_RECENT, ServerTally

@@ -3,11 +3,11 @@
 from collections import OrderedDict
 
 import trio
-from attrs import define, field, frozen
 
 from mcp_nursery.actors.deadlines import Deadline, Timer
 from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import Owner, Request, Round
+from mcp_nursery.actors.records import define, field, frozen
 from mcp_nursery.actors.reply import ReplySlot
 
 CANCEL_WITHIN = 10.0

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Final
 
 import trio
-from attrs import evolve
 
 from mcp_nursery.actors.callbacks import Callbacks, CurrentRoots
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.records import evolve
 
 from ..decisions.state_machine import SHUT
 from ..spec import ServerSpec

@@ -45,7 +45,6 @@ from functools import partial
 from typing import Any, Final
 
 import trio
-from attrs import Factory, define, evolve, field
 
 from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.callbacks import Host
@@ -60,6 +59,7 @@ from mcp_nursery.actors.oauth.tokens import LOG_IN
 from mcp_nursery.actors.outcomes import Loss
 from mcp_nursery.actors.preload import SDK_MODULES
 from mcp_nursery.actors.process.table import memory_of
+from mcp_nursery.actors.records import Factory, define, evolve, field
 from mcp_nursery.actors.server_actor import Connector, ServerActor, log_crash
 from mcp_nursery.actors.start_limiter import UNLIMITED, Turn
 

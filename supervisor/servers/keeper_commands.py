@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import trio
-from attrs import define, field, frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
+from mcp_nursery.actors.records import define, field, frozen
 
 from ..decisions.state_machine import Snapshot
 from ..skills import Skill

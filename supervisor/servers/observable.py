@@ -5,9 +5,9 @@ from itertools import count
 from typing import Final, Generic, TypeVar
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.records import define, field
 
 from ..catalogue.server_tools import ServerTools, ToolKey
 from ..decisions.state_machine import Snapshot

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
 import trio
-from attrs import field, frozen
 
 from mcp_nursery.actors.pieces import Steps, at_once
+from mcp_nursery.actors.records import field, frozen
 
 from ..catalogue.catalogue import NO_TOOLS, Catalogue, replace_parts
 from ..catalogue.server_tools import Before, ServerTools, dismiss, part_of

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Final
 
 import trio
-from attrs import define, evolve, field, frozen
 
 from mcp_nursery.actors.queues import BoundedQueue, WhenFull
+from mcp_nursery.actors.records import define, evolve, field, frozen
 
 from ..events import ResourceUpdated
 from ..resources import ResourceResult

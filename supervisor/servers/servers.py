@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any, Final
 
 import trio
-from attrs import evolve
 
 from mcp_nursery.actors.callbacks import Roots
 from mcp_nursery.actors.deadlines import Timer
@@ -21,6 +20,7 @@ from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.process.orphans import LEDGER
 from mcp_nursery.actors.process.stderr_tail import TELL_TAIL
 from mcp_nursery.actors.process.tree import LEAVING, Leaving
+from mcp_nursery.actors.records import evolve
 from mcp_nursery.actors.secrets import SECRETS
 
 from ..decisions.state_machine import StateMachine

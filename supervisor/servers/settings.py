@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import trio
-from attrs import Factory, evolve, field, frozen
 
 from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, told_of_tasks
 from mcp_nursery.actors.errors import AuthorizationFailed, ConfigError
 from mcp_nursery.actors.extensions import TASKS, Settings
 from mcp_nursery.actors.oauth.tokens import MemoryVault, Tokens, Vault
+from mcp_nursery.actors.records import Factory, evolve, field, frozen
 from mcp_nursery.actors.server_actor import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
 

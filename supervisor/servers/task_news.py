@@ -15,7 +15,6 @@ from typing import Any, Self, cast
 from weakref import WeakValueDictionary
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.deadlines import Deadline, Timer
 from mcp_nursery.actors.extensions import TASK_CHANGED
@@ -23,6 +22,7 @@ from mcp_nursery.actors.jsonrpc.codec import encode
 from mcp_nursery.actors.messages import ACKNOWLEDGED, LISTEN, Owner, Request, Round
 from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.actors.reply import Relay, ReplySlot
 
 from ..spec import ServerSpec

@@ -10,13 +10,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.json_depth import nested_too_deep
 from mcp_nursery.actors.limits import MOST_KEPT
 from mcp_nursery.actors.messages import NOTHING_DECLARED, Definitions
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.actors.session.lazy_definitions import cached_definitions_steps
 
 from ..security.redaction import ServerSecrets

@@ -4,9 +4,9 @@ import math
 from contextlib import suppress
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.enums import Remembered
+from mcp_nursery.actors.records import define, field
 
 from .store import DOUBT, StoreUnreadable
 from .worker import StoreWorker

@@ -7,12 +7,11 @@ import sqlite3
 import time
 from typing import Any, Final, cast
 
-from attrs import define
-
 from mcp_nursery.actors.enums import Era
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
 from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS, LEVELS
+from mcp_nursery.actors.records import define
 
 from ..session_notes import SessionNote
 from ..tools.pins import DefinitionChange, UnusablePins, check_pinned

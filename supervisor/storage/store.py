@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar
 
-from attrs import define, evolve, field, frozen
-
 from mcp_nursery.actors.enums import Remembered
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan
 from mcp_nursery.actors.process.table import ProcessId
+from mcp_nursery.actors.records import define, evolve, field, frozen
 
 from ..security.trust import TrustRequest
 from ..session_notes import NoteChange, SessionNote

@@ -16,9 +16,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from attrs import frozen
-
 from mcp_nursery.actors.process.orphans import HostProcess, this_machine
+from mcp_nursery.actors.records import frozen
 
 from ..decisions.task_records import ANYBODY, LONGEST_KEPT, RESULT_KEPT, TaskRecord, record_in
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.records import define, field
 
 from ..security.untrusted_marks import clean_name
 from ..skills import Skill, skill_pinning_steps

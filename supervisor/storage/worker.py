@@ -13,11 +13,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.mailbox import Mailbox
 from mcp_nursery.actors.process.orphans import HostProcess, Orphan, end_orphans, own_marker, this_host
 from mcp_nursery.actors.process.table import ProcessId
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.actors.threads import SLOW_THREADS, UNCOUNTED_THREADS
 
 from ..decisions.statistics import StoreStatistics

@@ -6,7 +6,8 @@ from contextvars import ContextVar
 from typing import Any
 
 import trio
-from attrs import frozen
+
+from mcp_nursery.actors.records import frozen
 
 ToolFunction = Callable[[dict[str, Any]], Awaitable[object]]
 """A tool: takes the arguments, returns text, an `Ask`, or anything JSON can hold as structured content. Raising a

@@ -13,12 +13,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
-from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import StartFailed
 from mcp_nursery.actors.jsonrpc.carrier import FrameStream
 from mcp_nursery.actors.messages import CANCELLED
 from mcp_nursery.actors.outcomes import Loss
+from mcp_nursery.actors.records import define, field, frozen
 from mcp_nursery.actors.transports.base import StreamConnector
 
 from .life import Ask, Life, Refusal, ToolFunction, tell_progress

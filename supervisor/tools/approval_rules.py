@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, field, frozen
-
 from mcp_nursery.actors.argument_checks import several
+from mcp_nursery.actors.records import evolve, field, frozen
 
 from .naming import matches
 

@@ -3,8 +3,7 @@
 import unicodedata
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import frozen
-
+from mcp_nursery.actors.records import frozen
 from mcp_nursery.actors.session.lazy_definitions import annotations_of
 
 from ..security.untrusted_marks import harmless

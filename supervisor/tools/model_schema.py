@@ -16,10 +16,9 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
-from attrs import define, field, frozen
-
 from mcp_nursery.actors.json_depth import MAX_NESTING, levels_of, more_values_than, texts_in
 from mcp_nursery.actors.pieces import Steps, at_once
+from mcp_nursery.actors.records import define, field, frozen
 
 from ..security.untrusted_marks import harmless_throughout
 from .fingerprint import Position, canonical, place_of_items, places_of_members

@@ -15,9 +15,8 @@ from fnmatch import fnmatchcase, translate
 from functools import lru_cache
 from itertools import islice, takewhile
 
-from attrs import frozen
-
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.records import frozen
 
 DEFAULT_TEMPLATE = "mcp_{server}_{tool}"
 MAX_LENGTH = 64

@@ -4,8 +4,6 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import field, frozen
-
 from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.actors.errors import (
     AuthorizationFailed,
@@ -33,6 +31,7 @@ from mcp_nursery.actors.errors import (
     UnknownTool,
     delivery_of,
 )
+from mcp_nursery.actors.records import field, frozen
 
 from ..security.redaction import PLAIN
 from ..security.untrusted_marks import clean_name, wrap

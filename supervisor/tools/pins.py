@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import unified_diff
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from attrs import evolve, field, frozen
-
 from mcp_nursery.actors.json_depth import nested_too_deep
 from mcp_nursery.actors.json_parsing import parse_json
 from mcp_nursery.actors.pieces import Steps, at_once
+from mcp_nursery.actors.records import evolve, field, frozen
 from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
 
 from ..security.untrusted_marks import visible

@@ -6,9 +6,8 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from attrs import field, frozen
-
 from mcp_nursery.actors.pieces import Steps, at_once
+from mcp_nursery.actors.records import field, frozen
 from mcp_nursery.actors.session.lazy_definitions import as_sdk_type
 
 from ..security.untrusted_marks import MAX_RESULT_CHARS

@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
-from attrs import field, frozen
 
 from mcp_nursery.actors.jsonrpc import large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
 from mcp_nursery.actors.pieces import SMALL, Steps
+from mcp_nursery.actors.records import field, frozen
 
 from ..security.injection import scan, scan_in_pieces
 from ..security.untrusted_marks import truncate, wrap

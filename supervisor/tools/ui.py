@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
-from attrs import frozen
+from mcp_nursery.actors.records import frozen
 
 PAGE_KEYS: Final = ("ui/resourceUri", "openai/outputTemplate")
 """Keys in `_meta` of tools and results whose values are URIs of pages, besides `resourceUri` in `ui`."""

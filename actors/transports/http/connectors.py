@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import trio
-from attrs import field, frozen
+
+from mcp_nursery.actors.records import field, frozen
 
 from ...callbacks import NO_HOST, Host
 from ...http.address import Address

@@ -6,7 +6,8 @@ So the stream goes on after it, and its beginning and end still show which reque
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
 
 import trio
-from attrs import frozen
+
+from mcp_nursery.actors.records import frozen
 
 _BYTES_PER_TURN = 1 << 16
 """Bytes processed in one turn of the loop: a few compressed bytes can become very many."""

@@ -44,7 +44,8 @@ from typing import Any, Final
 
 import httpx2
 import trio
-from attrs import evolve, field, frozen
+
+from mcp_nursery.actors.records import evolve, field, frozen
 
 from ...enums import Era
 from ...http import limits

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, cast
 
-from attrs import field, frozen
+from mcp_nursery.actors.records import field, frozen
 
 from ...callbacks import NO_HOST, Host
 from ...errors import NurseryError, StartFailed

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 import httpx2
 import trio
-from attrs import evolve
+
+from mcp_nursery.actors.records import evolve
 
 from ...http import limits
 from ...http.address import evidence_of

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 from urllib.parse import quote, urlsplit
 
 import trio
-from attrs import field, frozen
+
+from mcp_nursery.actors.records import field, frozen
 
 from ...errors import leaves, one_line
 from ...http.environment import EnvironmentUnusable, Proxy, authorities, proxy_for, why_untrusted

@@ -13,7 +13,8 @@ from typing import Final
 
 import h11
 import trio
-from attrs import evolve
+
+from mcp_nursery.actors.records import evolve
 
 from ...errors import one_line
 from ...http import limits

@@ -12,8 +12,9 @@ from typing import Any, cast
 import h11
 import trio
 import wsproto.utilities
-from attrs import field, frozen
 from trio_websocket import CloseReason, ConnectionClosed, WebSocketConnection, wrap_client_stream
+
+from mcp_nursery.actors.records import field, frozen
 
 from ...errors import leaves, one_line
 from ...nurseries import run_alongside

@@ -4,7 +4,7 @@ import re
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-from attrs import frozen
+from mcp_nursery.actors.records import frozen
 
 from ...errors import StartFailed
 from ...http.retry_after import in_words, rest_of

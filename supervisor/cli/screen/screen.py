@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final
 
-from attrs import define, field, frozen
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
+from mcp_nursery.actors.records import define, field, frozen
 from mcp_nursery.supervisor.control.protocol import ToolSummary
 from mcp_nursery.supervisor.status import ServerStatus
 

@@ -17,9 +17,10 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, TypeAlias
 
 import trio
-from attrs import define, field
 from rich.console import Console
 from rich.text import Text
+
+from mcp_nursery.actors.records import define, field
 
 from ..output import stdout_is_terminal
 from ..tables import terminal

@@ -9,10 +9,10 @@ from itertools import count
 from typing import Final, TypeAlias
 
 import trio
-from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
+from mcp_nursery.actors.records import define, field, frozen
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.control.client import ControlClient
 from mcp_nursery.supervisor.control.protocol import ToolSummary

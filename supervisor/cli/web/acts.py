@@ -6,9 +6,9 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl
 
 import trio
-from attrs import frozen
 
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.records import frozen
 from mcp_nursery.supervisor.gateway.client_status import ClientsStatus
 from mcp_nursery.supervisor.orders import ORDERS, OrderHost, OrderRefused
 from mcp_nursery.supervisor.status import ServerState

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Final
 
 import trio
-from attrs import define, field
 
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.events import Event, Lagged, SnapshotEvent
 from mcp_nursery.supervisor.status import Latency, ServerStatistics, ServerStatus

@@ -8,9 +8,9 @@ from typing import Final, TypeAlias
 from urllib.parse import urlencode
 
 import trio
-from attrs import field, frozen
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.records import field, frozen
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.security.redaction import CUT_MARGIN
 from mcp_nursery.supervisor.security.untrusted_marks import visible

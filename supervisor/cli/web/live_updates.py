@@ -15,9 +15,9 @@ from secrets import token_urlsafe
 from typing import Any, Final, Protocol
 
 import trio
-from attrs import define, field, frozen
 
 from mcp_nursery.actors.errors import NurseryError, UnknownServer
+from mcp_nursery.actors.records import define, field, frozen
 
 from ..output import safe_text
 from .history import PULSE, History

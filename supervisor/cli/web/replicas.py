@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import trio
-from attrs import asdict, define, field, frozen
 from cattrs import Converter
 from cattrs.errors import BaseValidationError
 
 from mcp_nursery.actors.json_parsing import parse_json
+from mcp_nursery.actors.records import asdict, define, field, frozen
 from mcp_nursery.actors.version import VERSION
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.gateway import HttpApplication

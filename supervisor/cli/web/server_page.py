@@ -6,9 +6,9 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias, cast
 
 import trio
-from attrs import AttrsInstance, fields, has
 
 from mcp_nursery.actors.errors import UnknownServer
+from mcp_nursery.actors.records import AttrsInstance, fields, has
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.orders import digest_of

@@ -17,8 +17,7 @@ from http import HTTPStatus
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from attrs import frozen
-
+from mcp_nursery.actors.records import frozen
 from mcp_nursery.supervisor.gateway import Principal, Refused, SessionKeys
 from mcp_nursery.supervisor.gateway.auth.principal import Authenticate
 from mcp_nursery.supervisor.gateway.http.exchange import HttpExchange

@@ -6,9 +6,8 @@ from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any, cast
 
-from attrs import field, frozen
-
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.records import field, frozen
 from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.decisions.suggestions import keys_meant
 

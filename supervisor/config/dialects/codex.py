@@ -3,8 +3,7 @@
 import re
 from typing import Any, cast
 
-from attrs import field, frozen
-
+from mcp_nursery.actors.records import field, frozen
 from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.config.values import FieldError, Milliseconds, structurer
 

@@ -4,8 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import field, frozen
-
+from mcp_nursery.actors.records import field, frozen
 from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.config.values import FieldError, Milliseconds, structurer
 from mcp_nursery.supervisor.config.variables import texts_of

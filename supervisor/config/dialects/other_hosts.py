@@ -7,8 +7,7 @@ in the function, by the fields of `_Words`. Codex and OpenCode, which differ mor
 import re
 from typing import Any
 
-from attrs import field, frozen
-
+from mcp_nursery.actors.records import field, frozen
 from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.config.values import FieldError, Milliseconds, structurer
 

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from glob import escape
 from typing import Any, cast
 
-from attrs import define, field
-
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.supervisor.config.document import as_object
 from mcp_nursery.supervisor.config.values import FieldError
 

@@ -24,9 +24,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, cast
 
-from attrs import frozen
-
 from mcp_nursery.actors.errors import ConfigError
+from mcp_nursery.actors.records import frozen
 
 from ...config import toml_edits
 from ...config.whole_file import Replacement, open_regular, read_bytes

@@ -5,9 +5,8 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
-from attrs import field, frozen
-
 from mcp_nursery.actors.errors import NurseryError
+from mcp_nursery.actors.records import field, frozen
 
 from ...tools.naming import fits_any, matches
 

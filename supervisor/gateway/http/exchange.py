@@ -52,7 +52,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import trio
-from attrs import define, field
+
+from mcp_nursery.actors.records import define, field
 
 from ...log_limits import log_of_client
 from ..auth.principal import Principal, Refused

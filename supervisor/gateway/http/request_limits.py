@@ -11,10 +11,10 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import trio
-from attrs import field, frozen
 
 from mcp_nursery.actors.account import ANSWERS, REQUESTS, Account
 from mcp_nursery.actors.argument_checks import at_least_one, choice, seconds
+from mcp_nursery.actors.records import field, frozen
 from mcp_nursery.actors.version import VERSION
 
 from ..auth.principal import RETRY_AFTER, Principal, Refused, principal_name

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
-from attrs import frozen
 
 from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_nursery.actors.records import frozen
 
 from ..auth.principal import Principal
 from ..bridge import Json

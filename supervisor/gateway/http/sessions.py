@@ -15,7 +15,6 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import trio
-from attrs import define, evolve, field
 
 from mcp_nursery.actors.account import Account
 from mcp_nursery.actors.errors import NurseryError
@@ -24,6 +23,7 @@ from mcp_nursery.actors.jsonrpc.pending import outcome_of
 from mcp_nursery.actors.messages import CANCELLED
 from mcp_nursery.actors.outcomes import Rejected
 from mcp_nursery.actors.protocol import JsonRpcError
+from mcp_nursery.actors.records import define, evolve, field
 
 from ...http_server.http_connection import end_idle
 from ...log_limits import log_of_client

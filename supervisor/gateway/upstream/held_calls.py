@@ -20,12 +20,12 @@ from typing import Any, Final
 
 import orjson
 import trio
-from attrs import Factory, define, field, frozen
 
 from mcp_nursery.actors.account import own_weight
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, LATEST_HANDSHAKE_VERSION, JsonRpcError
 from mcp_nursery.actors.queues import BoundedQueue, WhenFull
+from mcp_nursery.actors.records import Factory, define, field, frozen
 
 from ..auth.principal import Principal, principal_name
 from ..bridge import Json, as_object

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, Final
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import CallError, CallTimeout, NurseryError, ServerError, SupervisorClosed
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.records import define, field
 
 from ...callbacks import Callbacks
 from ...calls.relayed import RelayedResult

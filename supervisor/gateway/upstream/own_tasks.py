@@ -17,7 +17,6 @@ from secrets import token_hex
 from typing import Any, Final
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.enums import Delivery
 from mcp_nursery.actors.extensions import TASKS, declares
@@ -25,6 +24,7 @@ from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.messages import CALL_TOOL
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
+from mcp_nursery.actors.records import define, field
 
 from ...decisions.task_records import ANYBODY, TaskInfo, TaskRecord
 from ...decisions.task_states import TaskStatus

@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 import trio
-from attrs import define, evolve, field
 
 from mcp_nursery.actors.errors import NurseryError, ServerError
 from mcp_nursery.actors.extensions import TASK_CHANGED
 from mcp_nursery.actors.messages import ACKNOWLEDGED
 from mcp_nursery.actors.protocol import SUBSCRIPTION_ID_META_KEY
+from mcp_nursery.actors.records import define, evolve, field
 
 from ..bridge import Json, as_object, build_envelope, is_modern
 from ..client_request import ClientRequest

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import trio
-from attrs import define, field
 
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import ContestedResource, NurseryError, UnknownResource, UnknownServer, UnknownTool
@@ -18,6 +17,7 @@ from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import CLIENT_METHODS, INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from mcp_nursery.actors.records import define, field
 from mcp_nursery.actors.version import VERSION
 
 from ...resources import Prompt, Resource, ResourceTemplate

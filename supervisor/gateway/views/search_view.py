@@ -8,12 +8,11 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from attrs import evolve
-
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.errors import InvalidArguments
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.records import evolve
 from mcp_nursery.actors.session.schemas import InputSchema, SchemaViolation
 
 from ...calls.host_tools import CALL_TOOL_NAME, FIND_TOOLS

@@ -11,10 +11,9 @@ from functools import cached_property
 from json import dumps, loads  # which take any name of a server
 from typing import Final
 
-from attrs import astuple, evolve, frozen
-
 from mcp_nursery.actors.extensions import TASK_REQUESTS, TASKS
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
+from mcp_nursery.actors.records import astuple, evolve, frozen
 
 from ...spec import ServerSpec
 from ..auth.principal import Principal

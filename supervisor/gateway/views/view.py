@@ -7,7 +7,6 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import trio
-from attrs import frozen
 
 from mcp_nursery.actors.enums import ListKind, ServerState
 from mcp_nursery.actors.errors import NotApproved, SupervisorClosed, UnknownServer, UnknownTool
@@ -17,6 +16,7 @@ from mcp_nursery.actors.messages import LISTED
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
 from mcp_nursery.actors.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, JsonRpcError
+from mcp_nursery.actors.records import frozen
 
 from ...resources import Prompt, Resource, ResourceTemplate
 from ...security.untrusted_marks import missing_servers
