@@ -1,8 +1,9 @@
 """The imports of connections, made in a thread: the SDK takes longer than everything else together, and the loop must
-not stand still for it. A connection to a process needs it only for what is not plain: see `session.session`.
+not stand still for it. A connection needs it only for what is not plain: see `session.session`.
 """
 
 import atexit
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from .threads import BRIEF_THREADS
 
 LOADING: Final = threading.Lock()
 """The lock of the loading thread: two that import modules which import each other may see half of them."""
+FREEZES: Final = threading.Event()
+"""The event: set if loaded modules are exempt from garbage collection. See `freeze_loaded`."""
 _LAST_WAIT: Final = 10.0
 """Seconds that an ending interpreter waits for that thread."""
 
@@ -51,6 +54,8 @@ class Stage:
         if not self.is_loaded:
             self._load()
             self.is_loaded = True
+            if FREEZES.is_set():
+                gc.freeze()
 
     async def ensure_loaded(self) -> None:
         """Have them loaded in a thread. Tasks that wait go on in the order in which they came; later ones overtake
@@ -63,6 +68,13 @@ class Stage:
             async with turn:
                 if not self.is_loaded:
                     await run_aside(self.load)
+
+
+def freeze_loaded() -> None:
+    """Exempt modules from garbage collection, once they are loaded. For a process that is ours alone: a host decides
+    for itself. A full collection would spend 0.05 s on them, in which the loop stands still."""
+    FREEZES.set()
+    gc.freeze()
 
 
 async def run_aside(load: Callable[[], object]) -> None:
@@ -89,12 +101,12 @@ def _load_result_types() -> None:
     import_all("mcp_nursery.actors.session.results")
 
 
-def _load_sdk() -> None:
+def _load_wire_models() -> None:
+    import_all("mcp_types.methods")
+
+
+def _load_remote() -> None:
     import_all(
-        "mcp_nursery.actors.session.sdk",
-        "mcp_nursery.actors.session.models",
-        "mcp_nursery.actors.transports.docker",
-        "mcp_nursery.actors.transports.in_process",
         "mcp_nursery.actors.transports.http.connectors",
         "mcp_nursery.actors.transports.websocket.connector",
         "httpcore2",  # by httpx2, when its first client is made
@@ -104,9 +116,23 @@ def _load_sdk() -> None:
         import_module("anyio._backends._trio")
 
 
+def _load_sdk() -> None:
+    import_all(
+        "mcp_nursery.actors.session.sdk",
+        "mcp_nursery.actors.session.models",
+        "mcp_nursery.actors.oauth.renewal",
+        "mcp_nursery.actors.transports.docker",
+        "mcp_nursery.actors.transports.in_process",
+    )
+
+
 CONNECTION_MODULES: Final = Stage(_load_connections)
 """The modules that speak with a process."""
+REMOTE_MODULES: Final = Stage(_load_remote, CONNECTION_MODULES)
+"""The modules that speak with a server over a network."""
 RESULT_TYPES: Final = Stage(_load_result_types)
 """The types of results: a third of the SDK."""
-SDK_MODULES: Final = Stage(_load_sdk, CONNECTION_MODULES, RESULT_TYPES)
+WIRE_MODELS: Final = Stage(_load_wire_models, RESULT_TYPES)
+"""The models of all messages of all versions of the protocol."""
+SDK_MODULES: Final = Stage(_load_sdk, REMOTE_MODULES, WIRE_MODELS)
 """All that connections of any kind may need."""

@@ -40,6 +40,10 @@ SUBSCRIPTION_ID_META_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 MCP_PROTOCOL_VERSION_HEADER: Final = "mcp-protocol-version"
 MCP_METHOD_HEADER: Final = "mcp-method"
 MCP_NAME_HEADER: Final = "mcp-name"
+ENCODED_HEADER: Final = "=?"
+"""The beginning of a header's value that may be encoded: `=?base64?…?=`."""
+X_MCP_HEADER: Final = b"x-mcp-header"
+"""The keyword of an input schema for an argument that is repeated in a header of its own."""
 
 HANDSHAKE_PROTOCOL_VERSIONS: Final[tuple[str, ...]] = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 """Versions that begin with `initialize`, oldest first."""

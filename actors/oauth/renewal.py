@@ -285,18 +285,13 @@ async def _patiently(attempt: Callable[[], Awaitable[Tokens]]) -> Tokens:
 
 
 @asynccontextmanager
-async def open_authorisation(
-    auth: httpx2.Auth | OAuth | None, url: str, grace: float
-) -> AsyncGenerator[httpx2.Auth | None, None]:
+async def open_authorisation(auth: OAuth, url: str, grace: float) -> AsyncGenerator[httpx2.Auth, None]:
     """Authorise the requests of a connection to `url` while the block lasts. A renewal that is under way when the block
     is left has `grace` seconds to be stored.
 
     Raises:
         StartFailed: On entering: the tokens cannot be read.
     """
-    if not isinstance(auth, OAuth):
-        yield auth
-        return
     SECRETS.get().learn(auth.secrets)
     if auth.dpop:
         await BRIEF_THREADS.run(import_module, f"{__package__}.dpop")

@@ -21,7 +21,7 @@ from ..limits import CostLimits, size_text
 from ..messages import NOTHING_DECLARED, Definitions
 from ..pieces import Steps
 from ..preload import SDK_MODULES
-from ..protocol import INTERNAL_ERROR, METHOD_NOT_FOUND, JsonRpcError
+from ..protocol import INTERNAL_ERROR, METHOD_NOT_FOUND, X_MCP_HEADER, JsonRpcError
 from ..secrets import SECRETS, words_of
 from .base import BAD_ANSWER, NotValid
 from .lazy_definitions import LazyDefinition
@@ -255,9 +255,6 @@ class Lists:
         return ListTooLarge(INTERNAL_ERROR, f"its {_LISTINGS[kind].noun} definitions{also} {exceeded}")
 
 
-_HEADER: Final = b"x-mcp-header"
-
-
 def _name_in(raw: object) -> str:
     """The name in an entry that is not valid, as far as there is one."""
     members: Mapping[str, object] = cast("Mapping[str, object]", raw) if isinstance(raw, dict) else {}
@@ -271,7 +268,7 @@ def _bytes_of(raw: Any) -> bytes:
 
 def _header_problem(entry: Any, written: bytes) -> str | None:
     """The reason why a tool whose annotations repeat arguments in headers must not be called; None if it may be."""
-    if _HEADER not in written:
+    if X_MCP_HEADER not in written:
         return None
     from mcp.shared.inbound import find_invalid_x_mcp_header
 
@@ -322,7 +319,7 @@ class _Sieve:
         """True if the SDK has to look at an entry of this page."""
         for raw in page:
             yield
-            if not is_plain_entry(self._listing.field, raw) or (self._has_headers and _HEADER in _bytes_of(raw)):
+            if not is_plain_entry(self._listing.field, raw) or (self._has_headers and X_MCP_HEADER in _bytes_of(raw)):
                 return True
         return False
 

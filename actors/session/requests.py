@@ -5,6 +5,7 @@ A tool's definition adds to that: arguments that are repeated in headers, and an
 checked against.
 """
 
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +20,7 @@ from ..overrides import override
 from ..pieces import Steps
 from ..protocol import (
     CLIENT_CAPABILITIES_META_KEY,
+    ENCODED_HEADER,
     LOG_LEVEL_META_KEY,
     MCP_METHOD_HEADER,
     MCP_NAME_HEADER,
@@ -26,6 +28,7 @@ from ..protocol import (
     MODERN_PROTOCOL_VERSIONS,
     NAME_BEARING_METHODS,
     PROTOCOL_VERSION_META_KEY,
+    X_MCP_HEADER,
 )
 from .base import PARTS_AT_ONCE, BadResult, InputWanted
 from .schemas import OutputSchema, SchemaViolation
@@ -104,9 +107,7 @@ class PreparedRequest:
         routing = {MCP_METHOD_HEADER: self._method}
         if not name:
             return version | routing
-        from mcp.shared.inbound import encode_header_value  # loaded with the transports whose frames have headers
-
-        return version | routing | {MCP_NAME_HEADER: encode_header_value(name)}
+        return version | routing | {MCP_NAME_HEADER: header_value(name)}
 
     def result(
         self, raw: dict[str, Any], *, small: bool = False, on_unchecked: Callable[[], None] | None = None
@@ -267,6 +268,13 @@ def _question(raw: dict[str, Any]) -> "InputRequiredResult":
         raise BadResult(f"not a request for input: {folded(error.errors()[0]['msg'])}") from None
 
 
+def header_value(text: str) -> str:
+    """The text as a header says it: in base64 unless it is plain ASCII."""
+    if text.isascii() and text.isprintable() and text == text.strip() and not text.startswith(ENCODED_HEADER):
+        return text
+    return f"{ENCODED_HEADER}base64?{b64encode(text.encode()).decode()}?="
+
+
 HeaderMap = Mapping[tuple[str, ...], str]
 """The arguments repeated in headers of their own: the path of each, and its header's name."""
 
@@ -287,14 +295,21 @@ class PreparedTool(PreparedRequest):
 
     def headers(self, params: bytes) -> dict[str, str]:
         """The headers of a request, where frames have headers, including repeated arguments."""
-        from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map  # loaded with the transports that have them
-
         if self._headers is None:
-            self._headers = self.headers_about(self.name), x_mcp_header_map(self._schema) if self._modern else {}
+            self._headers = self.headers_about(self.name), self._header_map()
         fixed, mirrored = self._headers
         if not mirrored:
             return fixed
+        from mcp.shared.inbound import mcp_param_headers
+
         return fixed | mcp_param_headers(mirrored, decode(params).get("arguments") or {})
+
+    def _header_map(self) -> HeaderMap:
+        if not self._modern or X_MCP_HEADER not in encode(self._schema):
+            return {}
+        from mcp.shared.inbound import x_mcp_header_map  # loaded: the list had this keyword
+
+        return x_mcp_header_map(self._schema)
 
     def check_promise(self, result: "CallToolResult", *, small: bool) -> Steps[bool]:
         """Check structured content against the output schema. See `PreparedRequest`."""

@@ -14,7 +14,7 @@ import trio
 from mcp_nursery.actors.argument_checks import check_setting, one_of, seconds_or_none
 from mcp_nursery.actors.errors import ConfigError, UnknownServer
 from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
-from mcp_nursery.actors.preload import import_all, run_aside
+from mcp_nursery.actors.preload import freeze_loaded, import_all, run_aside
 from mcp_nursery.actors.process.inherited_marks import VARIABLE
 from mcp_nursery.actors.records import evolve, fields
 from mcp_nursery.supervisor import ServerSpec, Supervisor, open_supervisor
@@ -24,7 +24,7 @@ from mcp_nursery.supervisor.control.sockets import listening
 from mcp_nursery.supervisor.events import Lagged, Reloaded
 from mcp_nursery.supervisor.gateway import Gateway, Unattended, gateway_callbacks, open_gateway, serve_stdio
 from mcp_nursery.supervisor.gateway.stdio.streams import ClientStreams, open_client_streams
-from mcp_nursery.supervisor.preload import AHEAD, ALL_MODULES, freeze_loaded
+from mcp_nursery.supervisor.preload import AHEAD, PATTERNS
 from mcp_nursery.supervisor.storage.tool_pins import PinMode
 from mcp_nursery.supervisor.tools.naming import matches
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from .serve_http import HttpFront
 
 logger: Final = logging.getLogger(__name__)
-
-LOADED_AFTER = 1.0
-"""Seconds from a first list until the modules that calls need are loaded, unless a call comes before."""
 
 CONTROLLED_AFTER = 1.0
 """Seconds from the start of the servers until commands find this host: the client's first requests come first."""
@@ -129,7 +126,7 @@ def serve(
                     session_keys=None if front is None else front.session_keys,
                     tasks_after=tasks,
                 ) as gateway,
-                run_alongside(partial(_load_later, gateway), partial(_serve_control, supervisor)),
+                run_alongside(partial(_compile_later, gateway), partial(_serve_control, supervisor)),
             ):
                 if front is None:
                     nursery.start_soon(_copy_each_stderr, supervisor, only)
@@ -154,11 +151,11 @@ def _run_until_stopped(main: Callable[[], Awaitable[None]], hung_up: Callable[[]
             raise
 
 
-async def _load_later(gateway: Gateway) -> None:
-    """Load the modules that a call needs, some time after the first list, which does not need them."""
+async def _compile_later(gateway: Gateway) -> None:
+    """Compile the patterns that answers are searched for after the first list, which does not need them. The SDK is
+    loaded when something comes that needs its models: most gateways never need them, and take half of the memory."""
     await gateway.has_listed.wait()
-    await trio.sleep(LOADED_AFTER)
-    await ALL_MODULES.ensure_loaded()
+    await PATTERNS.ensure_loaded()
 
 
 async def _serve_control(supervisor: Supervisor) -> None:

@@ -10,11 +10,11 @@ import trio
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.nurseries import run_alongside
+from mcp_nursery.actors.preload import freeze_loaded
 from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.control.protocol import ControlError, event_document
 from mcp_nursery.supervisor.events import Event
-from mcp_nursery.supervisor.preload import freeze_loaded
 from mcp_nursery.supervisor.watch import reload_or_log
 
 from .failures import OK

@@ -19,6 +19,7 @@ from mcp_nursery.actors.errors import (
 from mcp_nursery.actors.extensions import EXTENSION_OF, declares
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.relays import ASKED
+from mcp_nursery.actors.preload import WIRE_MODELS
 from mcp_nursery.actors.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
@@ -41,7 +42,6 @@ from mcp_nursery.actors.records import define, field
 from mcp_nursery.actors.reply import PROGRESS
 
 from ..log_limits import log_of_client
-from ..preload import ALL_MODULES
 from .auth.principal import Principal
 from .bridge import Json, as_object
 from .clients import LOG, ClientListener, ClientSession, is_severe
@@ -193,8 +193,8 @@ def offered_version(params: Json) -> str:
 
 # -- the check of its parameters ---------------------------------------------------------------------------------------
 
-# The SDK's models decide. The first requests of a conversation are plain in most cases, and need not wait until the SDK
-# is loaded.
+# The SDK's models decide. Most requests are plain, and need no models: a gateway whose clients send nothing else never
+# loads the SDK.
 
 
 async def check_request(request: ClientRequest, protocol_version: str) -> None:
@@ -207,8 +207,7 @@ async def check_request(request: ClientRequest, protocol_version: str) -> None:
         raise JsonRpcError(METHOD_NOT_FOUND, "Method not found", request.method)
     if request.method not in CLIENT_METHODS or is_plain(request):
         return
-    if not request.modern:  # otherwise it is loaded: the rules of the SDK have found the version
-        await ALL_MODULES.ensure_loaded()
+    await WIRE_MODELS.ensure_loaded()
     from mcp_types import methods
     from pydantic import ValidationError
 
@@ -223,11 +222,18 @@ async def check_request(request: ClientRequest, protocol_version: str) -> None:
 
 def is_plain(request: ClientRequest) -> bool:
     """True if every version of its client's era has such a request, and all in it is easily seen to be valid."""
+    if not _has_plain_token(request.meta):
+        return False
     if request.session is None:
         check = _PLAIN_MODERN.get(request.method)
         return check is not None and check(request.params) and _is_plain_envelope(request.meta)
     check = _PLAIN_IN_SESSION.get(request.method)
-    return check is not None and check(request.params) and not request.meta
+    return check is not None and check(request.params)
+
+
+def _has_plain_token(meta: Mapping[str, Any]) -> bool:
+    """True if the token for progress is one, or there is none. All else in `_meta` of a session is free."""
+    return type(meta.get("progressToken", "")) in (str, int)
 
 
 def _is_plain_envelope(meta: Mapping[str, Any]) -> bool:
@@ -287,19 +293,68 @@ def _is_plain_list(params: Mapping[str, Any]) -> bool:
     return not params or (set(params) == {"cursor"} and isinstance(params["cursor"], str))
 
 
+def _is_plain_call(params: Mapping[str, Any]) -> bool:
+    """True if these are plain parameters of a call: a name, and arguments if any."""
+    return (
+        params.keys() <= {"name", "arguments"}
+        and type(params.get("name")) is str
+        and type(params.get("arguments", _NONE)) is dict
+    )
+
+
+def _is_plain_get(params: Mapping[str, Any]) -> bool:
+    """True if these are plain parameters of a prompt: as of a call, with texts as arguments."""
+    return _is_plain_call(params) and all(type(each) is str for each in params.get("arguments", _NONE).values())
+
+
+def _is_plain_uri(params: Mapping[str, Any]) -> bool:
+    """True if the only parameter is the URI of a resource."""
+    return params.keys() == {"uri"} and type(params["uri"]) is str
+
+
+def _is_plain_completion(params: Mapping[str, Any]) -> bool:
+    """True if these are plain parameters of a completion: what is completed, and the argument so far."""
+    return (
+        params.keys() == {"ref", "argument"}
+        and _has_texts(params["argument"], ("name", "value"), ())
+        and any(
+            _has_texts(params["ref"], ("type", key), ()) and params["ref"]["type"] == kind
+            for kind, key in (("ref/prompt", "name"), ("ref/resource", "uri"))
+        )
+    )
+
+
+def _is_plain_level(params: Mapping[str, Any]) -> bool:
+    """True if the only parameter is a level of logging."""
+    return params.keys() == {"level"} and params["level"] in LEVELS
+
+
+_NONE: Final[Mapping[str, Any]] = {}
 _LIST_METHODS: Final = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
-_PLAIN_LISTS: Final = dict.fromkeys(_LIST_METHODS, _is_plain_list)
+_PLAIN: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+    **dict.fromkeys(_LIST_METHODS, _is_plain_list),
+    "tools/call": _is_plain_call,
+    "prompts/get": _is_plain_get,
+    "resources/read": _is_plain_uri,
+    "completion/complete": _is_plain_completion,
+}
 _PLAIN_IN_SESSION: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+    **_PLAIN,
     "initialize": _is_plain_initialize,
     "ping": lambda params: not params,
-    **_PLAIN_LISTS,
+    "logging/setLevel": _is_plain_level,
+    "resources/subscribe": _is_plain_uri,
+    "resources/unsubscribe": _is_plain_uri,
 }
 _PLAIN_MODERN: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
+    **_PLAIN,
     "server/discover": lambda params: not params,
-    **_PLAIN_LISTS,
 }
 _ENVELOPE_KEYS: Final = frozenset(
-    [PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY]
+    [
+        *(PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY),
+        "progressToken",
+    ]
 )
 _NO_INFO: Final = {"name": "", "version": ""}
 """The description of a client that leaves it out, which it may."""

@@ -19,6 +19,7 @@ from mcp_nursery.actors.extensions import APPS, TASK_REQUESTS, TASKS, declared_b
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.messages import CALL_TOOL, LISTED, LISTEN
 from mcp_nursery.actors.nurseries import open_bare_nursery
+from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.protocol import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ..calls.host_tools import EVERY_SERVER
@@ -345,6 +346,8 @@ class Gateway:
         tool, room = tool or str(request.params.get("name")), MAX_RESULT_CHARS
         with suppress(UnknownServer):  # it stands for all servers, or was removed
             room = self.supervisor.spec(server).max_result_chars
+        if request.method in (CALL_TOOL, "tasks/get"):
+            await RESULT_TYPES.ensure_loaded()
         return await by_turns(mark_result(request.method, result, server=server, tool=tool, room=room))
 
     async def _introduce(self, request: ClientRequest, view: View) -> Json:

@@ -13,8 +13,8 @@ from ...callbacks import NO_HOST, Host
 from ...http.address import Address
 from ...http.client import HttpClient, open_client
 from ...jsonrpc.carrier import FRAME_LIMIT
-from ...oauth.renewal import open_authorisation
 from ...oauth.settings import OAuth
+from ...preload import SDK_MODULES
 from ...session.connection import Connection, open_connection
 from .headers import Headers, resolve
 from .sse import SseCarrier
@@ -44,10 +44,21 @@ class HttpConnector:
             StartFailed: On entering: the URL or the headers are not valid, or the tokens cannot be read.
         """
         async with (
-            open_authorisation(self.auth, Address.of(self.url).bare, self.close_grace) as auth,
+            self._open_authorisation() as auth,
             open_client(Address.of(self.url, auth), await resolve(self.headers), self.ca_file) as client,
         ):
             yield client
+
+    @asynccontextmanager
+    async def _open_authorisation(self) -> AsyncGenerator[httpx2.Auth | None, None]:
+        if not isinstance(self.auth, OAuth):
+            yield self.auth
+            return
+        await SDK_MODULES.ensure_loaded()
+        from ...oauth.renewal import open_authorisation
+
+        async with open_authorisation(self.auth, Address.of(self.url).bare, self.close_grace) as auth:
+            yield auth
 
 
 @frozen

@@ -17,7 +17,7 @@ from mcp_nursery.actors.errors import UnknownServer
 from mcp_nursery.actors.nurseries import open_bare_nursery, run_alongside
 
 from ...http_server.server import HttpServer, Tls
-from ...preload import ALL_MODULES
+from ...preload import PATTERNS
 from ..auth.jwt import WELL_KNOWN, OAuthResource
 from ..auth.principal import EVERYTHING, RETRY_AFTER, Authenticate, Principal, Refused, path_of
 from ..client_status import ClientsStatus
@@ -174,8 +174,8 @@ class HttpApplication:
 
     async def _is_ready(self) -> bool:
         if self._gateway.is_settled:
-            # A balancer asks: the first request may be a call, which would wait until what calls need is loaded.
-            await ALL_MODULES.ensure_loaded()
+            # A balancer asks: the first request may be a call, whose answer is searched for these.
+            await PATTERNS.ensure_loaded()
         return self._gateway.is_settled and not (self._leaving or self._gateway.draining)
 
     async def _describe(self, exchange: HttpExchange, oauth: OAuthResource, kind: str, about: str = "mcp") -> None:
@@ -208,7 +208,7 @@ async def open_http(
     """The gateway as an ASGI application, for as long as the block lasts. It runs on Trio.
 
     `/mcp` is all servers as one, and `/mcp/{server}` one of them; with `server`, `/mcp` is that one. `/healthz` answers
-    while it runs, and `/readyz` while it takes requests, all first attempts are settled, and what calls need is loaded.
+    while it runs, and `/readyz` while it takes requests, and all first attempts are settled.
     It may be mounted under a path.
 
     Args:

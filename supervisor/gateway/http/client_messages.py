@@ -10,13 +10,13 @@ import math
 from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import trio
 
 from mcp_nursery.actors.account import NEWS, QUESTIONS, VALUE
 from mcp_nursery.actors.enums import Delivery
-from mcp_nursery.actors.extensions import APPS, TASK_CHANGED, TASK_REQUESTS, declares
+from mcp_nursery.actors.extensions import TASK_CHANGED
 from mcp_nursery.actors.fairness import by_turns
 from mcp_nursery.actors.jsonrpc import codec, large_messages
 from mcp_nursery.actors.limits import MOST_VALUES
@@ -25,18 +25,15 @@ from mcp_nursery.actors.pieces import SMALL
 from mcp_nursery.actors.protocol import (
     ERROR_CODE_HTTP_STATUS,
     HANDSHAKE_PROTOCOL_VERSIONS,
-    HEADER_MISMATCH,
     INTERNAL_ERROR,
     INVALID_REQUEST,
     LISTEN_STREAM_METHODS,
-    MCP_NAME_HEADER,
     MCP_PROTOCOL_VERSION_HEADER,
     PARSE_ERROR,
     REQUEST_TIMEOUT,
     JsonRpcError,
 )
 
-from ...preload import ALL_MODULES
 from ..auth.principal import RETRY_AFTER, Refused
 from ..bridge import Json, as_object
 from ..client_request import (
@@ -49,13 +46,10 @@ from ..client_request import (
     split_message,
 )
 from ..gateway import Gateway
-from ..views.view import View
 from .exchange import Attendance, HttpExchange, expiry_refusal
 from .request_limits import UNCOUNTED_BYTES, BytesUnderWay, HttpLimits
+from .routing_headers import check_headers, check_version
 from .sessions import NOTED, HttpSession, HttpSessions
-
-if TYPE_CHECKING:
-    from mcp.shared.inbound import InboundLadderRejection
 
 SESSION: Final = "mcp-session-id"
 _NOT_ONE: Final = "the body must be one JSON-RPC message"
@@ -282,19 +276,16 @@ class HttpMessages:
     # -- since 2026-07-28 -----------------------------------------------------------------------------------------
 
     async def _answer_modern(self, exchange: HttpExchange, message: Json) -> None:
-        await ALL_MODULES.ensure_loaded()
-        from mcp.shared.inbound import unsupported_protocol_version_rejection
-
-        view = exchange.view
         version = exchange.headers[MCP_PROTOCOL_VERSION_HEADER]
         method = message.get("method")
         if not isinstance(method, str) or not _is_id(message.get("id"), absent="id" not in message):
             await self._refuse(exchange, HTTPStatus.BAD_REQUEST, INVALID_REQUEST, "the body must be one request")
             return
         if "id" not in message:  # nothing to do: such a client cancels by closing its connection
-            unsupported = unsupported_protocol_version_rejection(version)
-            if unsupported is not None:
-                await self._refuse(exchange, HTTPStatus.BAD_REQUEST, unsupported.code, unsupported.message)
+            try:
+                await check_version(version)
+            except JsonRpcError as error:
+                await self._refuse(exchange, HTTPStatus.BAD_REQUEST, error.code, error.message)
             else:
                 await exchange.end()
             return
@@ -303,10 +294,11 @@ class HttpMessages:
             request_id, method, params, meta, partial(self._notify, exchange), principal=exchange.client
         )
         request.describe()
-        rejection = _fault_in_headers(exchange, view, message, request)
-        if rejection is not None:
-            frame = codec.refusal(request_id, rejection.code, rejection.message, **as_object(rejection.data))
-            await exchange.answer(frame, ERROR_CODE_HTTP_STATUS.get(rejection.code, HTTPStatus.BAD_REQUEST))
+        try:
+            await check_headers(exchange, message, request)
+        except JsonRpcError as error:
+            frame = codec.refusal(request_id, error.code, error.message, **as_object(error.data))
+            await exchange.answer(frame, ERROR_CODE_HTTP_STATUS.get(error.code, HTTPStatus.BAD_REQUEST))
             return
         exchange.request, request.gone = request, exchange.has_vanished
         if method == LISTEN:
@@ -407,49 +399,6 @@ class HttpMessages:
             status = HTTPStatus.SERVICE_UNAVAILABLE
             exchange.answer_headers |= RETRY_AFTER
         return frame, HTTPStatus(status), code
-
-
-def _fault_in_headers(
-    exchange: HttpExchange, view: View, message: Json, request: ClientRequest
-) -> "InboundLadderRejection | None":
-    """The fault in the headers or the envelope of a request, whose message is given as well."""
-    from mcp.shared.inbound import (
-        InboundLadderRejection,
-        classify_inbound_request,
-        validate_mcp_param_headers,
-    )
-
-    fault = _fault_in_names(exchange, message)
-    if fault is not None:
-        return InboundLadderRejection(HEADER_MISMATCH, fault)
-    route = classify_inbound_request(message, headers=exchange.headers)
-    if isinstance(route, InboundLadderRejection):
-        return route
-    if request.method != "tools/call":
-        return None
-    if declares(request.capabilities, APPS):
-        view = view.with_apps()
-    schema = view.input_schema(request.params.get("name"))
-    if schema is None:
-        return None
-    return validate_mcp_param_headers(schema, as_object(request.params.get("arguments")), exchange.headers)
-
-
-def _fault_in_names(exchange: HttpExchange, message: Json) -> str | None:
-    """The fault in the headers that the SDK does not see."""
-    from mcp.shared.inbound import decode_header_value, find_duplicated_routing_header
-
-    twice = find_duplicated_routing_header(exchange.lines)
-    if twice is not None:
-        return f"{twice} header appears more than once"
-    beyond = next((name for name, value in exchange.lines if name.startswith("mcp-") and not value.isascii()), None)
-    if beyond is not None:  # the SDK's decoder raises
-        return f"{beyond} header must be ASCII, encoded as =?base64?...?="
-    named = exchange.headers.get(MCP_NAME_HEADER)
-    if message["method"] not in TASK_REQUESTS or named is None:  # FastMCP's client leaves it out
-        return None
-    is_same = decode_header_value(named) == as_object(message.get("params")).get("taskId")
-    return None if is_same else f"{MCP_NAME_HEADER} header does not match the request body's 'taskId' parameter"
 
 
 def _is_id(request_id: object, *, absent: bool) -> bool:

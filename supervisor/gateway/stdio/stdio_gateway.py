@@ -16,6 +16,7 @@ from mcp_nursery.actors.jsonrpc.endpoint import Endpoint
 from mcp_nursery.actors.jsonrpc.incoming import Inbound
 from mcp_nursery.actors.limits import MOST_VALUES, CostLimits
 from mcp_nursery.actors.messages import ACKNOWLEDGED, LISTEN
+from mcp_nursery.actors.preload import SDK_MODULES
 from mcp_nursery.actors.protocol import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -26,7 +27,6 @@ from mcp_nursery.actors.protocol import (
     JsonRpcError,
 )
 
-from ...preload import ALL_MODULES
 from ..bridge import Json
 from ..client_request import ClientRequest, check_request, failure_of, is_plain, offered_version, split_meta
 from ..clients import Backlog, ClientSession
@@ -155,7 +155,7 @@ class _StdioClient:
         method, meta = request.method, request.meta
         version = meta[PROTOCOL_VERSION_META_KEY]
         if not is_plain(request):
-            await ALL_MODULES.ensure_loaded()
+            await SDK_MODULES.ensure_loaded()
             from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 
             route = classify_inbound_request({"method": method, "params": request.params | {"_meta": meta}})

@@ -144,7 +144,7 @@ class HeldCall:
         """
         self.request.check_can_answer(method)
         brought: Json = self.request.params.get("inputResponses") or {}
-        if "requestState" not in self.request.params and _is_answer(method, brought.get(key)):
+        if "requestState" not in self.request.params and key in brought and _is_answer(method, brought[key]):
             return dict(brought[key])
         return await self.ask(key, method, params)
 
@@ -371,7 +371,7 @@ def _unknown_state() -> JsonRpcError:
 
 def _is_answer(method: str, response: Any) -> bool:
     """True if this is an answer to a question of this method."""
-    from mcp_types import methods  # loaded long since: an older server has asked
+    from mcp_types import methods  # loaded: a request with answers was checked
     from pydantic import ValidationError
 
     try:

@@ -52,7 +52,7 @@ def mark_result(method: str, result: Json, *, server: str, tool: str, room: int)
 def _mark_call(result: Json, *, server: str, tool: str, room: int) -> Steps[Json]:
     """The result of a call as one text, with images and audio as they came. Structured content is put into the text: a
     host would show it without marks."""
-    from mcp_types import CallToolResult  # loaded long since: a server has answered
+    from mcp_types import CallToolResult
 
     try:
         typed = CallToolResult.model_validate(result)

@@ -40,6 +40,7 @@ INFO = st.dictionaries(
     st.sampled_from(["name", "version", "title", "websiteUrl", "icons", "description"]),
     st.sampled_from(["a", "", 5, None, []]),
 )
+TOKEN = st.sampled_from([1, 1 << 70, "a", "", True, 1.5, None, []])
 CAPABILITIES = st.dictionaries(
     st.sampled_from(["roots", "sampling", "elicitation", "tasks", "experimental", "extensions"]), OBJECT
 )
@@ -58,23 +59,46 @@ ENVELOPE = st.fixed_dictionaries(
         CLIENT_CAPABILITIES_META_KEY: CAPABILITIES | st.none(),
         CLIENT_INFO_META_KEY: INFO | st.just({"name": "a", "version": "1"}) | st.none(),
         LOG_LEVEL_META_KEY: st.sampled_from(["debug", "loud", 5, None, []]),
-        "progressToken": st.sampled_from([1, "a", None, []]),
+        "progressToken": TOKEN,
     },
 )
+META = st.fixed_dictionaries({}, optional={"progressToken": TOKEN, "progress_token": TOKEN, "a/b": OBJECT})
 LISTING = st.dictionaries(st.sampled_from(["cursor", "more"]), st.sampled_from(["a", "", 5, None]))
-REQUEST = st.tuples(st.just("initialize"), OPENING) | st.tuples(
-    st.sampled_from(["tools/list", "prompts/list", "resources/list", "resources/templates/list", "ping"]), LISTING
+VALUE = st.sampled_from(["a", "", "\u00e9", 5, 1 << 70, 1.5, True, None, [], {}])
+REFERENCE = st.fixed_dictionaries(
+    {"type": st.sampled_from(["ref/prompt", "ref/resource", "ref/tool", 5])},
+    optional={"name": VALUE, "uri": VALUE, "title": VALUE},
 )
-OF_MODERN = st.tuples(
-    st.sampled_from(["server/discover", "tools/list", "resources/list", "ping", "initialize", "tools/call"]), LISTING
+ARGUMENTS = st.dictionaries(st.sampled_from(["name", "value", "more"]), VALUE)
+ABOUT_ONE = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(("name", "uri", "requestState", "task", "inputResponses"), VALUE),
+        "arguments": ARGUMENTS | VALUE,
+        "level": st.sampled_from(["debug", "loud", 5, None]),
+        "ref": REFERENCE | VALUE,
+        "argument": ARGUMENTS | VALUE,
+        "context": OBJECT,
+    },
+)
+LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"]
+OTHERS = ["tools/call", "prompts/get", "resources/read", "completion/complete"]
+OF_SESSIONS = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"]
+REQUEST = (
+    st.tuples(st.just("initialize"), OPENING)
+    | st.tuples(st.sampled_from([*LISTS, "ping"]), LISTING)
+    | st.tuples(st.sampled_from([*OTHERS, *OF_SESSIONS]), ABOUT_ONE)
+)
+OF_MODERN = st.tuples(st.sampled_from(["server/discover", *LISTS, "ping", "initialize"]), LISTING) | st.tuples(
+    st.sampled_from([*OTHERS, *OF_SESSIONS]), ABOUT_ONE
 )
 
 
-@given(asked=REQUEST, version=st.sampled_from(HANDSHAKE_PROTOCOL_VERSIONS))
-def test_what_is_plain_is_valid(asked, version):
+@given(asked=REQUEST, meta=META, version=st.sampled_from(HANDSHAKE_PROTOCOL_VERSIONS))
+def test_what_is_plain_is_valid(asked, meta, version):
     method, params = asked
-    if is_plain(request(method, params)):
-        methods.validate_client_request(method, version, params)
+    if is_plain(request(method, params, meta)):
+        methods.validate_client_request(method, version, params | {"_meta": meta})
 
 
 @given(asked=OF_MODERN, meta=ENVELOPE)
@@ -101,9 +125,38 @@ def test_what_clients_without_a_session_begin_with_is_plain(method, capabilities
     assert is_plain(modern(method, {}, meta))
 
 
+OF_CALLS = [
+    ("tools/call", {"name": "echo"}),
+    ("tools/call", {"name": "echo", "arguments": {"text": "x", "deep": [{"a": 1.5}]}}),
+    ("prompts/get", {"name": "summarise", "arguments": {"topic": "x"}}),
+    ("resources/read", {"uri": "note://today"}),
+    (
+        "completion/complete",
+        {"ref": {"type": "ref/prompt", "name": "summarise"}, "argument": {"name": "topic", "value": "x"}},
+    ),
+    (
+        "completion/complete",
+        {"ref": {"type": "ref/resource", "uri": "note://day/{day}"}, "argument": {"name": "day", "value": ""}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "params"), OF_CALLS)
+def test_what_clients_ask_most_is_plain(method, params):
+    """With a token for progress, which most hosts send with each call."""
+    token = {"progressToken": 7}
+    envelope = {PROTOCOL_VERSION_META_KEY: "2026-07-28", CLIENT_CAPABILITIES_META_KEY: {}}
+    assert is_plain(request(method, params))
+    assert is_plain(request(method, params, token | {"claudecode/toolUseId": "x"}))
+    assert is_plain(modern(method, params, envelope | token))
+
+
 @pytest.mark.parametrize(
     ("method", "params"),
     [
+        ("logging/setLevel", {"level": "info"}),
+        ("resources/subscribe", {"uri": "note://today"}),
+        ("resources/unsubscribe", {"uri": "note://today"}),
         ("tools/list", {}),
         ("tools/list", {"cursor": "x"}),
         ("ping", {}),
