@@ -232,15 +232,14 @@ def is_plain(request: ClientRequest) -> bool:
 
 
 def _has_plain_token(meta: Mapping[str, Any]) -> bool:
-    """True if the token for progress is one, or there is none. All else in `_meta` of a session is free."""
+    """True if the token for progress is one, or there is none."""
     return type(meta.get("progressToken", "")) in (str, int)
 
 
 def _is_plain_envelope(meta: Mapping[str, Any]) -> bool:
-    """True if this is plain `_meta` of a request without a session."""
+    """True if this is plain `_meta` of a request without a session. Other members of it are free."""
     return (
-        meta.keys() <= _ENVELOPE_KEYS
-        and meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS
+        meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS
         and _are_capabilities(meta.get(CLIENT_CAPABILITIES_META_KEY))
         and _is_info(meta.get(CLIENT_INFO_META_KEY, _NO_INFO))
         and meta.get(LOG_LEVEL_META_KEY, LEVELS[0]) in LEVELS
@@ -272,12 +271,16 @@ def _is_capability(name: str, value: object) -> bool:
         return isinstance(value, dict) and all(
             isinstance(each, dict) for each in cast("dict[str, object]", value).values()
         )
-    return name in ("sampling", "elicitation") and _holds_nothing(value)
+    levels = _LEVELS_OF.get(name)
+    return levels is not None and _are_objects(value, levels)
 
 
-def _holds_nothing(value: object) -> bool:
-    """True if the value is an object whose members, if any, are empty objects."""
-    return isinstance(value, dict) and all(each == {} for each in cast("dict[str, object]", value).values())
+def _are_objects(value: object, levels: int) -> bool:
+    """True if the value is an object with nothing but objects in it, as many levels deep at most."""
+    if not isinstance(value, dict):
+        return False
+    inner = cast("dict[str, object]", value).values()
+    return not inner or (levels > 0 and all(_are_objects(each, levels - 1) for each in inner))
 
 
 def _has_texts(value: object, needed: Collection[str], others: Collection[str]) -> bool:
@@ -324,11 +327,29 @@ def _is_plain_completion(params: Mapping[str, Any]) -> bool:
     )
 
 
+def _is_plain_listen(params: Mapping[str, Any]) -> bool:
+    """True if the only parameter is a plain filter of notifications."""
+    wanted = params.get("notifications")
+    return (
+        params.keys() == {"notifications"}
+        and isinstance(wanted, dict)
+        and all(_is_plain_wish(*each) for each in cast("dict[str, object]", wanted).items())
+    )
+
+
+def _is_plain_wish(name: str, value: object) -> bool:
+    if name in ("resourceSubscriptions", "taskIds"):
+        return isinstance(value, list) and all(type(each) is str for each in cast("list[object]", value))
+    return name in ("toolsListChanged", "promptsListChanged", "resourcesListChanged") and type(value) is bool
+
+
 def _is_plain_level(params: Mapping[str, Any]) -> bool:
     """True if the only parameter is a level of logging."""
     return params.keys() == {"level"} and params["level"] in LEVELS
 
 
+_LEVELS_OF: Final = {"sampling": 1, "elicitation": 1, "tasks": 3}
+"""Levels of the objects of a capability that say nothing but that they are there."""
 _NONE: Final[Mapping[str, Any]] = {}
 _LIST_METHODS: Final = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
 _PLAIN: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
@@ -349,13 +370,8 @@ _PLAIN_IN_SESSION: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
 _PLAIN_MODERN: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
     **_PLAIN,
     "server/discover": lambda params: not params,
+    "subscriptions/listen": _is_plain_listen,
 }
-_ENVELOPE_KEYS: Final = frozenset(
-    [
-        *(PROTOCOL_VERSION_META_KEY, CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, LOG_LEVEL_META_KEY),
-        "progressToken",
-    ]
-)
 _NO_INFO: Final = {"name": "", "version": ""}
 """The description of a client that leaves it out, which it may."""
 

@@ -16,6 +16,8 @@ from mcp_nursery.actors import protocol
 
 SOURCES = (mcp_types, mcp_types.version, mcp.shared.inbound, mcp.shared.subscriptions)
 OTHERWISE = {
+    "ENCODED_HEADER": mcp.shared.inbound.encode_header_value("\u00e9")[:2],
+    "X_MCP_HEADER": mcp.shared.inbound.X_MCP_HEADER_KEY.encode(),
     "LEVELS": get_args(mcp_types.LoggingLevel),
     "CLIENT_METHODS": mcp_types.methods.SPEC_CLIENT_METHODS,
     "CLIENT_NOTIFICATIONS": mcp_types.methods.SPEC_CLIENT_NOTIFICATION_METHODS,

@@ -33,8 +33,9 @@ def modern(method, params, meta):
     return ClientRequest(1, method, params, meta, nobody, principal=None)
 
 
+TASKS = {"list": {}, "cancel": {}, "requests": {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}}
 OBJECT = st.sampled_from(
-    [{}, {"form": {}}, {"form": {}, "url": {}}, {"listChanged": True}, {"listChanged": 1}, 5, None]
+    [{}, {"form": {}}, {"form": {}, "url": {}}, {"listChanged": True}, {"listChanged": 1}, TASKS, {"list": 5}, 5, None]
 )
 INFO = st.dictionaries(
     st.sampled_from(["name", "version", "title", "websiteUrl", "icons", "description"]),
@@ -60,6 +61,8 @@ ENVELOPE = st.fixed_dictionaries(
         CLIENT_INFO_META_KEY: INFO | st.just({"name": "a", "version": "1"}) | st.none(),
         LOG_LEVEL_META_KEY: st.sampled_from(["debug", "loud", 5, None, []]),
         "progressToken": TOKEN,
+        "progress_token": TOKEN,
+        "traceparent": OBJECT,
     },
 )
 META = st.fixed_dictionaries({}, optional={"progressToken": TOKEN, "progress_token": TOKEN, "a/b": OBJECT})
@@ -79,10 +82,15 @@ ABOUT_ONE = st.fixed_dictionaries(
         "ref": REFERENCE | VALUE,
         "argument": ARGUMENTS | VALUE,
         "context": OBJECT,
+        "notifications": st.dictionaries(
+            st.sampled_from(["toolsListChanged", "resourceSubscriptions", "taskIds", "more"]),
+            st.sampled_from([True, 1, None, ["a"], [5], "a"]),
+        )
+        | VALUE,
     },
 )
 LISTS = ["tools/list", "prompts/list", "resources/list", "resources/templates/list"]
-OTHERS = ["tools/call", "prompts/get", "resources/read", "completion/complete"]
+OTHERS = ["tools/call", "prompts/get", "resources/read", "completion/complete", "subscriptions/listen"]
 OF_SESSIONS = ["logging/setLevel", "resources/subscribe", "resources/unsubscribe"]
 REQUEST = (
     st.tuples(st.just("initialize"), OPENING)
@@ -110,7 +118,14 @@ def test_what_is_plain_without_a_session_is_valid(asked, meta):
         assert isinstance(classify_inbound_request({"method": method, "params": whole}), InboundModernRoute)
 
 
-@pytest.mark.parametrize("method", ["server/discover", "tools/list"])
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("server/discover", {}),
+        ("tools/list", {}),
+        ("subscriptions/listen", {"notifications": {"toolsListChanged": True, "resourceSubscriptions": ["note://a"]}}),
+    ],
+)
 @pytest.mark.parametrize(
     ("capabilities", "more"),
     [
@@ -120,9 +135,9 @@ def test_what_is_plain_without_a_session_is_valid(asked, meta):
         ({"extensions": {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html"]}}}, {}),
     ],
 )
-def test_what_clients_without_a_session_begin_with_is_plain(method, capabilities, more):
+def test_what_clients_without_a_session_begin_with_is_plain(method, params, capabilities, more):
     meta = {PROTOCOL_VERSION_META_KEY: "2026-07-28", CLIENT_CAPABILITIES_META_KEY: capabilities, **more}
-    assert is_plain(modern(method, {}, meta))
+    assert is_plain(modern(method, params, meta))
 
 
 OF_CALLS = [
@@ -145,7 +160,7 @@ OF_CALLS = [
 def test_what_clients_ask_most_is_plain(method, params):
     """With a token for progress, which most hosts send with each call."""
     token = {"progressToken": 7}
-    envelope = {PROTOCOL_VERSION_META_KEY: "2026-07-28", CLIENT_CAPABILITIES_META_KEY: {}}
+    envelope = {PROTOCOL_VERSION_META_KEY: "2026-07-28", CLIENT_CAPABILITIES_META_KEY: {}, "traceparent": "00-1-2-01"}
     assert is_plain(request(method, params))
     assert is_plain(request(method, params, token | {"claudecode/toolUseId": "x"}))
     assert is_plain(modern(method, params, envelope | token))
@@ -178,6 +193,14 @@ def test_what_clients_ask_most_is_plain(method, params):
             {
                 "protocolVersion": "2025-11-25",
                 "capabilities": {"experimental": {"x": {"y": [1]}}},
+                "clientInfo": {"name": "a", "version": "1"},
+            },
+        ),
+        (
+            "initialize",  # of those that can be asked by tasks
+            {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"sampling": {"tools": {}}, "tasks": TASKS},
                 "clientInfo": {"name": "a", "version": "1"},
             },
         ),

@@ -114,11 +114,13 @@ def outcomes(client):
 def loaded(monkeypatch):
     """The event that lets the modules be loaded that requests wait for."""
     event = trio.Event()
-    monkeypatch.setattr(stdio_gateway, "ALL_MODULES", SimpleNamespace(ensure_loaded=event.wait))
+    monkeypatch.setattr(stdio_gateway, "SDK_MODULES", SimpleNamespace(ensure_loaded=event.wait))
     return event
 
 
-CALL = NEW | {"name": "look", "arguments": {}}
+# The SDK's models have to look at these.
+CALL = NEW | {"name": "look", "arguments": None}
+SLOW_LISTEN = LISTEN | {"more": 1}
 
 
 @pytest.mark.parametrize("gets_in_between", [True, False])
@@ -162,7 +164,7 @@ async def test_a_stream_is_waited_for_until_it_is_acknowledged_or_refused(autoju
     client = Client()
     async with fronted(ScriptedServer(), client):
         client.say(request(1, "subscriptions/listen", NEW | {"notifications": 5}))
-        client.say(request(2, "subscriptions/listen", LISTEN))
+        client.say(request(2, "subscriptions/listen", SLOW_LISTEN))
         await trio.sleep(1)
         assert client.waits()
         loaded.set()
@@ -210,7 +212,7 @@ async def test_a_stream_counts_from_the_arrival_of_its_request(list_first, autoj
     async with fronted(scripted, client) as supervisor:
         await supervisor.wait_connected("lab")
         client.say(request(1, "server/discover", NEW))
-        said = [request(2, "tools/list", NEW), request(3, "subscriptions/listen", LISTEN)]
+        said = [request(2, "tools/list", NEW), request(3, "subscriptions/listen", SLOW_LISTEN)]
         client.say(*(said if list_first else reversed(said)))
         await trio.sleep(1)
         assert outcomes(client) == {1: 0, 2: 0}
@@ -228,7 +230,7 @@ async def test_a_stream_that_is_refused_or_cancelled_while_modules_are_loaded_le
     async with fronted(ScriptedServer(), client) as supervisor:
         await supervisor.wait_connected("lab")
         client.say(request(1, "subscriptions/listen", NEW | {"notifications": {"toolsListChanged": 5}}))
-        client.say(request(2, "subscriptions/listen", LISTEN))
+        client.say(request(2, "subscriptions/listen", SLOW_LISTEN))
         client.say(request(3, "subscriptions/listen", NEW | {"notifications": ["toolsListChanged"]}))
         await trio.sleep(1)
         assert len(client.news._listeners) == 3
