@@ -35,6 +35,39 @@ WIRE = (
         },
     ),
     *mutants_of(
+        "supervisor/gateway/client_request.py",
+        "supervisor/gateway/test_checks.py",
+        {
+            'params.keys() <= {"name", "arguments"}': "True",
+            'and type(params.get("arguments", _NONE)) is dict': "",
+            'return _is_plain_call(params) and all(type(each) is str for each in params.get("arguments", _NONE).values())': "return _is_plain_call(params)",
+            'return params.keys() == {"uri"} and type(params["uri"]) is str': 'return params.keys() == {"uri"}',
+            'return params.keys() == {"level"} and params["level"] in LEVELS': 'return params.keys() == {"level"}',
+            'return type(meta.get("progressToken", "")) in (str, int)': "return True",
+            'if name in ("resourceSubscriptions", "taskIds"):': "if type(value) is list:",
+            "return not inner or (levels > 0 and all(_are_objects(each, levels - 1) for each in inner))": "return True",
+        },
+    ),
+    *mutants_of(
+        "supervisor/gateway/http/routing_headers.py",
+        "supervisor/gateway/http/test_routing_headers.py",
+        {
+            "if is_plain(request) and _agree_plainly(exchange, request) and X_MCP_HEADER not in encode(schema):": "if is_plain(request) and _agree_plainly(exchange, request):",
+            "return len(given) == len(about) and given == wanted and all(map(_is_plain_value, given.values()))": "return given == wanted and all(map(_is_plain_value, given.values()))",
+            "return value.isascii() and not value.startswith(ENCODED_HEADER)": "return True",
+            "if request.method in NAME_BEARING_METHODS:": "if False:",
+        },
+    ),
+    *mutants_of(
+        "actors/records.py",
+        "actors/test_records.py",
+        {
+            "return values(self) == values(other) if other.__class__ is cls else NotImplemented": "return values(self) == values(other)",
+            "names = [each.name for each in fields(cls) if each.eq]": "names = [each.name for each in fields(cls)]",
+            "missing = shared.keys() - vars(cls).keys()": "missing = shared.keys()",
+        },
+    ),
+    *mutants_of(
         "actors/http/header_rules.py",
         "supervisor/test_words_of_faults.py property/test_headers.py",
         {'if value != value.strip(" \\t"):': "if False:"},

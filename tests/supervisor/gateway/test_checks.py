@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared.inbound import InboundModernRoute, classify_inbound_request
 from mcp_types import methods
+from pydantic import ValidationError
 
 from mcp_nursery.actors.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
@@ -216,6 +217,60 @@ def test_what_clients_ask_most_is_plain(method, params):
 )
 def test_what_clients_begin_with_is_plain(method, params):
     assert is_plain(request(method, params))
+
+
+ABOUT = {"protocolVersion": "2025-11-25", "clientInfo": {"name": "a", "version": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "meta"),
+    [
+        ("tools/call", {"name": 5}, {}),
+        ("tools/call", {"arguments": {}}, {}),
+        ("tools/call", {"name": "a", "arguments": []}, {}),
+        *(("tools/call", {"name": "a"}, {"progressToken": token}) for token in (1.5, [])),
+        ("prompts/get", {"name": "a", "arguments": {"b": 5}}, {}),
+        ("resources/read", {"uri": 5}, {}),
+        ("resources/subscribe", {}, {}),
+        ("logging/setLevel", {"level": "loud"}, {}),
+        ("completion/complete", {"ref": {"type": "ref/tool", "name": "a"}, "argument": {"name": "a", "value": ""}}, {}),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "uri": "a"}, "argument": {"name": "a", "value": ""}},
+            {},
+        ),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "a"}, "argument": {"name": "a", "value": 5}},
+            {},
+        ),
+        ("initialize", ABOUT | {"capabilities": {"elicitation": {"form": 5}}}, {}),
+        ("initialize", ABOUT | {"capabilities": {"tasks": {"requests": {"sampling": {"createMessage": 5}}}}}, {}),
+        ("initialize", ABOUT | {"capabilities": {"roots": {"listChanged": {}}}}, {}),
+    ],
+)
+def test_what_the_sdk_refuses_is_not_plain(method, params, meta):
+    with pytest.raises(ValidationError):
+        methods.validate_client_request(method, "2025-11-25", params | {"_meta": meta})
+    assert not is_plain(request(method, params, meta))
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("tools/call", {"name": "a", "requestState": 5}),
+        ("resources/read", {"uri": "a", "inputResponses": 5}),
+        ("subscriptions/listen", {"notifications": []}),
+        ("subscriptions/listen", {"notifications": {"toolsListChanged": "maybe"}}),
+        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": [5]}}),
+        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": "a"}}),
+    ],
+)
+def test_what_the_sdk_refuses_without_a_session_is_not_plain(method, params):
+    meta = {PROTOCOL_VERSION_META_KEY: "2026-07-28", CLIENT_CAPABILITIES_META_KEY: {}}
+    with pytest.raises(ValidationError):
+        methods.validate_client_request(method, "2026-07-28", params | {"_meta": meta})
+    assert not is_plain(modern(method, params, meta))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from mcp.shared.inbound import (
 from mcp_nursery.actors.preload import SDK_MODULES
 from mcp_nursery.actors.protocol import (
     CLIENT_CAPABILITIES_META_KEY,
+    HEADER_MISMATCH,
     PROTOCOL_VERSION_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
     JsonRpcError,
@@ -58,7 +59,7 @@ async def refusal(lines, message, schema):
 
 def refusal_of_sdk(lines, message, schema):
     if find_duplicated_routing_header(lines) is not None:
-        return -32020
+        return HEADER_MISMATCH
     found = classify_inbound_request(message, headers=dict(lines))
     if not isinstance(found, InboundLadderRejection):
         found = None
@@ -98,6 +99,25 @@ async def test_what_the_sdk_refuses_is_refused(*, method, name, version, repeats
     own = [("mcp-protocol-version", version), ("mcp-method", method), ("mcp-name", name)] if repeats else []
     lines = [line for line in [*own, *lines] if line[1].isascii()]
     assert await refusal(lines, message, schema) == refusal_of_sdk(lines, message, schema)
+
+
+ROUTE = [("mcp-protocol-version", VERSION), ("mcp-method", "tools/call")]
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "schema"),
+    [
+        ("echo", ROUTE, None),
+        ("echo", [*ROUTE, ("mcp-name", "other")], None),
+        ("=?base64?ZWNobw==?=", [*ROUTE, ("mcp-name", "=?base64?ZWNobw==?=")], None),  # the header says echo
+        ("echo", [*ROUTE, ("mcp-name", "echo"), ("mcp-name", "echo")], None),
+        ("echo", [*ROUTE, ("mcp-name", "echo")], REPEATED),
+        ("echo", [("mcp-protocol-version", VERSION), ("mcp-method", "tools/list"), ("mcp-name", "echo")], None),
+    ],
+)
+async def test_a_header_that_does_not_say_what_the_body_says_is_refused(name, lines, schema):
+    message = message_of("tools/call", {"name": name, "arguments": {"city": "Ulm"}})
+    assert await refusal(lines, message, schema) == refusal_of_sdk(lines, message, schema) == HEADER_MISMATCH
 
 
 @pytest.mark.parametrize(
