@@ -162,8 +162,6 @@ class Changes:
         scope: trio.CancelScope,
         begun: trio.Event,
     ) -> None:
-        from .sdk import listen_to_resources
-
         def tell(stream: "Stream", *, again: bool) -> None:
             for uri in stream.honored.resource_subscriptions or ():
                 if uri in wanted and (again or uri not in known):
@@ -171,7 +169,10 @@ class Changes:
             begun.set()
 
         with scope:
-            await listen_to_resources(await session.sdk(), self, wanted, tell)
+            sdk = await session.sdk()
+            from .sdk import listen_to_resources  # loaded by now
+
+            await listen_to_resources(sdk, self, wanted, tell)
 
 
 def _heard(session: "ServerSession") -> Kinds:

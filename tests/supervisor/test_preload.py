@@ -8,7 +8,7 @@ import pytest
 
 from ..lab.processes import LAB
 
-WATCHED = """
+FINDER = """
 import sys, trio
 
 HEAVY = (
@@ -24,7 +24,8 @@ class InTheLoop:
             self.found.append(name)
 
 sys.meta_path.insert(0, InTheLoop())
-
+"""
+WATCHED = """
 async def main():
     {imported}
     servers = [
@@ -54,9 +55,56 @@ IMPORTED = f"from mcp_nursery.supervisor import {NAMES}"
     ids=["imported before the loop", "imported in the loop"],
 )
 def test_nothing_heavy_is_imported_in_the_loop(before, imported):
-    code = WATCHED.format(before=before, imported=imported)
+    code = FINDER + WATCHED.format(before=before, imported=imported)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert (run.stdout, run.stderr) == ("[]\n", "")
+
+
+SUBSCRIBED = """
+from mcp_nursery.supervisor import MemoryStore, ServerSpec, StdioTransport, open_supervisor
+from mcp_nursery.supervisor.preload import AHEAD
+
+async def main():
+    AHEAD.set(False)
+    server = ServerSpec("it", StdioTransport(sys.executable, ["-I", "-S", "-c", sys.argv[1]]))
+    async with open_supervisor([server], state=MemoryStore(), gate=0) as supervisor:
+        await supervisor.wait_connected("it")
+        async with supervisor.subscribe("note://today", server="it") as updates:
+            assert (await updates.receive()).certain
+    print([name for name in InTheLoop.found if name.startswith(HEAVY)], "mcp.client" in sys.modules)
+
+trio.run(main)
+"""
+MODERN = """
+import json, sys
+
+NEWS = {
+    "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"resources": {"subscribe": True}}},
+    "resources/list": {"resources": [{"uri": "note://today", "name": "today"}]},
+    "resources/templates/list": {"resourceTemplates": []},
+}
+
+def say(**said):
+    print(json.dumps({"jsonrpc": "2.0", **said}), flush=True)
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["method"] == "subscriptions/listen":
+        tag = {"_meta": {"io.modelcontextprotocol/subscriptionId": asked["id"]}}
+        honored = {"notifications": asked["params"]["notifications"]}
+        say(method="notifications/subscriptions/acknowledged", params=honored | tag)
+        say(method="notifications/resources/updated", params={"uri": "note://today"} | tag)
+    elif asked["method"] in NEWS:
+        facts = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        say(id=asked["id"], result=NEWS[asked["method"]] | facts)
+"""
+
+
+@pytest.mark.slow
+def test_a_stream_of_the_newer_era_has_the_sdk_loaded_in_a_thread():
+    command = [sys.executable, "-c", FINDER + SUBSCRIBED, MODERN]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (run.stdout, run.stderr) == ("[] True\n", "")
 
 
 LIGHT = """
