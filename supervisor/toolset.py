@@ -9,6 +9,7 @@ import trio
 from mcp_nursery.actors.errors import InvalidArguments, NurseryError, one_line
 from mcp_nursery.actors.json_parsing import finite_number, parse_json, refuse_constant
 from mcp_nursery.actors.overrides import override
+from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.reply import ProgressCallback
 
 from .calls.host_tools import HostTools
@@ -121,6 +122,7 @@ class Toolset(ToolForms):
                 await tool(given, timeout=timeout, on_progress=on_progress, meta=meta, when_down=when_down)
             )
         except NurseryError as error:
+            await RESULT_TYPES.ensure_loaded()  # a text is one of them
             known = self._servers.snapshots.get(getattr(error, "server", None) or server or "")
             return outcome_of_error(
                 error,

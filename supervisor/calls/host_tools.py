@@ -3,9 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from mcp_nursery.actors.preload import RESULT_TYPES
 from mcp_nursery.actors.records import define, field
+from mcp_nursery.actors.session.lazy_definitions import LazyDefinition
 
 from ..catalogue.catalogue import Catalogue
 from ..resources import ResourceResult
@@ -13,6 +15,9 @@ from ..security.untrusted_marks import MAX_RESULT_CHARS
 from ..servers.view import ServerView
 from ..tools.tool import Invoke, Tool
 from ..tools.tool_result import ToolResult
+
+if TYPE_CHECKING:
+    from mcp_types import Tool as Definition
 
 LIST_RESOURCES: Final = "list_mcp_resources"
 READ_RESOURCE: Final = "read_mcp_resource"
@@ -75,15 +80,14 @@ def host_tool(
     read_only: bool,
 ) -> Tool:
     """A tool of our own; with a hash after its name if a tool of the host has that name (`reserved`)."""
-    from mcp_types import Tool as Definition
-    from mcp_types import ToolAnnotations
-
-    hints = ToolAnnotations(read_only_hint=True) if read_only else None
+    said = {"name": name, "description": description, "inputSchema": schema}
+    if read_only:
+        said["annotations"] = {"readOnlyHint": True}
     return Tool(
         name=name if name not in reserved else f"{name}_{sha256(name.encode()).hexdigest()[:8]}",
         server=EVERY_SERVER,
         tool=name,
-        definition=Definition(name=name, description=description, input_schema=schema, annotations=hints),
+        definition=cast("Definition", LazyDefinition("tools", said)),
         available=True,
         trusted_hints=True,
         requires_approval=requires_approval,
@@ -91,8 +95,9 @@ def host_tool(
     )
 
 
-def host_result(tool: Tool, text: str, read: ResourceResult | None = None) -> ToolResult:
+async def host_result(tool: Tool, text: str, read: ResourceResult | None = None) -> ToolResult:
     """The answer of a tool of our own: this text, from the server of what was `read`."""
+    await RESULT_TYPES.ensure_loaded()
     from mcp_types import TextContent
 
     return ToolResult(

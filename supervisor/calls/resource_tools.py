@@ -109,7 +109,7 @@ class ResourceTools(HostTools):
         server = self._server(_texts(tool, arguments).get("server"))
         offered = _listed(self._servers.shown_resources(), self._servers.catalogue.value.resource_templates)
         listed = chain(offered, map(_skill_line, known_skills(self._servers)))
-        return host_result(tool, await by_turns(_lines(listed, server)))
+        return await host_result(tool, await by_turns(_lines(listed, server)))
 
     async def _read(
         self,
@@ -132,7 +132,7 @@ class ResourceTools(HostTools):
         self._servers.snapshot(owner)
         agreed = await self._approvals.agree(evolve(tool, server=owner), {"uri": uri}, self._servers)
         read = await read_for_model(evolve(call, server=owner), self._servers, agreed)
-        return host_result(tool, read.full_text, read)
+        return await host_result(tool, read.full_text, read)
 
     def _server(self, named: str | None) -> str | None:
         """The server of this name, which may be written as in the marks around results."""

@@ -147,7 +147,7 @@ class SearchTools(HostTools):
         del timeout, on_progress, meta, when_down
         query, limit = wanted(arguments)
         await trio.lowlevel.checkpoint()
-        return host_result(tool, await by_turns(described((await self.search(query))[:limit])) or NOTHING)
+        return await host_result(tool, await by_turns(described((await self.search(query))[:limit])) or NOTHING)
 
     async def _follow(self) -> None:
         """Bring the index up to date with the catalogue, in turns; while that changes, with a recent one."""

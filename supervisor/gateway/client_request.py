@@ -100,6 +100,8 @@ class ClientRequest:
     """The listener of a stream of notifications, from the arrival of its request on."""
     gone: Callable[[], bool] = bool
     """Returns true once its client has gone without cancelling it."""
+    plain: bool | None = None
+    """True if the protocol plainly has it as it is; None: not looked at yet. See `is_plain`."""
     delivery: Delivery = Delivery.NOT_SENT
     """The delivery by now: `data.delivery` of its error."""
 
@@ -222,18 +224,15 @@ async def check_request(request: ClientRequest, protocol_version: str) -> None:
 
 def is_plain(request: ClientRequest) -> bool:
     """True if every version of its client's era has such a request, and all in it is easily seen to be valid."""
-    if not _has_plain_token(request.meta):
-        return False
-    if request.session is None:
-        check = _PLAIN_MODERN.get(request.method)
-        return check is not None and check(request.params) and _is_plain_envelope(request.meta)
-    check = _PLAIN_IN_SESSION.get(request.method)
-    return check is not None and check(request.params)
-
-
-def _has_plain_token(meta: Mapping[str, Any]) -> bool:
-    """True if the token for progress is one, or there is none."""
-    return type(meta.get("progressToken", "")) in (str, int)
+    if request.plain is None:
+        check = (_PLAIN_MODERN if request.session is None else _PLAIN_IN_SESSION).get(request.method)
+        request.plain = (
+            check is not None
+            and check(request.params)
+            and type(request.meta.get("progressToken", "")) in (str, int)
+            and (request.session is not None or _is_plain_envelope(request.meta))
+        )
+    return request.plain
 
 
 def _is_plain_envelope(meta: Mapping[str, Any]) -> bool:
