@@ -240,7 +240,7 @@ def _is_plain_envelope(meta: Mapping[str, Any]) -> bool:
     return (
         meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS
         and _are_capabilities(meta.get(CLIENT_CAPABILITIES_META_KEY))
-        and _is_info(meta.get(CLIENT_INFO_META_KEY, _NO_INFO))
+        and _has_texts(meta.get(CLIENT_INFO_META_KEY, _NO_INFO), *_OF_INFO)
         and meta.get(LOG_LEVEL_META_KEY, LEVELS[0]) in LEVELS
     )
 
@@ -250,13 +250,9 @@ def _is_plain_initialize(params: Mapping[str, Any]) -> bool:
     return (
         set(params) == {"protocolVersion", "clientInfo", "capabilities"}
         and isinstance(params["protocolVersion"], str)
-        and _is_info(params["clientInfo"])
+        and _has_texts(params["clientInfo"], *_OF_INFO)
         and _are_capabilities(params["capabilities"])
     )
-
-
-def _is_info(value: object) -> bool:
-    return _has_texts(value, ("name", "version"), ("title", "description", "websiteUrl"))
 
 
 def _are_capabilities(value: object) -> bool:
@@ -371,6 +367,8 @@ _PLAIN_MODERN: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
     "server/discover": lambda params: not params,
     "subscriptions/listen": _is_plain_listen,
 }
+_OF_INFO: Final = (("name", "version"), ("title", "description", "websiteUrl"))
+"""The members that the description of a client has, and that it may have: texts."""
 _NO_INFO: Final = {"name": "", "version": ""}
 """The description of a client that leaves it out, which it may."""
 
