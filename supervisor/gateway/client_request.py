@@ -307,13 +307,13 @@ def _is_plain_get(params: Mapping[str, Any]) -> bool:
 
 def _is_plain_uri(params: Mapping[str, Any]) -> bool:
     """True if the only parameter is the URI of a resource."""
-    return params.keys() == {"uri"} and type(params["uri"]) is str
+    return set(params) == {"uri"} and type(params["uri"]) is str
 
 
 def _is_plain_completion(params: Mapping[str, Any]) -> bool:
     """True if these are plain parameters of a completion: what is completed, and the argument so far."""
     return (
-        params.keys() == {"ref", "argument"}
+        set(params) == {"ref", "argument"}
         and _has_texts(params["argument"], ("name", "value"), ())
         and any(
             _has_texts(params["ref"], ("type", key), ()) and params["ref"]["type"] == kind
@@ -326,7 +326,7 @@ def _is_plain_listen(params: Mapping[str, Any]) -> bool:
     """True if the only parameter is a plain filter of notifications."""
     wanted = params.get("notifications")
     return (
-        params.keys() == {"notifications"}
+        set(params) == {"notifications"}
         and isinstance(wanted, dict)
         and all(_is_plain_wish(*each) for each in cast("dict[str, object]", wanted).items())
     )
@@ -340,7 +340,7 @@ def _is_plain_wish(name: str, value: object) -> bool:
 
 def _is_plain_level(params: Mapping[str, Any]) -> bool:
     """True if the only parameter is a level of logging."""
-    return params.keys() == {"level"} and params["level"] in LEVELS
+    return set(params) == {"level"} and params["level"] in LEVELS
 
 
 _LEVELS_OF: Final = {"sampling": 1, "elicitation": 1, "tasks": 3}

@@ -262,6 +262,7 @@ def test_what_the_sdk_refuses_is_not_plain(method, params, meta):
         ("resources/read", {"uri": "a", "inputResponses": 5}),
         ("subscriptions/listen", {"notifications": []}),
         ("subscriptions/listen", {"notifications": {"toolsListChanged": "maybe"}}),
+        ("subscriptions/listen", {"notifications": {"toolsListChanged": ["a"]}}),
         ("subscriptions/listen", {"notifications": {"resourceSubscriptions": [5]}}),
         ("subscriptions/listen", {"notifications": {"resourceSubscriptions": "a"}}),
     ],
