@@ -19,7 +19,7 @@ LOADING: Final = threading.Lock()
 """The lock of the loading thread: two that import modules which import each other may see half of them."""
 FREEZES: Final = threading.Event()
 """The event: set if loaded modules are exempt from garbage collection. See `freeze_loaded`."""
-_LAST_WAIT: Final = 10.0
+_LAST_WAIT: Final = 60.0
 """Seconds that an ending interpreter waits for that thread."""
 
 
