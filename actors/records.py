@@ -3,14 +3,14 @@
 attrs writes and compiles `__init__`, `__eq__`, `__hash__` and `__repr__` of each class anew. That takes half of the
 import of this package, and a user of the command line waits for it at each command. Only `__init__` runs often enough
 to be worth it: the others are functions here that all classes share, and that read the fields when they are called.
-They compare, hash and show the same as those of attrs.
+They compare, hash and show the same as those of attrs; what they cannot do is refused when the class is made.
 """
 
 from collections.abc import Callable
 from functools import cache
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from attrs import (
@@ -59,7 +59,12 @@ else:
         return _with_shared_methods(attrs.frozen, cls, options)
 
 
+_OPTIONS: Final = frozenset(["eq", "init", "kw_only", "repr", "slots"])
+
+
 def _with_shared_methods(decorate: Callable[..., Any], cls: type | None, options: dict[str, Any]) -> Any:
+    if unknown := options.keys() - _OPTIONS:
+        raise TypeError(f"these classes have no {', '.join(sorted(unknown))}")
     shared: dict[str, Any] = {}
     if options.pop("repr", True):
         shared["__repr__"] = _shown
@@ -67,6 +72,10 @@ def _with_shared_methods(decorate: Callable[..., Any], cls: type | None, options
         shared |= {"__eq__": _is_equal, "__hash__": _hashed if decorate is attrs.frozen else None}
 
     def decorated(cls: type) -> type:
+        if (cls.__repr__ is _shown and "__repr__" not in shared) or (
+            cls.__eq__ is _is_equal and "__eq__" not in shared
+        ):
+            raise TypeError(f"{cls.__name__} would be compared or shown with the fields that it adds, as its base is")
         missing = shared.keys() - vars(cls).keys()
         cls = decorate(cls, eq=False, repr=False, **options)
         for name in missing:
@@ -80,7 +89,15 @@ def _with_shared_methods(decorate: Callable[..., Any], cls: type | None, options
 def _compared(cls: type) -> Callable[[Any], Any]:
     """The reader of those values of an instance that count when it is compared."""
     names = [each.name for each in fields(cls) if each.eq]
-    return attrgetter(*names) if names else lambda _: ()
+    read = attrgetter(*names) if names else lambda _: ()
+    keys = {each.name: each.eq_key for each in fields(cls) if each.eq_key is not None}
+    if not keys:
+        return read
+    return lambda it: tuple(keys.get(name, _as_it_is)(getattr(it, name)) for name in names)
+
+
+def _as_it_is(value: object) -> object:
+    return value
 
 
 def _is_equal(self: Any, other: object) -> Any:

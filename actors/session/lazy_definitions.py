@@ -12,6 +12,7 @@ from ..messages import Definitions
 from ..pieces import Steps
 
 if TYPE_CHECKING:
+    from mcp_types import Tool
     from pydantic import BaseModel
 
 D = TypeVar("D")
@@ -105,6 +106,13 @@ def annotations_of(definition: "BaseModel | LazyDefinition") -> Mapping[str, Any
         return definition.said.get("annotations") or {}
     said: BaseModel | None = getattr(definition, "annotations", None)
     return {} if said is None else said.model_dump(by_alias=True)
+
+
+def needs_task(definition: "Tool | LazyDefinition") -> bool:
+    """True if a tool of the handshake era can be called as a task alone."""
+    if isinstance(definition, LazyDefinition):
+        return (definition.said.get("execution") or {}).get("taskSupport") == "required"
+    return definition.execution is not None and definition.execution.task_support == "required"
 
 
 def cached_definitions_steps(listed: Iterable[tuple[str, object]]) -> Steps[Definitions]:

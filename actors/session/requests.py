@@ -31,6 +31,7 @@ from ..protocol import (
     X_MCP_HEADER,
 )
 from .base import PARTS_AT_ONCE, BadResult, InputWanted
+from .lazy_definitions import needs_task
 from .schemas import OutputSchema, SchemaViolation
 
 if TYPE_CHECKING:
@@ -289,8 +290,7 @@ class PreparedTool(PreparedRequest):
         self._output_schema = None if promised is None else OutputSchema(promised, tool=definition.name)
         self.promises: bool = promised is not None
         self._schema = definition.input_schema
-        execution = None if self._modern else definition.execution
-        self.needs_task = execution is not None and execution.task_support == "required"
+        self.needs_task = not self._modern and needs_task(definition)
         self._headers: tuple[dict[str, str], HeaderMap] | None = None
 
     def headers(self, params: bytes) -> dict[str, str]:

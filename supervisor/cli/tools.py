@@ -20,6 +20,7 @@ from mcp_nursery.supervisor.preload import AHEAD
 from mcp_nursery.supervisor.security.untrusted_marks import visible
 from mcp_nursery.supervisor.status import ServerStatus
 from mcp_nursery.supervisor.tools.naming import DEFAULT_TEMPLATE, clean, possible_owners
+from mcp_nursery.supervisor.tools.pins import known_hints
 
 from .consent import ask_for_trust, can_ask, says_yes
 from .failures import OK, TOOL_ERROR, UNAVAILABLE, document_of, exit_code, message_of
@@ -57,10 +58,9 @@ def _described(tool: Tool) -> str:
 
 
 def _tool_document(tool: Tool) -> dict[str, Any]:
-    hints = tool.annotations
     return {
         **pick(tool, "name", "server", "tool", "description", "input_schema"),
-        "annotations": None if hints is None else hints.model_dump(by_alias=True, mode="json", exclude_none=True),
+        "annotations": known_hints(tool.declared),
         "requires_approval": tool.requires_approval,
         "output_schema_problem": tool.output_schema_problem,
         "ui": None if tool.ui is None else tool.ui.as_json(),

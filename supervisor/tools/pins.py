@@ -65,7 +65,7 @@ def pinning_steps(definition: "Definition", *, former: bool = False) -> Steps[st
         "description": definition.description,
         "inputSchema": definition.input_schema,
         "outputSchema": definition.output_schema,
-        "annotations": _known_hints(definition),
+        "annotations": known_hints(definition),
         "searchHint": search_hint(definition.meta),
         "alwaysLoad": always_load(definition.meta) or None,
         "ui": None if ui is None else ui.as_json(),
@@ -73,8 +73,8 @@ def pinning_steps(definition: "Definition", *, former: bool = False) -> Steps[st
     return fingerprint({key: value for key, value in said.items() if value is not None}, SCHEMAS, former=former)
 
 
-def _known_hints(definition: "Definition") -> dict[str, Any] | None:
-    """The hints that the protocol knows."""
+def known_hints(definition: "Definition") -> dict[str, Any] | None:
+    """The hints of a tool that the protocol knows; None if there are none."""
     if isinstance(definition, LazyDefinition):
         said: dict[str, Any] | None = definition.said.get("annotations")
         return None if said is None else {key: said[key] for key in _HINTS if said.get(key) is not None}

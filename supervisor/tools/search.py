@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.pieces import Steps
+from mcp_nursery.actors.session.lazy_definitions import annotations_of
 
 from .tool import Tool
 
@@ -110,7 +111,7 @@ def words(text: str) -> Iterator[str]:
 
 def _row(tool: Tool) -> tuple[str, ...]:
     declared = tool.declared
-    title = declared.title or (declared.annotations and declared.annotations.title)
+    title = declared.title or annotations_of(declared).get("title")
     said = (
         f"{tool.name} {tool.tool}",
         tool.server,

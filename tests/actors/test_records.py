@@ -94,6 +94,33 @@ def test_methods_of_the_class_itself_stay():
     assert repr(Own("A")) == "<A>"
 
 
+@pytest.mark.parametrize("frozen", [records.frozen, attrs.frozen])
+def test_a_value_is_compared_by_its_key(frozen):
+    @frozen
+    class Keyed:
+        error: Exception = attrs.field(eq=str)
+        number: int = 1
+
+    assert Keyed(ValueError("a")) == Keyed(TypeError("a")) != Keyed(ValueError("b"))
+    assert hash(Keyed(ValueError("a"))) == hash(Keyed(TypeError("a")))
+    assert Keyed(ValueError("a"), 2) != Keyed(ValueError("a"))
+
+
+@pytest.mark.parametrize("options", [{"repr": False}, {"eq": False}])
+def test_a_class_shows_and_compares_no_more_than_its_base_unnoticed(options):
+    """The shared methods read the fields of the instance's class: a secret that it adds would be shown."""
+    with pytest.raises(TypeError, match="Secret would be compared or shown with the fields that it adds"):
+
+        @records.frozen(**options)
+        class Secret(OURS):
+            pass
+
+
+def test_an_option_that_has_no_effect_is_refused():
+    with pytest.raises(TypeError, match="these classes have no order, unsafe_hash"):
+        records.define(order=True, unsafe_hash=True)
+
+
 def test_without_eq_each_instance_equals_itself_alone():
     @records.frozen(eq=False, repr=False)
     class Thing:

@@ -2,6 +2,7 @@
 takes half of the memory."""
 
 import json
+import subprocess
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -87,3 +88,48 @@ async def test_an_ordinary_conversation_needs_no_sdk(front, version, upstream, t
             wrong = await answer(client, request(version, 9, "tools/call", name=tool, arguments=5))
             assert wrong["error"]["code"] == INVALID_PARAMS
             assert has_sdk(pid)
+
+
+RICH = """
+import json, sys
+
+TOOL = {
+    "name": "plain", "inputSchema": {"type": "object"}, "execution": {"taskSupport": "optional"},
+    "annotations": {"title": "Plain", "readOnlyHint": True},
+}
+ABILITIES = {"tools": {}, "resources": {}}
+ABOUT = {"protocolVersion": "2025-11-25", "capabilities": ABILITIES, "serverInfo": {"name": "rich", "version": "1"}}
+ANSWERS = {
+    "initialize": ABOUT,
+    "tools/list": {"tools": [TOOL]},
+    "tools/call": {"content": [{"type": "text", "text": "heard"}]},
+    "resources/list": {"resources": [{"uri": "note://today", "name": "today", "annotations": {"priority": 1}}]},
+    "resources/templates/list": {"resourceTemplates": []},
+}
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" in asked:
+        known = asked["method"] in ANSWERS
+        said = {"result": ANSWERS[asked["method"]]} if known else {"error": {"code": -32601, "message": "no"}}
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--search"], ["--mark"], ["--search", "--mark"]], ids=" ".join)
+async def test_what_needs_the_sdk_has_it_loaded_in_a_thread(options):
+    """Its clients would stand still for a second otherwise."""
+    command = [sys.executable, str(PROGRAMS / "watched_gateway.py"), "serve", *options, "--", *PLAIN, "-c", RICH]
+    with trio.fail_after(60):
+        async with stdio_client(command, stderr=subprocess.PIPE) as client:
+            await opened(client, OLD)
+            await answer(client, request(OLD, 2, "tools/list"))
+            if "--search" in options:
+                found = await answer(
+                    client, request(OLD, 3, "tools/call", name="find_tools", arguments={"query": "plain"})
+                )
+                assert "plain" in found["result"]["content"][0]["text"]
+                call = {"name": "call_tool", "arguments": {"name": "plain", "arguments": {}}}
+            else:
+                call = {"name": "plain", "arguments": {}}
+            said = await answer(client, request(OLD, 4, "tools/call", **call))
+            assert "heard" in said["result"]["content"][0]["text"]

@@ -353,6 +353,7 @@ def test_bad_entry(file: Path, entry: Any, field: str | None, problem: str, kind
     error = bad.transport.error
     assert (error.file, error.server, error.field) == (path, "bad", field)
     assert (bad.name, bad.source, bad.enabled, bad.transport.kind) == ("bad", path, True, kind)
+    assert load_config(path).servers[1] == bad  # or each reload would call it changed
     assert problem in str(error)
     assert "\n" not in str(error)
     with pytest.raises(ConfigError):
