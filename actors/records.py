@@ -72,9 +72,8 @@ def _with_shared_methods(decorate: Callable[..., Any], cls: type | None, options
         shared |= {"__eq__": _is_equal, "__hash__": _hashed if decorate is attrs.frozen else None}
 
     def decorated(cls: type) -> type:
-        if (cls.__repr__ is _shown and "__repr__" not in shared) or (
-            cls.__eq__ is _is_equal and "__eq__" not in shared
-        ):
+        inherited = {name for name, method in _SHARED.items() if getattr(cls, name) is method}
+        if inherited - shared.keys():
             raise TypeError(f"{cls.__name__} would be compared or shown with the fields that it adds, as its base is")
         missing = shared.keys() - vars(cls).keys()
         cls = decorate(cls, eq=False, repr=False, **options)
@@ -89,11 +88,14 @@ def _with_shared_methods(decorate: Callable[..., Any], cls: type | None, options
 def _compared(cls: type) -> Callable[[Any], Any]:
     """The reader of those values of an instance that count when it is compared."""
     names = [each.name for each in fields(cls) if each.eq]
-    read = attrgetter(*names) if names else lambda _: ()
     keys = {each.name: each.eq_key for each in fields(cls) if each.eq_key is not None}
-    if not keys:
-        return read
-    return lambda it: tuple(keys.get(name, _as_it_is)(getattr(it, name)) for name in names)
+    if names and not keys:
+        return attrgetter(*names)
+
+    def read(it: object) -> tuple[object, ...]:
+        return tuple(keys.get(name, _as_it_is)(getattr(it, name)) for name in names)
+
+    return read
 
 
 def _as_it_is(value: object) -> object:
@@ -119,3 +121,6 @@ def _shown(self: Any) -> str:
             show = repr if each.repr is True else each.repr
             values.append(f"{each.name}={show(getattr(self, each.name, NOTHING))}")
     return f"{self.__class__.__qualname__.rpartition('>.')[2]}({', '.join(values)})"
+
+
+_SHARED: Final[dict[str, object]] = {"__repr__": _shown, "__eq__": _is_equal}

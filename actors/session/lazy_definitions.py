@@ -111,7 +111,8 @@ def annotations_of(definition: "BaseModel | LazyDefinition") -> Mapping[str, Any
 def needs_task(definition: "Tool | LazyDefinition") -> bool:
     """True if a tool of the handshake era can be called as a task alone."""
     if isinstance(definition, LazyDefinition):
-        return (definition.said.get("execution") or {}).get("taskSupport") == "required"
+        execution: Mapping[str, object] = definition.said.get("execution") or {}
+        return execution.get("taskSupport") == "required"
     return definition.execution is not None and definition.execution.task_support == "required"
 
 
