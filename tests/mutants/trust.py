@@ -81,7 +81,7 @@ TRUST = (
             "return Pin(text, None if text == self.differs else self.differs)": "return Pin(text)",
             "if as_it_was or wanted.enough:": "if wanted.enough:",
             '"description": definition.description,': '"description": None,',
-            '"annotations": _known_hints(definition),': '"annotations": None,',
+            '"annotations": known_hints(definition),': '"annotations": None,',
             "return self.names <= MOST_PINS and max(self.pinned, self.differing) <= MOST_PINNED": "return self.names <= MOST_PINS",
         },
     ),
