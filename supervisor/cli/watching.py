@@ -15,6 +15,7 @@ from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.config import Config
 from mcp_nursery.supervisor.control.protocol import ControlError, event_document
 from mcp_nursery.supervisor.events import Event
+from mcp_nursery.supervisor.preload import AHEAD, PATTERNS
 from mcp_nursery.supervisor.watch import reload_or_log
 
 from .failures import OK
@@ -34,10 +35,11 @@ def run(options: Options, *, web: str | None) -> int:
     hang_up, hang_ups = trio.open_memory_channel[None](1)
 
     async def supervise() -> None:
+        AHEAD.set(False)  # somebody may call a tool on the page, and most never do
         async with (
             _open(options, config) as supervisor,
             _serve_page(supervisor, web),
-            run_alongside(lambda: _reload_at(hang_ups, supervisor)),
+            run_alongside(lambda: _reload_at(hang_ups, supervisor), PATTERNS.ensure_loaded),
         ):
             await watch(OwnHost(supervisor), "mcp-nursery run", as_json=options.as_json)
 

@@ -172,6 +172,24 @@ def test_a_call_loads_the_types_of_results_and_no_more(era, program, tmp_path):
     assert not heavy_in(loaded, UNNEEDED)
 
 
+@pytest.mark.slow
+def test_what_only_watches_its_servers_loads_no_models(program, tmp_path):
+    """Nor does it begin to load them: an ending process waits for what is being loaded."""
+    log, config = tmp_path / "log", configured(tmp_path, program, "handshake")
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(
+            watched("run", "--config", str(config)), stdout=subprocess.PIPE, stderr=file, text=True
+        ) as process,
+    ):
+        while "lab: connected" not in process.stdout.readline():
+            pass
+        process.terminate()
+    loaded = modules_in(log.read_text())
+    assert "mcp_nursery.supervisor.cli.screen.viewer" in loaded
+    assert not heavy_in(loaded, ("mcp_types", "mcp", "pydantic", "httpx2"))
+
+
 def ready_url(log):
     """The URL of a gateway over HTTP that writes this log, once it says that it is ready."""
     for _ in range(1200):
