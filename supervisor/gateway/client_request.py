@@ -16,7 +16,7 @@ from mcp_nursery.actors.errors import (
     UnknownResource,
     delivery_of,
 )
-from mcp_nursery.actors.extensions import EXTENSION_OF, declares
+from mcp_nursery.actors.extensions import EXTENSION_OF, TASK_REQUESTS, declares
 from mcp_nursery.actors.jsonrpc import codec
 from mcp_nursery.actors.jsonrpc.relays import ASKED
 from mcp_nursery.actors.preload import WIRE_MODELS
@@ -364,6 +364,7 @@ _PLAIN_IN_SESSION: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
 }
 _PLAIN_MODERN: Final[Mapping[str, Callable[[Mapping[str, Any]], bool]]] = {
     **_PLAIN,
+    **dict.fromkeys(TASK_REQUESTS, lambda _: True),  # of an extension: the protocol says nothing of their parameters
     "server/discover": lambda params: not params,
     "subscriptions/listen": _is_plain_listen,
 }

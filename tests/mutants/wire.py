@@ -58,6 +58,7 @@ WIRE = (
             ),
             'said = "".join(given.values())': 'said = ""',
             "if request.method in NAME_BEARING_METHODS:": "if False:",
+            "elif request.method in TASK_REQUESTS and MCP_NAME_HEADER in exchange.headers:  # FastMCP's client leaves it out": "elif False:",
         },
     ),
     *mutants_of(

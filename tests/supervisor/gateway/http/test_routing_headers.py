@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mcp.shared.inbound import (
     InboundLadderRejection,
     classify_inbound_request,
+    decode_header_value,
     find_duplicated_routing_header,
     validate_mcp_param_headers,
 )
@@ -60,6 +61,9 @@ async def refusal(lines, message, schema):
 def refusal_of_sdk(lines, message, schema):
     if find_duplicated_routing_header(lines) is not None:
         return HEADER_MISMATCH
+    named = dict(lines).get("mcp-name")
+    if message["method"] == "tasks/get" and decode_header_value(named) != (named and message["params"]["taskId"]):
+        return HEADER_MISMATCH
     found = classify_inbound_request(message, headers=dict(lines))
     if not isinstance(found, InboundLadderRejection):
         found = None
@@ -69,7 +73,7 @@ def refusal_of_sdk(lines, message, schema):
 
 
 NAME = st.sampled_from(["echo", "=?base64?ZWNobw==?=", "=?echo", "other", " echo", "zum Bäcker"])
-METHOD = st.sampled_from(["tools/call", "tools/list", "prompts/get", "resources/read"])
+METHOD = st.sampled_from(["tools/call", "tools/list", "prompts/get", "resources/read", "tasks/get"])
 VALUE = st.sampled_from(["echo", "=?base64?ZWNobw==?=", "=?echo", "other", "Ulm", VERSION, "tools/call", "tools/list"])
 LINES = st.lists(
     st.tuples(
@@ -94,6 +98,7 @@ async def test_what_the_sdk_refuses_is_refused(*, method, name, version, repeats
         "tools/call": {"name": name, "arguments": arguments},
         "prompts/get": {"name": name},
         "resources/read": {"uri": name},
+        "tasks/get": {"taskId": name},
     }.get(method, {})
     message = message_of(method, params, version)
     own = [("mcp-protocol-version", version), ("mcp-method", method), ("mcp-name", name)] if repeats else []
@@ -126,6 +131,8 @@ async def test_a_header_that_does_not_say_what_the_body_says_is_refused(name, li
         ("tools/list", {}, {}),
         ("tools/call", {"name": "echo", "arguments": {}}, {"mcp-name": "echo"}),
         ("resources/read", {"uri": "note://today"}, {"mcp-name": "note://today"}),
+        ("tasks/get", {"taskId": "a"}, {"mcp-name": "a"}),
+        ("tasks/cancel", {"taskId": "a"}, {}),  # as FastMCP's client asks
     ],
 )
 async def test_what_plainly_agrees_needs_no_sdk(method, params, named, monkeypatch):
