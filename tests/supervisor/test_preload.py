@@ -28,11 +28,12 @@ sys.meta_path.insert(0, InTheLoop())
 WATCHED = """
 async def main():
     {imported}
+    once = RestartPolicy(delays=(60,))  # no second attempt while the SDK is loaded, however long that takes
     servers = [
-        ServerSpec("program", StdioTransport(sys.executable, ["-c", ""]), policy=RestartPolicy(delays=(60,))),
-        ServerSpec("http", HttpTransport("http://127.0.0.1:9")),
-        ServerSpec("sse", SseTransport("http://127.0.0.1:9")),
-        ServerSpec("ws", WebSocketTransport("ws://127.0.0.1:9")),
+        ServerSpec("program", StdioTransport(sys.executable, ["-c", ""]), policy=once),
+        ServerSpec("http", HttpTransport("http://127.0.0.1:9"), policy=once),
+        ServerSpec("sse", SseTransport("http://127.0.0.1:9"), policy=once),
+        ServerSpec("ws", WebSocketTransport("ws://127.0.0.1:9"), policy=once),
     ]
     async with open_supervisor(servers, state=MemoryStore(), gate=60) as supervisor:
         assert {{status.attempt for status in supervisor.status()}} == {{2}}, supervisor.status()
