@@ -25,10 +25,9 @@ from mcp_nursery.actors.threads import SLOW_THREADS
 from mcp_nursery.supervisor import ServerSpec
 from mcp_nursery.supervisor.callbacks import AuthorizationRequest
 from mcp_nursery.supervisor.decisions.suggestions import near_names
-from mcp_nursery.supervisor.login.login import log_in, resolved
 from mcp_nursery.supervisor.login.token_files import Kept, TokenFile
 from mcp_nursery.supervisor.login.token_table import TokenRow
-from mcp_nursery.supervisor.login.vault import lasting_vault, words_of
+from mcp_nursery.supervisor.login.vault import lasting_vault, resolved_transport, words_of
 from mcp_nursery.supervisor.storage.named import store_named
 from mcp_nursery.supervisor.transports import UnusableTransport
 
@@ -48,6 +47,8 @@ def login(options: Options, name: str, *, browser: bool) -> int:
     """Let the person at this machine authorise a server, and keep the tokens. The address of the page is always
     printed."""
     spec = _spec(options, name)
+    from mcp_nursery.supervisor.login.login import log_in  # loads the SDK, once the entry is known to have a login
+
     ask = _AskPerson(browser=browser)
     tokens = run_async(lambda: log_in(spec, lasting_vault(store_named(options.state)), ask))
     if options.as_json:
@@ -119,7 +120,7 @@ async def _document(options: Options, spec: ServerSpec) -> dict[str, Any]:
 
 
 async def _store(options: Options, spec: ServerSpec) -> TokenFile | TokenRow:
-    transport = await resolved(spec)
+    transport = await resolved_transport(spec)
     key = TokenKey.of(Address.of(transport.url).bare, transport.auth)
     return lasting_vault(store_named(options.state)).store(key)
 

@@ -37,13 +37,12 @@ with needs_extra("inspect-ai"):
         ToolError,
         ToolParam,
         ToolParams,
+        ToolResult,
         ToolSource,
     )
     from inspect_ai.tool import Tool as InspectTool
 
 __all__ = ["mcp_nursery_tools"]
-
-Content = str | list[ContentText | ContentImage | ContentAudio]
 
 _SOUNDS: Mapping[str, Literal["wav", "mp3"]] = {
     "audio/wav": "wav",
@@ -113,7 +112,7 @@ class _Source(ToolSource):
         ]
 
     def _inspect_tool(self, tool: Tool) -> InspectTool:
-        async def execute(**kwargs: Any) -> Content:
+        async def execute(**kwargs: Any) -> ToolResult:
             return await _call(self._listed, tool.name, kwargs, self._timeout, self._on_progress)
 
         shown = tool.as_anthropic()
@@ -129,7 +128,7 @@ class _Source(ToolSource):
 
 async def _call(
     listed: ListedTools, name: str, arguments: dict[str, Any], timeout: float | None, on_progress: OnProgress | None
-) -> Content:
+) -> ToolResult:
     outcome = await listed.run(name, arguments, timeout=timeout, on_progress=on_progress)
     transcript().info(facts_of(outcome), source="mcp-nursery")
     if outcome.is_error:
@@ -137,7 +136,7 @@ async def _call(
     return _content(outcome)
 
 
-def _content(outcome: ToolOutcome) -> Content:
+def _content(outcome: ToolOutcome) -> ToolResult:
     media: list[ContentText | ContentImage | ContentAudio] = []
     for block in media_of(outcome):
         url = f"data:{block.mime_type};base64,{block.data}"

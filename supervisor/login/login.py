@@ -6,7 +6,7 @@ from typing import Any
 import httpx2
 
 from mcp_nursery.actors.callbacks import AuthorizationRequest, Authorize
-from mcp_nursery.actors.errors import AuthorizationFailed, ConfigError, StartFailed
+from mcp_nursery.actors.errors import AuthorizationFailed, StartFailed
 from mcp_nursery.actors.http.address import Address
 from mcp_nursery.actors.http.auth import challenge_of
 from mcp_nursery.actors.oauth.renewal import authorise
@@ -26,23 +26,9 @@ from mcp_nursery.actors.records import evolve, frozen
 from mcp_nursery.actors.secrets import SECRETS
 from mcp_nursery.actors.transports.http.headers import resolve
 
-from ..config.deferred import DeferredTransport, Resolver
 from ..spec import ServerSpec
 from .redirect import open_redirect
-from .vault import words_of
-
-
-async def resolved(spec: ServerSpec) -> Any:
-    """The transport of a spec with all its text resolved.
-
-    Raises:
-        ConfigError: It has no OAuth.
-        StartFailed: A variable has no value, or a command failed.
-    """
-    if words_of(spec) is None:
-        raise ConfigError('it has no OAuth: `"auth": "oauth"` gives it that', server=spec.name)
-    transport: Any = spec.transport
-    return await Resolver(transport).transport() if isinstance(transport, DeferredTransport) else transport
+from .vault import resolved_transport
 
 
 async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens:
@@ -53,7 +39,7 @@ async def log_in(spec: ServerSpec, vault: Vault, authorize: Authorize) -> Tokens
         ConfigError: It has no OAuth.
         StartFailed: A variable of its configuration has no value, or a command failed.
     """
-    transport = await resolved(spec)
+    transport = await resolved_transport(spec)
     words: OAuth = transport.authorisation
     SECRETS.get().learn(words.secrets)
     address = Address.of(transport.url)

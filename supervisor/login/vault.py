@@ -6,11 +6,12 @@ from typing import Any
 
 import trio
 
+from mcp_nursery.actors.errors import ConfigError
 from mcp_nursery.actors.oauth.settings import OAuth
 from mcp_nursery.actors.oauth.tokens import MemoryVault, TokenKey, TokenStore, Vault
 from mcp_nursery.actors.overrides import override
 
-from ..config.deferred import DeferredTransport
+from ..config.deferred import DeferredTransport, Resolver
 from ..spec import ServerSpec
 from ..storage.sqlite import SqliteStore
 from ..storage.store import Store
@@ -39,6 +40,19 @@ def words_of(spec: ServerSpec) -> OAuth | None:
     transport: Any = spec.transport
     auth = getattr(transport.transport if isinstance(transport, DeferredTransport) else transport, "auth", None)
     return auth if isinstance(auth, OAuth) else None
+
+
+async def resolved_transport(spec: ServerSpec) -> Any:
+    """The transport of a spec with all its text resolved.
+
+    Raises:
+        ConfigError: It has no OAuth.
+        StartFailed: A variable has no value, or a command failed.
+    """
+    if words_of(spec) is None:
+        raise ConfigError('it has no OAuth: `"auth": "oauth"` gives it that', server=spec.name)
+    transport: Any = spec.transport
+    return await Resolver(transport).transport() if isinstance(transport, DeferredTransport) else transport
 
 
 class ServerVault(Vault):

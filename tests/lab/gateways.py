@@ -30,7 +30,7 @@ os.environ |= {"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid())}
 os.execv(sys.argv[2], sys.argv[2:])
 """
 """The program that starts another as systemd does, with a socket."""
-ASKING = [sys.executable, "-I", str(PROGRAMS / "nursery_asking.py")]
+ASKING = [sys.executable, "-I", "-S", str(PROGRAMS / "asking.py")]
 
 
 def serving(*args: str) -> list[str]:

@@ -13,11 +13,13 @@ import trio
 from mcp.client import Client
 from mcp.shared.exceptions import MCPError
 
-from ..lab.gateways import ASKING, PROGRAM, Answers, client_on, served_over_http
+from ..lab import PROGRAMS
+from ..lab.gateways import PROGRAM, Answers, client_on, served_over_http
 from ..lab.processes import LAB, Journal, eventually
 
 pytestmark = pytest.mark.slow
 
+ASKING = [sys.executable, "-I", str(PROGRAMS / "nursery_asking.py")]
 FRONTS = ["stdio", "http"]
 MODES = {"legacy": "2025-11-25", "2026-07-28": "2026-07-28"}
 

@@ -68,12 +68,12 @@ class Slow(Judge):
 async def test_the_limit_of_a_call_leaves_the_user_of_its_client_time(mode):
     """An approval, and the form of a server that asks by a request."""
     user = Slow(allows=True)
-    args = ["--timeout", "2", "--ask", "*/insist", "--", *ASKING, "era=old"]
+    args = ["--timeout", "2", "--ask", "*/greet", "--", *ASKING, "era=old"]
     with trio.fail_after(60):
         async with client_on("stdio", args, mode, user) as client:
-            greeted = await client.call_tool("insist", {})
-            assert greeted.content[0].text == "hello Ann"
-    assert (len(user.judged), user.asked) == (1, ["What is your name?"])
+            greeted = await client.call_tool("greet", {})
+            assert greeted.content[0].text == "hello Ann, 7"
+    assert (len(user.judged), user.asked) == (1, ["What is your name?", "How old is Ann?"])
 
 
 @pytest.mark.parametrize(("unattended", "text"), [("allow", "talked"), ("deny", "its client cannot be asked")])

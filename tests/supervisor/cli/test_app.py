@@ -66,7 +66,7 @@ def test_help_loads_nothing_heavy(args):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("args", ["tools", "resources", "prompts", "status", "fan-out echo"])
+@pytest.mark.parametrize("args", ["tools", "resources", "prompts", "status", "auth status", "fan-out echo"])
 def test_one_command_loads_no_client_of_the_sdk(args, config):
     """It takes longer than all else that a command does with a server of its own machine."""
     code = (
