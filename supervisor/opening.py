@@ -28,7 +28,7 @@ from mcp_nursery.actors.roots import roots_or_none
 from .config.specs import WANTED, ConfigSource, Docker, Given, add_gateway, specs_of
 from .decisions.restart_policy import Lazy, RestartPolicy
 from .login.vault import vault_of
-from .preload import AHEAD, ALL_MODULES, SUPERVISOR_MODULES
+from .preload import AHEAD, CALL_MODULES, SUPERVISOR_MODULES
 from .security.trust import Trust
 from .servers.settings import SupervisorSettings, WaitFor
 from .spec import ServerSpec, lazy_or_none
@@ -378,7 +378,7 @@ async def _supervise(
         try:
             servers.start(specs)
             if AHEAD.get() and not all(spec.lazy for spec in servers.specs()):
-                nursery.start_soon(ALL_MODULES.ensure_loaded)  # beside their processes, which take as long to start
+                nursery.start_soon(CALL_MODULES.ensure_loaded)  # beside their processes, which take as long to start
             if keeping.watch:
                 from .watch import ConfigWatch
 
@@ -386,7 +386,7 @@ async def _supervise(
             if keeping.docker is not None:
                 nursery.start_soon(add_gateway, servers, source)
             if host.gate and AHEAD.get():
-                await ALL_MODULES.ensure_loaded()
+                await CALL_MODULES.ensure_loaded()
             with trio.move_on_after(host.gate):
                 await servers.pass_gate(host.wait_for)
             yield supervisor
@@ -428,7 +428,7 @@ async def _borrow(
     servers: "Iterable[str | BorrowedServer] | None",
 ) -> "AsyncGenerator[Supervisor, None]":
     """Show the borrowed servers, wait at the gate, and leave no trace, however the block is left."""
-    await ALL_MODULES.ensure_loaded()
+    await CALL_MODULES.ensure_loaded()
     from .calls.host_tools import NAMES
     from .servers.borrowed import BorrowedServer, BorrowedServers
     from .supervisor import Supervisor

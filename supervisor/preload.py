@@ -6,7 +6,7 @@ The patterns that every text is searched for are compiled at the same time.
 from contextvars import ContextVar
 from typing import Final
 
-from mcp_nursery.actors.preload import CONNECTION_MODULES, SDK_MODULES, Stage, import_all
+from mcp_nursery.actors.preload import CONNECTION_MODULES, RESULT_TYPES, SDK_MODULES, Stage, import_all
 
 AHEAD: Final = ContextVar("AHEAD", default=True)
 """True if the SDK is loaded before something needs it: a program that passes messages on as they came may never need
@@ -35,5 +35,7 @@ SUPERVISOR_MODULES: Final = Stage(_load_supervisor, CONNECTION_MODULES)
 """All that it takes to start servers."""
 PATTERNS: Final = Stage(_compile_patterns, SUPERVISOR_MODULES)
 """The patterns that the answers of servers are searched for."""
+CALL_MODULES: Final = Stage(lambda: None, PATTERNS, RESULT_TYPES)
+"""All that most calls take. A question of a server needs the SDK, which is loaded then: it takes as much memory."""
 ALL_MODULES: Final = Stage(lambda: None, PATTERNS, SDK_MODULES)
 """All that it takes to talk to servers of any kind."""

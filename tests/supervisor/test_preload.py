@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
+from ..lab import PROGRAMS
 from ..lab.processes import LAB
+from ..lab.remote import free_port
 
 FINDER = """
 import sys, trio
@@ -106,6 +108,89 @@ def test_a_stream_of_the_newer_era_has_the_sdk_loaded_in_a_thread():
     command = [sys.executable, "-c", FINDER + SUBSCRIBED, MODERN]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (run.stdout, run.stderr) == ("[] True\n", "")
+
+
+USED = """
+from mcp_nursery.supervisor import Call, HttpTransport, MemoryStore, ServerSpec, StdioTransport, open_supervisor
+from mcp_nursery.supervisor.approval import Approval
+from mcp_nursery.supervisor.callbacks import Callbacks
+
+LAB, LIBRARY, ASKING, TOLD, PORT = sys.argv[1:]
+
+def plain(name, *command):
+    return ServerSpec(name, StdioTransport(sys.executable, ["-I", "-S", *command]))
+
+async def elicit(question):
+    from mcp_types import ElicitResult
+
+    [wanted] = question.params.requested_schema["properties"]
+    return ElicitResult(action="accept", content={"name": {"name": "Ann"}, "age": {"age": 7}}[wanted])
+
+async def allow(request):
+    return Approval.ALLOW
+
+def loaded():
+    assert [name for name in InTheLoop.found if name.startswith(HEAVY)] == []
+    return "mcp.client" in sys.modules
+
+async def main():
+    servers = [
+        plain("lab", LAB),
+        plain("library", LIBRARY),
+        plain("told", TOLD, "modern"),
+        ServerSpec("far", HttpTransport(f"http://127.0.0.1:{PORT}/mcp")),
+    ]
+    names = [server.name for server in servers]
+    everywhere = [Call("mcp_lab_echo", {"text": "a"}), Call("mcp_far_echo", {"text": "a"})]
+    callbacks = Callbacks(elicit=elicit)
+    async with open_supervisor(servers, state=MemoryStore(), callbacks=callbacks, approve=allow) as supervisor:
+        for server in names:
+            await supervisor.wait_connected(server)
+        for server in ("lab", "far"):
+            assert (await supervisor.call_tool("echo", {"text": "a"}, server=server)).full_text == "a"
+        assert (await supervisor.call_tool("told", {"of": "this client"}, server="told")).full_text
+        assert len(await supervisor.gather(everywhere)) == 2
+        async with supervisor.fan_out(everywhere) as outcomes:
+            assert len([outcome async for outcome in outcomes]) == 2
+        toolset = supervisor.as_toolset()
+        assert "a" in (await toolset.run("mcp_lab_echo", {"text": "a"})).text
+        assert (await toolset.run("mcp_lab_crash", {})).is_error
+        await supervisor.wait_connected("lab")
+        assert await supervisor.find_tools("echo")
+        assert await supervisor.list_tools(refresh=True)
+        assert await supervisor.list_resources("library")
+        assert await supervisor.read_resource("note://today", server="library")
+        assert await supervisor.list_prompts("library")
+        assert (await supervisor.get_prompt("summarise", {"topic": "x"}, server="library")).messages
+        assert await supervisor.list_skills() == ()
+        assert await supervisor.request("lab", "tools/list")
+        assert supervisor.hello("told") and supervisor.status() and supervisor.statistics()
+        await supervisor.add_server(plain("more", LAB))
+        async with open_supervisor(borrow=supervisor, servers=["more"]) as borrower:
+            assert (await borrower.call_tool("echo", {"text": "a"}, server="more")).full_text == "a"
+        assert not loaded()
+        for era in ("old", "new"):
+            await supervisor.add_server(plain(era, ASKING, f"era={era}"))
+            assert (await supervisor.call_tool("greet", server=era)).full_text == "hello Ann, 7"
+        assert loaded()
+
+trio.run(main)
+"""
+
+
+@pytest.mark.slow
+def test_a_host_that_is_asked_nothing_never_loads_the_sdk_and_no_host_loads_it_in_the_loop():
+    port = str(free_port())
+    plain = [sys.executable, "-I", "-S"]
+    programs = [str(PROGRAMS / f"{name}.py") for name in ("nursery_lab", "plain_library", "asking", "told")]
+    far = subprocess.Popen([*plain, programs[0], f"port={port}"])
+    try:
+        command = [sys.executable, "-c", FINDER + USED, *programs, port]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        far.kill()
+        far.wait()
+    assert run.returncode == 0, run.stderr
 
 
 LIGHT = """

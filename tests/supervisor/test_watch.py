@@ -11,7 +11,7 @@ from attrs import evolve
 
 from mcp_nursery.supervisor import ConfigError, ServerSpec, discover_config, load_config, open_supervisor, watch
 from mcp_nursery.supervisor.events import Reloaded, ReloadFailed
-from mcp_nursery.supervisor.preload import ALL_MODULES
+from mcp_nursery.supervisor.preload import CALL_MODULES
 from mcp_nursery.supervisor.testing import ScriptedServer
 
 QUICK = 0.02
@@ -224,7 +224,7 @@ async def test_what_changes_after_it_was_read_is_a_change(file, given, monkeypat
     async def slowly():
         file.write_text(entries("a", "b"))
 
-    monkeypatch.setattr(ALL_MODULES, "ensure_loaded", slowly)
+    monkeypatch.setattr(CALL_MODULES, "ensure_loaded", slowly)
     with trio.fail_after(30):
         async with open_supervisor(given(file), watch=True) as supervisor, supervisor.events() as events:
             while {one.name for one in supervisor.status()} != {"a", "b"}:  # it may be seen before the block is entered
