@@ -19,6 +19,8 @@ COLOURS = {
     "langchain-mcp-adapters": "#9467bd",
     "mcp-use": "#e377c2",
     "floor: pipes and orjson": "#7f7f7f",
+    "a server that notifies": "#d62728",
+    "a server that is asked": "#1f77b4",
 }
 Series = dict[str, list[tuple[float, float]]]
 """By contender: a cost over a size."""
@@ -43,6 +45,16 @@ def open_loop(figures: Mapping[str, Any]) -> str:
             for name, one in figures.items()
         }
     return _drawn(panels, "calls a second")
+
+
+def tasks(figures: Mapping[tuple[int, bool], Mapping[str, float]]) -> str:
+    """Memory and requests over the number of tasks. No request is drawn as one in 100 s."""
+    panels: dict[str, Series] = {"bytes of the host for each task": {}, "requests a second to the server": {}}
+    for (size, notifies), found in figures.items():
+        name = "a server that notifies" if notifies else "a server that is asked"
+        for panel, cost in zip(panels.values(), (found["bytes"], max(found["requests"], 0.01)), strict=True):
+            panel.setdefault(name, []).append((size, cost))
+    return _drawn(panels, "tasks that calls wait for")
 
 
 def _drawn(panels: Mapping[str, Series], size: str) -> str:
@@ -72,7 +84,7 @@ def _panel(title: str, size: str, series: Series, left: float) -> str:
         return TOP + HEIGHT * (1 - math.log(cost / low) / math.log(high / low))
 
     parts = [f'<text x="{left}" y="{TOP - 14}" font-weight="bold">{title}</text>']
-    for cost in (step * 10.0**power for power in range(-1, 6) for step in (1, 2, 5)):
+    for cost in (step * 10.0**power for power in range(-2, 6) for step in (1, 2, 5)):
         if low <= cost <= high:
             parts.append(f'<path d="M{left} {y(cost):.1f}h{WIDTH}" stroke="#ddd"/>')
             parts.append(f'<text x="{left - 6}" y="{y(cost) + 4:.1f}" text-anchor="end">{cost:g}</text>')
