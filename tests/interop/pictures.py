@@ -17,6 +17,7 @@ from mcp_nursery.supervisor.testing import Life, ScriptedServer
 from ..lab.pages import paged
 from ..lab.specs import lasting, nothing, spec
 from .browsers import browser
+from .elements import gallery
 
 FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
 SEARCH = {
@@ -49,6 +50,7 @@ async def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     await overview()
     await troubles()
+    await elements()
 
 
 async def overview() -> None:
@@ -108,6 +110,17 @@ async def troubles() -> None:
                 if server is not crm:
                     await trio.sleep(10)  # until there is something on the timeline
                 await page.picture(FOLDER / f"{name}.png", 1180, 560)
+
+
+async def elements() -> None:
+    """Draw all elements of the page, light and dark."""
+    folder = Path(tempfile.mkdtemp())
+    file = folder / "elements.html"
+    file.write_text(gallery())
+    async with browser(folder / "profile") as page:
+        await page.go(file.as_uri())
+        await page.picture(FOLDER / "elements.png", 1180, 990)
+        await page.picture(FOLDER / "elements-dark.png", 1180, 990, dark=True)
 
 
 @asynccontextmanager
