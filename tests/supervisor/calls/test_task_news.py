@@ -22,7 +22,7 @@ from mcp_nursery.supervisor.errors import SupervisorClosed, TaskLost
 from mcp_nursery.supervisor.servers import task_news
 from mcp_nursery.supervisor.testing import Life, Refusal, run_virtual
 
-from ...lab.tasks import WORKING, TaskServer, done, wants
+from ...lab.tasks import WORKING, OldTaskServer, TaskServer, done, wants
 
 CHANGED = "notifications/tasks"
 LISTEN = "subscriptions/listen"
@@ -489,6 +489,24 @@ def test_answers_of_many_leave_room_for_calls():
                 assert (await supervisor.call_tool("plain", server="lab")).full_text == "at once"
             assert counts["most"] == task_news.ASKED_AT_ONCE
             nursery.cancel_scope.cancel()
+
+    run_virtual(main)
+
+
+def test_results_of_many_tasks_of_2025_leave_room_for_calls():
+    """They come by a request of their own."""
+    server = OldTaskServer(WORKING, done())
+    counts = slow(server, "tasks/result", 2)
+
+    async def main():
+        async with calling(server, calls=400) as (nursery, results, call):
+            await trio.sleep(0.1)
+            for _ in range(400):
+                nursery.start_soon(call)
+            while len(results) < 800:
+                await trio.sleep(1)
+                assert (await server.supervisor.call_tool("plain", server="lab")).full_text == "at once"
+            assert counts["most"] == task_news.ASKED_AT_ONCE
 
     run_virtual(main)
 
