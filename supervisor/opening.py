@@ -30,7 +30,7 @@ from .decisions.restart_policy import Lazy, RestartPolicy
 from .login.vault import vault_of
 from .preload import AHEAD, CALL_MODULES, SUPERVISOR_MODULES
 from .security.trust import Trust
-from .servers.settings import SupervisorSettings, WaitFor
+from .servers.settings import SupervisorSettings, WaitFor, modules_for
 from .spec import ServerSpec, lazy_or_none
 from .storage.named import store_named
 from .storage.sqlite import SqliteStore
@@ -378,7 +378,7 @@ async def _supervise(
         try:
             servers.start(specs)
             if AHEAD.get() and not all(spec.lazy for spec in servers.specs()):
-                nursery.start_soon(CALL_MODULES.ensure_loaded)  # beside their processes, which take as long to start
+                nursery.start_soon(_load_ahead, servers.specs())  # beside their processes, which take as long to start
             if keeping.watch:
                 from .watch import ConfigWatch
 
@@ -386,7 +386,7 @@ async def _supervise(
             if keeping.docker is not None:
                 nursery.start_soon(add_gateway, servers, source)
             if host.gate and AHEAD.get():
-                await CALL_MODULES.ensure_loaded()
+                await _load_ahead(servers.specs())
             with trio.move_on_after(host.gate):
                 await servers.pass_gate(host.wait_for)
             yield supervisor
@@ -394,6 +394,12 @@ async def _supervise(
             if tasks is not None:
                 await tasks.stop()
             await servers.close(keeping.drain)
+
+
+async def _load_ahead(specs: Iterable[ServerSpec]) -> None:
+    """Load the modules for calls, and for the servers that are started at once: they connect within the gate."""
+    for modules in dict.fromkeys([CALL_MODULES, *(modules_for(spec) for spec in specs if not spec.lazy)]):
+        await modules.ensure_loaded()
 
 
 @asynccontextmanager

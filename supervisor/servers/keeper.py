@@ -57,7 +57,6 @@ from mcp_nursery.actors.messages import Connected, Ended, Ending, ExitReason, Op
 from mcp_nursery.actors.nurseries import run_alongside
 from mcp_nursery.actors.oauth.tokens import LOG_IN
 from mcp_nursery.actors.outcomes import Loss
-from mcp_nursery.actors.preload import REMOTE_MODULES, SDK_MODULES
 from mcp_nursery.actors.process.table import memory_of
 from mcp_nursery.actors.records import Factory, define, evolve, field
 from mcp_nursery.actors.server_actor import Connector, ServerActor, log_crash
@@ -75,7 +74,6 @@ from ..spec import ServerSpec
 from ..storage.store import StoreUnreadable
 from ..storage.tool_pins import ToolPins
 from ..tools.pins import UNREVIEWED
-from ..transports import LOCAL_KINDS, REMOTE_KINDS
 from .keeper_commands import (
     AcceptChange,
     AnnounceRoots,
@@ -101,7 +99,7 @@ from .keeper_commands import (
     Wake,
 )
 from .registry import NOTHING_PREPARED, Prepared, ServerRegistry
-from .settings import KeeperSettings
+from .settings import KeeperSettings, modules_for
 
 logger: Final = logging.getLogger(__name__)
 
@@ -257,9 +255,7 @@ class Keeper:
         """Run one incarnation until it is closed. What is due after it is decided on the way."""
         self._overruled = False
         LOG_IN.set(self._settings.log_in)
-        kind = self._now.spec.transport.kind
-        if kind not in LOCAL_KINDS:  # others are started first
-            await (REMOTE_MODULES if kind in REMOTE_KINDS else SDK_MODULES).ensure_loaded()
+        await modules_for(self._now.spec).ensure_loaded()
         await self._settings.notes.recall()  # nothing, unless it was reconfigured
         connector = self._make_connector()
         if connector is None:

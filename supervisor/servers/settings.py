@@ -13,6 +13,7 @@ from mcp_nursery.actors.callbacks import NO_CALLBACKS, Callbacks, CurrentRoots, 
 from mcp_nursery.actors.errors import AuthorizationFailed, ConfigError
 from mcp_nursery.actors.extensions import TASKS, Settings
 from mcp_nursery.actors.oauth.tokens import MemoryVault, Tokens, Vault
+from mcp_nursery.actors.preload import CONNECTION_MODULES, REMOTE_MODULES, SDK_MODULES, Stage
 from mcp_nursery.actors.records import Factory, evolve, field, frozen
 from mcp_nursery.actors.server_actor import Permit
 from mcp_nursery.actors.start_limiter import UNLIMITED, StartLimiter
@@ -65,6 +66,14 @@ def _start_limiters() -> dict[str | None, StartLimiter]:
         **dict.fromkeys(REMOTE_KINDS, remote),
         "in-process": StartLimiter(IN_PROCESS_STARTS),
     }
+
+
+def modules_for(spec: ServerSpec) -> Stage:
+    """The modules that it takes to connect the server of this spec."""
+    kind = spec.transport.kind
+    if kind in LOCAL_KINDS:
+        return CONNECTION_MODULES
+    return REMOTE_MODULES if kind in REMOTE_KINDS and words_of(spec) is None else SDK_MODULES
 
 
 def _login(spec: ServerSpec, settings: "SupervisorSettings") -> Callable[[], Awaitable[Tokens]] | None:

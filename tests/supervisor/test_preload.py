@@ -193,6 +193,27 @@ def test_a_host_that_is_asked_nothing_never_loads_the_sdk_and_no_host_loads_it_i
     assert run.returncode == 0, run.stderr
 
 
+GATE = """
+import trio
+from mcp_nursery.supervisor import MemoryStore, ServerSpec, open_supervisor
+from mcp_nursery.supervisor.testing import ScriptedServer
+
+async def main():
+    eager = ServerSpec("eager", ScriptedServer().transport)
+    lazy = ServerSpec("lazy", ScriptedServer().transport, lazy=True)
+    async with open_supervisor([eager, lazy], state=MemoryStore(), gate=0.25) as supervisor:
+        print([str(each.state) for each in supervisor.status()])
+
+trio.run(main)
+"""
+
+
+@pytest.mark.slow
+def test_the_time_of_the_gate_begins_when_all_is_loaded_that_its_servers_need():
+    run = subprocess.run([sys.executable, "-c", GATE], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "['connected', 'idle']\n"
+
+
 LIGHT = """
 import sys
 from mcp_nursery.supervisor import open_supervisor
