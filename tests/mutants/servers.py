@@ -28,6 +28,13 @@ SERVERS = (
         },
     ),
     *mutants_of(
+        "supervisor/opening.py",
+        "supervisor/test_preload.py",
+        {
+            "for modules in dict.fromkeys([CALL_MODULES, *(modules_for(spec) for spec in specs if not spec.lazy)]):": "for modules in (CALL_MODULES,):"
+        },
+    ),
+    *mutants_of(
         "supervisor/servers/keeper.py",
         "supervisor/servers/test_limits.py",
         {
