@@ -398,7 +398,7 @@ async def _supervise(
 
 async def _load_ahead(specs: Iterable[ServerSpec]) -> None:
     """Load the modules for calls, and for the servers that are started at once: they connect within the gate."""
-    for modules in dict.fromkeys([CALL_MODULES, *(modules_for(spec) for spec in specs if not spec.lazy)]):
+    for modules in dict.fromkeys([CALL_MODULES, *(modules_for(spec) for spec in specs if spec.lazy is not True)]):
         await modules.ensure_loaded()
 
 

@@ -31,7 +31,7 @@ SERVERS = (
         "supervisor/opening.py",
         "supervisor/test_preload.py",
         {
-            "for modules in dict.fromkeys([CALL_MODULES, *(modules_for(spec) for spec in specs if not spec.lazy)]):": "for modules in (CALL_MODULES,):"
+            "for modules in dict.fromkeys([CALL_MODULES, *(modules_for(spec) for spec in specs if spec.lazy is not True)]):": "for modules in (CALL_MODULES,):"
         },
     ),
     *mutants_of(
