@@ -14,6 +14,7 @@ given, and none of its client's limits. It outlives its client, and its input en
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -144,7 +145,10 @@ def remove(arguments):
         fail(1, "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?")
     if not (STATE / name).exists():
         fail(int((STATE / "old").exists()), f"Error response from daemon: No such container: {name}")
-    os.kill(int((STATE / name).read_text()), signal.SIGKILL)
+    container = int((STATE / name).read_text())
+    death = os.pidfd_open(container)
+    os.kill(container, signal.SIGKILL)
+    select.select([death], [], [])  # Docker answers when the container has ended
     (STATE / name).unlink(missing_ok=True)
     sys.stdout.write(name + "\n")
 
