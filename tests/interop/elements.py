@@ -20,7 +20,7 @@ from mcp_nursery.supervisor.cli.web.layout import (
     trouble_of,
 )
 from mcp_nursery.supervisor.cli.web.markup import Html, h
-from mcp_nursery.supervisor.cli.web.server_page import _KEYS
+from mcp_nursery.supervisor.cli.web.server_page import _life
 from mcp_nursery.supervisor.cli.web.visitors import Visitor
 from mcp_nursery.supervisor.status import CallCounts, ServerStatus
 
@@ -44,14 +44,7 @@ def gallery() -> str:
     down = status(ServerState.WAITING, attempt=4, retry_in=9.3, error="exited with code 137: out of memory")
     shown: Mapping[str, Html | list[Html]] = {
         "States": [h("p", [h("span", state_of(state), "  ") for state in ServerState])],
-        "A timeline, and its key": [
-            h(
-                "figure",
-                life(past, 60.0),
-                h("figcaption", [h("span", word, class_=f"key {kind}") for kind, word in _KEYS.items()]),
-                class_="life",
-            ),
-        ],
+        "A timeline, and its key": _life(life(past, 60.0), 60.0),
         "A server in trouble": h(
             "article",
             h("h2", h("a", "crm", href="#"), state_of(down.state)),

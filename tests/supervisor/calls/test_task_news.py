@@ -79,6 +79,16 @@ async def calling(server, calls=1):
         nursery.cancel_scope.cancel()
 
 
+@asynccontextmanager
+async def calling_in_two_lots(server):
+    """800 calls under way: at once they would not fit into the mailbox. Gives their results by and by."""
+    async with calling(server, calls=400) as (nursery, results, call):
+        await trio.sleep(0.1)
+        for _ in range(400):
+            nursery.start_soon(call)
+        yield results
+
+
 async def acknowledge(server, tasks):
     """Agree to a stream whose request is being answered."""
     stamp = {"io.modelcontextprotocol/subscriptionId": next(reversed(server._current._running))}
@@ -354,10 +364,7 @@ def test_many_tasks_leave_room_for_calls():
     counts = slow(server, "tasks/get", 2)
 
     async def main():
-        async with calling(server, calls=400) as (nursery, _, call):
-            await trio.sleep(0.1)
-            for _ in range(400):
-                nursery.start_soon(call)
+        async with calling_in_two_lots(server):
             for _ in range(50):
                 await trio.sleep(1)
                 assert (await server.supervisor.call_tool("plain", server="lab")).full_text == "at once"
@@ -499,10 +506,7 @@ def test_results_of_many_tasks_of_2025_leave_room_for_calls():
     counts = slow(server, "tasks/result", 2)
 
     async def main():
-        async with calling(server, calls=400) as (nursery, results, call):
-            await trio.sleep(0.1)
-            for _ in range(400):
-                nursery.start_soon(call)
+        async with calling_in_two_lots(server) as results:
             while len(results) < 800:
                 await trio.sleep(1)
                 assert (await server.supervisor.call_tool("plain", server="lab")).full_text == "at once"
