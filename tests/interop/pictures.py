@@ -119,8 +119,8 @@ async def elements() -> None:
     file.write_text(gallery())
     async with browser(folder / "profile") as page:
         await page.go(file.as_uri())
-        await page.picture(FOLDER / "elements.png", 1180, 990)
-        await page.picture(FOLDER / "elements-dark.png", 1180, 990, dark=True)
+        await page.picture(FOLDER / "elements.png", 1180, 1070)
+        await page.picture(FOLDER / "elements-dark.png", 1180, 1070, dark=True)
 
 
 @asynccontextmanager
