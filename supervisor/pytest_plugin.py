@@ -67,7 +67,11 @@ class Faults:
         self._stopped: set[int] = set()
 
     def kill(self, supervisor: "AnySupervisor", server: str) -> None:
-        """End a server's process with all that it has started, or the life of a scripted server, as a crash does."""
+        """End a server's process with all that it has started, or the life of a scripted server, as a crash does.
+
+        Raises:
+            ValueError: The server is not running now. So do `hang` and `garbage`.
+        """
         scripted = _scripted(supervisor, server)
         if scripted is None:
             os.killpg(_pid(supervisor, server), signal.SIGKILL)
@@ -109,7 +113,11 @@ def _scripted(supervisor: "AnySupervisor", server: str) -> "ScriptedServer | Non
     from .testing.scripted import ScriptedTransport
 
     transport = supervisor.spec(server).transport
-    return transport.server if isinstance(transport, ScriptedTransport) else None
+    if not isinstance(transport, ScriptedTransport):
+        return None
+    if not transport.server.alive:
+        raise ValueError(f"{server} has no incarnation now")
+    return transport.server
 
 
 def _pid(supervisor: "AnySupervisor", server: str) -> int:
@@ -125,15 +133,17 @@ def mcp_supervisor() -> Generator[Callable[..., SupervisorBlock], None, None]:
     """A function that opens supervisors: `with mcp_supervisor({"lab": server}) as supervisor`.
 
     Its argument is what `open_supervisor` takes, or a mapping of names to scripted servers and transports. Its options
-    are those of `open_supervisor`; state is kept in memory unless they say otherwise.
+    are those of `open_supervisor`. Unless they say otherwise state is kept in memory, and `gate` is the 30 seconds that
+    connecting may take: all first attempts are settled when a test goes on, on a slow machine as well.
     """
+    from .servers.settings import DEFAULT_CONNECT_TIMEOUT
     from .storage.store import MemoryStore
 
     blocks: list[SupervisorBlock] = []
 
     def opening(servers: Any, **options: Any) -> SupervisorBlock:
         given = _specs(cast("Mapping[str, Any]", servers)) if isinstance(servers, Mapping) else servers
-        blocks.append(SupervisorBlock(given, {"state": MemoryStore(), **options}))
+        blocks.append(SupervisorBlock(given, {"state": MemoryStore(), "gate": DEFAULT_CONNECT_TIMEOUT, **options}))
         return blocks[-1]
 
     yield opening

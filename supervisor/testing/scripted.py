@@ -88,7 +88,8 @@ class ScriptedServer:
     """The instructions that it declares for a model. A test may set them."""
     most_alive: int = 0
     """The most incarnations ever open at once."""
-    _alive: int = 0
+    alive: int = 0
+    """The incarnations that are open now."""
     _current: "Incarnation | None" = None
 
     def __init__(
@@ -175,8 +176,8 @@ class ScriptedServer:
         number = len(self.starts)
         life = self.lives[min(number, len(self.lives) - 1)]
         self.starts.append(trio.current_time())
-        self._alive += 1
-        self.most_alive = max(self.most_alive, self._alive)
+        self.alive += 1
+        self.most_alive = max(self.most_alive, self.alive)
         try:
             if life.refuses is not None:
                 raise StartFailed(life.refuses, retriable=life.usable, needs_auth=life.needs_auth)
@@ -190,7 +191,7 @@ class ScriptedServer:
                         await trio.sleep(life.closes_after)
                     nursery.cancel_scope.cancel()
         finally:
-            self._alive -= 1
+            self.alive -= 1
             self.ends.append(trio.current_time())
 
 

@@ -79,10 +79,20 @@ def test_virtual_time_and_trio(mcp_virtual, mcp_supervisor, mcp_server):
             assert type(supervisor).__name__ == "Supervisor"
     mcp_virtual(main)
 
-def test_without_a_process(mcp_supervisor, mcp_faults):
-    with mcp_supervisor([ServerSpec("gone", StdioTransport("/nonexistent"))]) as supervisor:
+def test_slow_starts_are_over_when_a_test_goes_on(mcp_supervisor, mcp_server, mcp_faults):
+    from mcp_nursery.supervisor.testing import Life
+    with mcp_supervisor({{"slow": mcp_server(Life(connects_after=1))}}) as supervisor:
+        assert supervisor.status()[0].state == "connected"
+
+def test_servers_that_do_not_run(mcp_supervisor, mcp_server, mcp_faults):
+    from mcp_nursery.supervisor.testing import Life
+    servers = {{"gone": StdioTransport("/nonexistent"), "scripted": mcp_server(Life(refuses="no"))}}
+    with mcp_supervisor(servers, policy=RestartPolicy(delays=[])) as supervisor:
         with pytest.raises(ValueError, match="no process"):
             mcp_faults.kill(supervisor, "gone")
+        for fault in (mcp_faults.kill, mcp_faults.hang, mcp_faults.garbage):
+            with pytest.raises(ValueError, match="scripted has no incarnation now"):
+                fault(supervisor, "scripted")
 """
 FAILING = """
 def test_fails(mcp_supervisor):
@@ -108,7 +118,7 @@ def run(pytester):
 
 @pytest.mark.slow
 def test_the_fixtures_do_what_they_say(run):
-    run(PLAIN).assert_outcomes(passed=7)
+    run(PLAIN).assert_outcomes(passed=8)
 
 
 @pytest.mark.slow
