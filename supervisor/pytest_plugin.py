@@ -61,17 +61,13 @@ class SupervisorBlock:
 
 
 class Faults:
-    """The faults of a test's servers, caused on demand."""
+    """The faults of a test's servers, caused on demand. Each raises `ValueError` if the server is not running now."""
 
     def __init__(self) -> None:
         self._stopped: set[int] = set()
 
     def kill(self, supervisor: "AnySupervisor", server: str) -> None:
-        """End a server's process with all that it has started, or the life of a scripted server, as a crash does.
-
-        Raises:
-            ValueError: The server is not running now. So do `hang` and `garbage`.
-        """
+        """End a server's process with all that it has started, or the life of a scripted server, as a crash does."""
         scripted = _scripted(supervisor, server)
         if scripted is None:
             os.killpg(_pid(supervisor, server), signal.SIGKILL)

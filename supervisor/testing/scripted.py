@@ -88,8 +88,6 @@ class ScriptedServer:
     """The instructions that it declares for a model. A test may set them."""
     most_alive: int = 0
     """The most incarnations ever open at once."""
-    alive: int = 0
-    """The incarnations that are open now."""
     _current: "Incarnation | None" = None
 
     def __init__(
@@ -130,6 +128,11 @@ class ScriptedServer:
             self.capabilities["prompts"] = {}
         if completions is not None:
             self.capabilities["completions"] = {}
+
+    @property
+    def alive(self) -> int:
+        """The number of incarnations that are open now."""
+        return len(self.starts) - len(self.ends)
 
     @property
     def transport(self) -> "ScriptedTransport":
@@ -176,7 +179,6 @@ class ScriptedServer:
         number = len(self.starts)
         life = self.lives[min(number, len(self.lives) - 1)]
         self.starts.append(trio.current_time())
-        self.alive += 1
         self.most_alive = max(self.most_alive, self.alive)
         try:
             if life.refuses is not None:
@@ -191,7 +193,6 @@ class ScriptedServer:
                         await trio.sleep(life.closes_after)
                     nursery.cancel_scope.cancel()
         finally:
-            self.alive -= 1
             self.ends.append(trio.current_time())
 
 

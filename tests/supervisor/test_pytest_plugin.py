@@ -79,7 +79,7 @@ def test_virtual_time_and_trio(mcp_virtual, mcp_supervisor, mcp_server):
             assert type(supervisor).__name__ == "Supervisor"
     mcp_virtual(main)
 
-def test_slow_starts_are_over_when_a_test_goes_on(mcp_supervisor, mcp_server, mcp_faults):
+def test_slow_starts_are_over_when_a_test_goes_on(mcp_supervisor, mcp_server):
     from mcp_nursery.supervisor.testing import Life
     with mcp_supervisor({{"slow": mcp_server(Life(connects_after=1))}}) as supervisor:
         assert supervisor.status()[0].state == "connected"
