@@ -14,7 +14,7 @@ def listening(command, environment, port):
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, env={**os.environ, **environment}, start_new_session=True, **quiet)
     try:
-        await_answer(process, port)
+        await_answer(port, lambda: process.poll() is None)
         yield
     finally:
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,8 +1,6 @@
 """A server that wants OAuth, in a process of its own, and a person without a browser."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +10,7 @@ from mcp_nursery.supervisor import HttpTransport, OAuth, ServerSpec, SseTranspor
 from mcp_nursery.supervisor.callbacks import AuthorizationRequest
 
 from . import PROGRAMS
+from .forked import Forked
 from .processes import AT_ONCE, Journal
 from .remote import await_answer, free_port
 
@@ -30,9 +29,8 @@ class OAuthServer:
         self.journal = Journal(folder / f"journal-{self.port}")
         flags = {"port": self.port, "transport": transport, "journal": self.journal.path, "platform": PLATFORM}
         flags |= {"dpop": "yes"} if dpop else {}
-        arguments = [f"{name}={value}" for name, value in flags.items()]
-        self.process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
-        await_answer(self.process, self.port)
+        self.process = Forked(SERVER, *(f"{name}={value}" for name, value in flags.items()))
+        await_answer(self.port, self.process.is_running)
 
     @property
     def origin(self) -> str:
@@ -56,7 +54,6 @@ class OAuthServer:
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
 
 
 class Person:

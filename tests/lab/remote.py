@@ -3,9 +3,8 @@
 import json
 import signal
 import socket
-import subprocess
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import httpx2
 from mcp_nursery.supervisor import HttpTransport, ServerSpec, SseTransport
 
 from . import PROGRAMS
+from .forked import Forked
 from .processes import AT_ONCE, Journal
 
 SERVER = PROGRAMS / "nursery_http.py"
@@ -57,7 +57,7 @@ class Remote:
         self.process.wait()
         self.process = self._started()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _started(self) -> Forked:
         flags = {
             **self.more,
             **KINDS.get(self.kind, STATELESS),
@@ -65,14 +65,12 @@ class Remote:
             "journal": self.journal.path,
             "headers": self.headers,
         }
-        arguments = [f"{name}={value}" for name, value in flags.items()]
-        process = subprocess.Popen([sys.executable, SERVER, *arguments], stderr=subprocess.DEVNULL)
-        await_answer(process, self.port)
+        process = Forked(SERVER, *(f"{name}={value}" for name, value in flags.items()))
+        await_answer(self.port, process.is_running)
         return process
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        self.process.kill()
 
     def freeze(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
@@ -85,12 +83,12 @@ class Remote:
         self.process.send_signal(signal.SIGCONT)
         if self.more:
             self.kill()
-        if self.process.poll() is not None:
+        if not self.process.is_running():
             self.start()
         try:
             self.faults()
         except httpx2.TransportError:  # it was about to exit, as it had been told: a new one has no faults
-            self.process.wait(60)
+            self.process.wait()
             self.start()
         for file in (self.journal.path, self.headers):
             file.unlink(missing_ok=True)
@@ -121,10 +119,10 @@ def answers(port: int) -> bool:
     return True
 
 
-def await_answer(process: subprocess.Popen[bytes], port: int) -> None:
-    """Until this process can be reached."""
+def await_answer(port: int, is_running: Callable[[], bool]) -> None:
+    """Until the process that listens there can be reached."""
     until = time.monotonic() + 60
     while not answers(port):
         assert time.monotonic() < until
-        assert process.poll() is None
+        assert is_running()
         time.sleep(0.02)

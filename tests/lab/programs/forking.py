@@ -1,0 +1,42 @@
+"""A process that has the SDK's server loaded, and forks: a program of the SDK answers after 0.1 s of work, not 2.
+
+It reads lines of JSON, each a program of this folder with its arguments, and answers each with the pid of the process
+that runs the program. It ends with its input; the programs go on.
+"""
+
+import json
+import os
+import runpy
+import signal
+import sys
+
+import mcp.server.mcpserver
+import mcp.server.sse
+import mcp.server.streamable_http_manager
+import uvicorn
+import uvicorn.lifespan.on
+import uvicorn.protocols.http.auto  # noqa: F401
+
+
+def run(program, arguments):
+    """Be the program from now on."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    sys.argv = [program, *arguments]
+    status = 1
+    try:
+        runpy.run_path(program, run_name="__main__")
+        status = 0
+    finally:
+        os._exit(status)
+
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps its children
+for line in sys.stdin:
+    program, *arguments = json.loads(line)
+    pid = os.fork()
+    if not pid:
+        run(program, arguments)
+    print(pid, flush=True)
