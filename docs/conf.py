@@ -12,6 +12,8 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.domains.python import PyXRefRole
 from sphinx.ext.napoleon import Config, GoogleDocstring
+from sphinx.util.inspect import signature as signature_of
+from sphinx.util.inspect import stringify_signature
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
@@ -40,7 +42,7 @@ myst_heading_anchors = 3
 default_role = "name"
 python_maximum_signature_line_length = 88
 autodoc_member_order = "bysource"
-autodoc_mock_imports = ["inspect_ai"]  # a third of all that would be installed, for one function
+autodoc_mock_imports = ["agents", "inspect_ai", "langchain_core", "pydantic_ai"]  # most of what would be installed
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True, "undoc-members": True}
@@ -95,8 +97,12 @@ def _of_cached_property(name):
     return []
 
 
-def _signature(_app, what, name, _obj, _options, signature, returned):
+def _signature(_app, what, name, obj, _options, signature, returned):
     """None of what users do not make. A default that is made anew each time attrs calls NOTHING."""
     if what == "class" and name.rpartition(".")[2] in _MADE_FOR_USERS:
         return "", None
+    if signature == "(*args: Any, **kwargs: Any)":  # of the stand-in for a base class of a framework
+        signature = stringify_signature(
+            signature_of(obj.__init__, bound_method=True), show_return_annotation=False, unqualified_typehints=True
+        )
     return signature and signature.replace("= NOTHING", "= ..."), returned

@@ -106,7 +106,7 @@ class SupervisedMCPServer(MCPServer):
 
     @override
     async def list_tools(
-        self, run_context: RunContextWrapper[Any] | None = None, agent: AgentBase[Any] | None = None
+        self, run_context: "RunContextWrapper[Any] | None" = None, agent: "AgentBase[Any] | None" = None
     ) -> list[Definition]:
         return [_definition(tool) for tool in await self._listed.now()]
 

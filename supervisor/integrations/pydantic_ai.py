@@ -107,6 +107,6 @@ def _definition(tool: Tool) -> ToolDefinition:
     )
 
 
-def _content(outcome: ToolOutcome) -> str | list[str | BinaryContent]:
+def _content(outcome: ToolOutcome) -> "str | list[str | BinaryContent]":
     media = [BinaryContent(base64.b64decode(each.data), media_type=each.mime_type) for each in media_of(outcome)]
     return [outcome.text, *media] if media else outcome.text

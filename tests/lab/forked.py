@@ -46,5 +46,6 @@ def _forking() -> tuple[IO[str], IO[str]]:
     process = subprocess.Popen(
         [sys.executable, PROGRAMS / "forking.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert process.stdin and process.stdout
+    assert process.stdin is not None
+    assert process.stdout is not None
     return process.stdin, process.stdout

@@ -9,13 +9,15 @@ import os
 import runpy
 import signal
 import sys
+from importlib import import_module
 
-import mcp.server.mcpserver
-import mcp.server.sse
-import mcp.server.streamable_http_manager
-import uvicorn
-import uvicorn.lifespan.on
-import uvicorn.protocols.http.auto  # noqa: F401
+MODULES = (
+    "mcp.server.mcpserver",
+    "mcp.server.sse",
+    "mcp.server.streamable_http_manager",
+    "uvicorn.lifespan.on",
+    "uvicorn.protocols.http.auto",
+)
 
 
 def run(program, arguments):
@@ -33,10 +35,13 @@ def run(program, arguments):
         os._exit(status)
 
 
+for name in MODULES:
+    import_module(name)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps its children
 for line in sys.stdin:
     program, *arguments = json.loads(line)
     pid = os.fork()
     if not pid:
         run(program, arguments)
-    print(pid, flush=True)
+    sys.stdout.write(f"{pid}\n")
+    sys.stdout.flush()
