@@ -165,6 +165,14 @@ def test_a_run_leaves_its_timings(run, timings):
 
 
 @pytest.mark.night
+def test_a_failure_is_written_down_at_once_and_gone_with_the_next_run(run, timings):
+    run("def test_it(): assert 1 == 2\n", "--lane=readme")
+    assert (timings / "readme.failed").read_text().startswith("test_it.py::test_it (call)\n")
+    run("def test_it(): pass\n", "--lane=readme")
+    assert not (timings / "readme.failed").exists()
+
+
+@pytest.mark.night
 def test_every_test_is_in_one_lane():
     def collected(lane):
         command = [*PYTEST, "-n0", "--collect-only", "-q", f"--lane={lane}"]

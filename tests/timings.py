@@ -2,7 +2,8 @@
 
 A run of pytest writes one file, named after its lane: for each test its wall time, and the processor time of the
 process that ran it and of all processes that this process started and waited for. The difference is waiting: for a
-server to start, for a time limit, or for a place on a busy machine. A second run of a lane replaces the file.
+server to start, for a time limit, or for a place on a busy machine. A second run of a lane replaces the file. Beside it
+stands what failed, as soon as it has: pytest says so at the end, which a run of an hour may not reach.
 """
 
 import argparse
@@ -34,6 +35,12 @@ class Timings:
         """Whether this process writes the file: with pytest-xdist, the one that hears of the reports of all."""
         self._wall = defaultdict(float)
         self._cpu_before = 0.0
+        if writes:
+            self._failed.unlink(missing_ok=True)
+
+    @property
+    def _failed(self):
+        return FOLDER / f"{self._lane}.failed"
 
     def pytest_runtest_logstart(self, nodeid, location):
         self._cpu_before = cpu_seconds()
@@ -45,6 +52,10 @@ class Timings:
 
     def pytest_runtest_logreport(self, report):
         self._wall[report.nodeid] += report.duration
+        if report.failed and self._writes:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            with self._failed.open("a", encoding="utf-8") as file:
+                print(f"{report.nodeid} ({report.when})\n{report.longreprtext}\n", file=file)
         if report.when == "teardown" and self._writes:
             wall, cpu = round(self._wall.pop(report.nodeid), 3), dict(report.user_properties).get("cpu", 0.0)
             self._write([report.nodeid, wall, cpu])
