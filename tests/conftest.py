@@ -22,6 +22,7 @@ from mcp_nursery.supervisor.security.trust import AGREED_FILE
 from mcp_nursery.supervisor.storage import postgres_connection as state_database
 
 from .lab.databases import new_server
+from .lab.forked import end_forking
 from .lab.profiles import BRIEF, QUICK
 from .lab.timely import LATE
 from .lanes import ALL, LANES, README, Lanes, lane_of, lanes_of_run, name_of_run
@@ -153,6 +154,7 @@ def pytest_configure_node(node):
 
 @pytest.hookimpl(trylast=True)  # pytest-xdist has ended its workers by then
 def pytest_sessionfinish(session):
+    end_forking()
     if leftovers := session.config.pluginmanager.get_plugin("leftovers"):
         leftovers.look(session)
 

@@ -1,4 +1,4 @@
-"""The lives of a server, kept from its events: incarnations, losses with their reasons, waits, and calls by time.
+"""The lives of a server, kept from its events: incarnations, losses with reasons, waits, tasks, and calls by time.
 
 Pages draw them and terminals write them, both from the same spans. Pure: times are those of the recorder's clock.
 """
@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.actors.records import define, field, frozen
+from mcp_nursery.actors.records import define, evolve, field, frozen
 from mcp_nursery.supervisor.events import Event, ServerRemoved, SnapshotEvent, StateChanged
 from mcp_nursery.supervisor.status import ServerStatus
 
@@ -18,6 +19,8 @@ MOST_INCARNATIONS: Final = 30
 """Incarnations that are kept of a server."""
 MOST_EVENTS: Final = 100
 """Events that are kept of a server, and of all servers together."""
+DRAWN_TASKS: Final = 30
+"""Tasks that are kept of a server."""
 POINTS: Final = 60
 """Points of time with calls that are kept of a server."""
 SAMPLE: Final = 10.0
@@ -44,6 +47,18 @@ class IncarnationRecord:
     """The state of the server after it."""
     next_at: float | None = None
     """The time of the next start, if one was due."""
+    held: int = 0
+    """The number of calls that were under way when it was connected, other than tasks: they had waited for it."""
+
+
+@frozen
+class TaskSpan:
+    """A task while it is under way, as far as its changes were seen."""
+
+    id: str
+    tool: str
+    began: float
+    ended: float | None = None
 
 
 @frozen
@@ -106,6 +121,7 @@ class ServerHistory:
     events: deque[EventRecord] = field(factory=lambda: deque[EventRecord](maxlen=MOST_EVENTS))
     load: deque[Load] = field(factory=lambda: deque[Load](maxlen=POINTS))
     """The calls, by time; nothing where there were none."""
+    tasks: deque[TaskSpan] = field(factory=lambda: deque[TaskSpan](maxlen=DRAWN_TASKS))
     _counted: tuple[int, int] | None = field(default=None, init=False)
 
     def begin(self, status: ServerStatus, now: float) -> None:
@@ -144,6 +160,18 @@ class ServerHistory:
                 last.ended, last.why = at, event.error
             last.then = str(event.new)
             last.next_at = None if event.retry_in is None else at + event.retry_in
+
+    def record_task(self, task: TaskSpan) -> None:
+        """Record a task of the server as it is now. It began when it was first said to have."""
+        known = {each.id: each for each in self.tasks}
+        known[task.id] = evolve(task, began=known.get(task.id, task).began)
+        self.tasks.clear()
+        self.tasks.extend(sorted(known.values(), key=attrgetter("began")))
+
+    @property
+    def task_states(self) -> tuple[tuple[str, float | None], ...]:
+        """Equal as long as its tasks are drawn in the same way."""
+        return tuple((each.id, each.ended) for each in self.tasks)
 
     def record_load(self, done: int, failed: int, at: float) -> None:
         """Record the calls since the last time. `done` and `failed` are the numbers so far."""

@@ -41,6 +41,20 @@ _OFF = frozenset({ServerState.DISABLED, ServerState.STOPPED, ServerState.IDLE})
 """The states of servers that are off on purpose."""
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number with its noun: `1 call`, `2 calls`."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
+def spoken(seconds: float) -> str:
+    """Seconds in words: `4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    whole = int(seconds)
+    for size, unit, small, part in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // small} {part}"
+    return f"{whole} s"
+
+
 def documents(statuses: Iterable[ServerStatus]) -> list[dict[str, Any]]:
     """Convert the statuses to JSON."""
     return [
@@ -81,7 +95,7 @@ def row(status: ServerStatus, median: float | None = None) -> tuple[object, ...]
         status.state.value if status.installing is None else f"{status.state.value}: installing",
         f"{status.attempt}/{status.max_attempts}" if _is_trying(status) else None,
         None if status.retry_in is None else f"{status.retry_in:.1f} s",
-        None if status.uptime is None else duration(status.uptime),
+        None if status.uptime is None else spoken(status.uptime),
         status.tool_count,
         status.pid,
         _calls(status, median),
@@ -120,15 +134,6 @@ def worked(statuses: Iterable[ServerStatus], *, strict: bool = False) -> int:
     if not down or (len(down) < len(wanted) and not strict):
         return OK
     return NOT_APPROVED if set(down) == {ServerState.BLOCKED} else UNAVAILABLE
-
-
-def duration(seconds: float) -> str:
-    """Format seconds: `4 s`, `3 min 20 s`, `2 h 5 min`."""
-    minutes, rest = divmod(int(seconds), 60)
-    if not minutes:
-        return f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def _calls(status: ServerStatus, median: float | None) -> str:

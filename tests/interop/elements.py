@@ -6,7 +6,7 @@ from importlib.resources import files
 import trio
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.supervisor.cli.lives import EventRecord, IncarnationRecord, Load, ServerHistory
+from mcp_nursery.supervisor.cli.lives import EventRecord, IncarnationRecord, Load, ServerHistory, TaskSpan
 from mcp_nursery.supervisor.cli.web.layout import (
     Flash,
     act_button,
@@ -36,8 +36,9 @@ def gallery() -> str:
     now, past = trio.current_time(), ServerHistory()
     for number, (began, connected, ended) in enumerate([(54, 52, 30), (28, 27, 12), (7, 6, 4)], 1):
         record = IncarnationRecord(number, number, now - began, now - connected, now - ended, "exited with code 137")
-        record.then, record.next_at = "waiting", now - ended + 5
+        record.then, record.next_at, record.held = "waiting", now - ended + 5, number - 1
         past.incarnations.append(record)
+    past.tasks.append(TaskSpan("1", "import", now - 45, now - 33))
     past.load.extend(
         Load(now - at, done, failed) for at, done, failed in ((50, 4, 0), (40, 9, 0), (30, 6, 2), (20, 8, 0))
     )

@@ -21,7 +21,7 @@ from mcp_nursery.supervisor.status import ServerState
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ..lab.command_line import COMMAND, LAB
-from ..lab.pages import paged
+from ..lab.pages import browsing, following, live_path, paged
 from ..lab.processes import lab
 from ..lab.specs import spec, states
 from .browsers import browser
@@ -218,16 +218,23 @@ FAINT_TEXTS = """(() => {
 async def test_every_page_fits_every_width_and_can_be_read(tmp_path):
     """From a telephone to a wide screen, dark and light: nothing sticks out, no word is broken, no text is faint."""
     bad = ScriptedServer(Life(dies_after=0.2, exit_code=137), Life(refuses="no database at db.example:5432"))
-    servers = [lab("good"), spec(ScriptedServer(), "other"), spec(bad, "bad", policy=RestartPolicy(delays=[1, 300]))]
+    many = ScriptedServer(tools={f"tool_{number}": pixel for number in range(700)})
+    servers = [lab("good"), spec(many, "many"), spec(bad, "bad", policy=RestartPolicy(delays=[1, 300]))]
     tabs = [f"{tab}?name={name}" for name in ("good", "bad") for tab in TABS]
     with trio.fail_after(280):
-        async with paged(servers, state=MemoryStore()) as gateway, browser(tmp_path / "profile") as page:
+        async with (
+            paged(servers, state=MemoryStore()) as gateway,
+            browser(tmp_path / "profile") as page,
+            gateway.supervisor.open_instance("many"),
+        ):
             await gateway.supervisor.wait_connected("good")
             await gateway.supervisor.call_tool("echo", {"text": "hello"}, server="good")
             await page.go(f"{gateway.origin}/ui")
             await page.until("document.querySelector('#troubles')?.innerText.includes('start 3 of 3')")
-            for path in ("", *tabs, "/tool?server=good&tool=echo", "/clients", "/tasks"):
+            others = ("/server/tools?name=many&number=2", "/tool?server=good&tool=echo", "/clients", "/tasks")
+            for path in ("", *tabs, *others):
                 await page.go(f"{gateway.origin}/ui{path}")
+                await page.value("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
                 for width in (400, 800, 1280, 1920):
                     for dark in (False, True):
                         await page.show(width, 800, dark=dark)
@@ -236,6 +243,25 @@ async def test_every_page_fits_every_width_and_can_be_read(tmp_path):
                         assert await page.value(BROKEN_WORDS) == [], (path, width)
                         assert await page.value(FAINT_TEXTS) == [], (path, width, dark)
             assert [url for url in page.requested if not url.startswith(gateway.origin)] == []
+            assert page.complaints == []
+
+
+async def pixel(_arguments):
+    """The result of a call: an image of one pixel."""
+    data = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    return {"content": [{"type": "image", "data": data, "mimeType": "image/png"}]}
+
+
+async def test_an_image_of_a_result_is_drawn(tmp_path):
+    server = ScriptedServer()
+    server.answers["tools/call"] = pixel
+    with trio.fail_after(240):
+        async with paged([spec(server)]) as gateway, browser(tmp_path / "profile") as page:
+            await gateway.supervisor.list_tools()
+            await page.go(f"{gateway.origin}/ui/tool?server=lab&tool=echo")
+            await page.press("Call")
+            await page.press("Yes, call it")
+            await page.until("document.querySelector('main img')?.naturalWidth === 1")
             assert page.complaints == []
 
 
@@ -285,12 +311,18 @@ async def test_a_page_that_is_not_seen_has_no_stream_and_goes_on_when_it_is(tmp_
 
 
 async def test_a_page_that_finds_no_room_says_so_and_finds_it_later(tmp_path, monkeypatch):
-    monkeypatch.setattr(web_page, "MOST_FOLLOWERS", 0)
+    monkeypatch.setattr(web_page, "MOST_FOLLOWERS", 1)
     with trio.fail_after(240):
-        async with paged([spec(ScriptedServer())]) as gateway, browser(tmp_path / "profile") as page:
-            await page.go(f"{gateway.origin}/ui")
-            await page.until("document.getElementById('away').innerText.includes('Too many pages')")
-            monkeypatch.setattr(web_page, "MOST_FOLLOWERS", 1)
+        async with (
+            paged([spec(ScriptedServer())]) as gateway,
+            browsing(gateway.origin) as other,
+            browser(tmp_path / "profile") as page,
+        ):
+            await other.go()
+            async with following(other, live_path(other).replace("feed=", "feed=x")) as messages:
+                await messages.receive()
+                await page.go(f"{gateway.origin}/ui")
+                await page.until("document.getElementById('away').innerText.includes('Too many pages')")
             await page.until("document.getElementById('away').hidden")
 
 

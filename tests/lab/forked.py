@@ -1,15 +1,15 @@
 """Programs of the SDK in processes of their own, forked by one that has loaded the SDK already."""
 
 import json
-import os
-import select
-import signal
 import subprocess
 import sys
+import threading
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
+
+import psutil
 
 from . import PROGRAMS
 
@@ -18,34 +18,61 @@ class Forked:
     """A process that another has forked, like a `Popen`."""
 
     def __init__(self, program: Path, *arguments: str) -> None:
-        given, taken = _forking()
-        given.write(json.dumps([str(program), *arguments]) + "\n")
-        given.flush()
-        self.pid = int(taken.readline())
-        self._ended = os.pidfd_open(self.pid)
+        self.process = psutil.Process(_forker().fork([str(program), *arguments]))
+        self.pid = self.process.pid
 
-    def is_running(self, seconds: float = 0) -> bool:
-        """Whether it runs, this many seconds from now at the latest."""
-        return not select.select([self._ended], [], [], seconds)[0]
+    def is_running(self) -> bool:
+        """Whether it runs; a zombie does not."""
+        with suppress(psutil.NoSuchProcess):
+            return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
+        return False
 
     def send_signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._ended, number)
+        with suppress(psutil.NoSuchProcess):
+            self.process.send_signal(number)
 
     def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
+        with suppress(psutil.NoSuchProcess):
+            self.process.kill()
         self.wait()
 
     def wait(self, seconds: float = 60) -> None:
-        assert not self.is_running(seconds), f"process {self.pid} has not ended within {seconds} s"
+        until = time.monotonic() + seconds
+        while self.is_running():
+            assert time.monotonic() < until, f"process {self.pid} has not ended within {seconds} s"
+            time.sleep(0.005)
+
+
+class _Forker:
+    """The process that forks. It ends with this one, or at the end of a run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = subprocess.Popen(
+            [sys.executable, PROGRAMS / "forking.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def fork(self, command: list[str]) -> int:
+        """Have a program run. Returns the pid of its process."""
+        with self._lock:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps(command) + "\n")
+            self._process.stdin.flush()
+            return int(self._process.stdout.readline())
+
+    def end(self) -> None:
+        """End the process. The programs go on."""
+        self._process.communicate()
 
 
 @cache
-def _forking() -> tuple[IO[str], IO[str]]:
-    """The streams of the process that forks. It ends with this one."""
-    process = subprocess.Popen(
-        [sys.executable, PROGRAMS / "forking.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    return process.stdin, process.stdout
+def _forker() -> _Forker:
+    return _Forker()
+
+
+def end_forking() -> None:
+    """End the process that forks, if there is one."""
+    if _forker.cache_info().currsize:
+        _forker().end()
+        _forker.cache_clear()

@@ -26,7 +26,7 @@ async def test_all_replicas_are_shown_by_name_and_one_that_was_killed_goes(monke
             served_over_http(*options) as (second, _),  # it has no page, and is shown on the other's
             httpx2.AsyncClient() as http,
         ):
-            page = url.replace("/mcp", "/ui/clients")
+            page = url.replace("/mcp", "/ui")
 
             async def pids():
                 return set(re.findall(r"\((\d+)\)</td>", (await http.get(page)).text))

@@ -1,24 +1,28 @@
 """The page of a gateway's clients: their sessions, their requests under way, and the calls that wait for them. And the
 page of recorded tasks."""
 
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import trio
 
 from mcp_nursery.actors.errors import NurseryError
 from mcp_nursery.supervisor import Supervisor
+from mcp_nursery.supervisor.decisions.task_records import TaskInfo
 from mcp_nursery.supervisor.gateway.client_status import ClientsStatus, SessionStatus
 
+from ..statuses import counted
 from .layout import (
     LONGEST_PHRASE,
+    LivePage,
     Part,
     ShownParts,
     act_button,
     clock,
-    counted,
-    document,
+    first_of,
+    pages_of,
     short,
     since,
     table,
@@ -26,41 +30,32 @@ from .layout import (
     url,
 )
 from .markup import Child, Html, h, join
-from .replicas import ReplicaReport
-from .visitors import Visitor
 
 NOBODY = "not authenticated"
 MOST_ROWS: Final = 500
 """Rows of a table of this page."""
+TASKS_EVERY: Final = 2.0
+"""Seconds between two reads of all recorded tasks."""
 
 
-class ClientsPage:
+class ClientsPage(LivePage):
     """The clients of a gateway over HTTP."""
 
     title = "Clients"
 
-    def __init__(
-        self,
-        read: Callable[[], ClientsStatus],
-        replicas: Callable[[], Mapping[str, ReplicaReport]],
-        *,
-        may_act: bool,
-    ) -> None:
-        self._read = read
-        self._replicas = replicas
+    def __init__(self, clients: Callable[[], ClientsStatus], *, may_act: bool) -> None:
+        self._clients = clients
         self._may_act = may_act
 
     def parts(self) -> Sequence[Part]:
         """The parts of the page as they are now."""
-        now = self._read()
+        now = self._clients()
         sessions = [
             (each.key, each.client, each.program, each.requests, each.subscriptions, each.waiting)
             for each in now.sessions
         ]
         held = [(each.client, each.server, each.name, each.questions) for each in now.held]
-        replicas = self._replicas()
         return [
-            Part("replicas", tuple(replicas.items()), lambda: _all_replicas(replicas)),
             Part("sessions", sessions, lambda: self._sessions(now)),
             Part("requests", (now.clients, tuple(sorted(now.kept.items()))), lambda: _requests(now)),
             Part("held", held, lambda: _held(now)),
@@ -68,7 +63,7 @@ class ClientsPage:
 
     def content(self, shown: ShownParts) -> Html:
         """The page of these parts."""
-        return join([shown[name][1] for name in ("replicas", "sessions", "requests", "held")])
+        return join([shown[name][1] for name in ("sessions", "requests", "held")])
 
     def _sessions(self, now: ClientsStatus) -> Html:
         heads = ("Client", "Program", "Protocol", "Server", "Age", "Under way", "Subscribed", "Waiting", "")
@@ -91,26 +86,6 @@ class ClientsPage:
             f"{session.waiting}",
             act_button("End", "end_session", may_act=self._may_act, session=session.key),
         )
-
-
-def _all_replicas(replicas: Mapping[str, ReplicaReport]) -> Html:
-    if not replicas:
-        return h("section", id="replicas")
-    rows = [
-        (
-            short(name),
-            short(each.version),
-            since(trio.current_time() - (time.time() - each.began)),
-            short(each.servers, LONGEST_PHRASE),
-            h("span", ", ".join(map(short, each.trouble)), class_="bad") if each.trouble else "none",
-            f"{each.sessions}",
-            f"{each.requests}",
-        )
-        for name, each in replicas.items()
-    ]
-    heads = ("Replica", "Version", "Serves for", "Servers", "In trouble", "Sessions", "Under way")
-    shown = table("Replicas that share the database", heads, rows, empty="", numbers=heads[5:])
-    return h("section", h("h2", "Replicas"), shown, id="replicas")
 
 
 def _requests(now: ClientsStatus) -> Html:
@@ -159,24 +134,53 @@ def _bytes(count: int) -> str:
     return f"{count} B"
 
 
-async def tasks_page(supervisor: Supervisor, visitor: Visitor) -> str:
-    """The recorded tasks as they are now, the latest first."""
-    try:
-        tasks = (await supervisor.tasks())[: -MOST_ROWS - 1 : -1]
-    except NurseryError as error:
-        return document("Tasks", visitor, h("p", short(error, LONGEST_PHRASE), class_="bad", role="alert"))
-    began = trio.current_time() - time.time()  # tasks have Unix times
-    rows = [
-        (
-            h("code", short(each.id)),
-            h("a", short(each.server), href=url("/server", name=each.server)),
-            short(each.tool),
-            h("span", str(each.status).replace("_", " "), class_=f"state {each.status}"),
-            clock(began + each.created),
-            None if each.finished is None else clock(began + each.finished),
-            short(each.error or "; ".join(each.questions) or each.message, LONGEST_PHRASE),
-        )
-        for each in tasks
-    ]
-    heads = ("Task", "Server", "Tool", "State", "Began", "Ended", "Said")
-    return document("Tasks", visitor, table("Tasks, the latest first", heads, rows, empty="No task is recorded."))
+class TasksPage(LivePage):
+    """The recorded tasks, the latest first."""
+
+    title = "Tasks"
+
+    def __init__(self, supervisor: Supervisor, page: int) -> None:
+        self._supervisor = supervisor
+        self._page = page
+        self._read_at = -math.inf
+        self._tasks: Sequence[TaskInfo] = ()
+        self._problem = ""
+
+    async def read(self) -> None:
+        """Read the tasks from the state, where other hosts write theirs."""
+        if trio.current_time() - self._read_at < TASKS_EVERY:
+            return
+        try:
+            self._tasks, self._problem = (await self._supervisor.tasks())[::-1], ""
+        except NurseryError as error:
+            self._tasks, self._problem = (), short(error, LONGEST_PHRASE)
+        self._read_at = trio.current_time()
+
+    def parts(self) -> Sequence[Part]:
+        """The parts of the page as they were read."""
+        return [Part("tasks", (self._problem, self._tasks), self._table)]
+
+    def content(self, shown: ShownParts) -> Html:
+        """The page of these parts."""
+        return shown["tasks"][1]
+
+    def _table(self) -> Html:
+        if self._problem:
+            return h("section", h("p", self._problem, class_="bad", role="alert"), id="tasks")
+        began = trio.current_time() - time.time()  # tasks have Unix times
+        first = first_of(self._page, MOST_ROWS, len(self._tasks))
+        rows = [
+            (
+                h("code", short(each.id)),
+                h("a", short(each.server), href=url("/server", name=each.server)),
+                short(each.tool),
+                h("span", str(each.status).replace("_", " "), class_=f"state {each.status}"),
+                clock(began + each.created),
+                None if each.finished is None else clock(began + each.finished),
+                short(each.error or "; ".join(each.questions) or each.message, LONGEST_PHRASE),
+            )
+            for each in self._tasks[first : first + MOST_ROWS]
+        ]
+        heads = ("Task", "Server", "Tool", "State", "Began", "Ended", "Said")
+        shown = table("Tasks, the latest first", heads, rows, empty="No task is recorded.")
+        return h("section", pages_of("/tasks", "", self._page, MOST_ROWS, len(self._tasks)), shown, id="tasks")

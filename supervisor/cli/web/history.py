@@ -5,18 +5,22 @@ for each server, and a server that is removed is forgotten.
 """
 
 import math
+import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import trio
 
+from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.actors.errors import UnknownServer
 from mcp_nursery.actors.records import define, field
 from mcp_nursery.supervisor import Supervisor
-from mcp_nursery.supervisor.events import Event, Lagged, SnapshotEvent
+from mcp_nursery.supervisor.events import Event, Lagged, SnapshotEvent, StateChanged, TaskChanged
 from mcp_nursery.supervisor.status import Latency, ServerStatistics, ServerStatus
 
-from ..lives import MOST_EVENTS, SAMPLE, EventRecord, ServerHistory, record_event, window_of
+from ..lives import MOST_EVENTS, SAMPLE, EventRecord, ServerHistory, TaskSpan, record_event, window_of
 from ..statuses import is_step, line_of_event
 
 PULSE: Final = 1.0
@@ -80,6 +84,20 @@ class History:
 
     def _record(self, event: Event) -> None:
         record_event(self.servers, event, trio.current_time())
+        match event:
+            case StateChanged(new=ServerState.CONNECTED) if event.old is not ServerState.CONNECTED:
+                with suppress(UnknownServer):  # it was removed since
+                    calls = self.supervisor.status_of(event.server).calls
+                    self.servers[event.server].incarnations[-1].held = calls.in_flight - calls.tasks
+            case TaskChanged(task=task) if event.server in self.servers:
+                offset = event.at - time.time()  # tasks have Unix times
+                ended = None if task.finished is None else offset + task.finished
+                self.servers[event.server].record_task(TaskSpan(task.id, task.tool, offset + task.created, ended))
+            case Lagged():  # the end of a task may be among what was missed
+                for past in self.servers.values():
+                    past.tasks.clear()
+            case _:
+                pass
         if not is_step(event):
             self._record_line(event)
         self.changed.set()

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from urllib.parse import urlencode
 
 import trio
@@ -18,12 +18,15 @@ from mcp_nursery.supervisor.status import ServerStatus
 
 from ..lives import HOUR, MOST_INCARNATIONS, EventRecord, ServerHistory
 from ..output import safe_line, safe_text
+from ..statuses import counted, spoken
 from .markup import Child, Html, h, join
 from .timeline import timeline
 from .visitors import Visitor
 
 LONGEST_NAME: Final = 200
 """Characters of a name that are shown."""
+MOST_LISTED_PAGES: Final = 50
+"""Pages of one list."""
 LONGEST_PHRASE: Final = 500
 """Characters of an error, or of a description in a list, that are shown."""
 LONGEST_REASON: Final = 4_000
@@ -51,6 +54,27 @@ class Part:
 
 ShownParts: TypeAlias = Mapping[str, tuple[Part, Html]]
 """Parts with their elements, by id."""
+
+
+class LivePage(Protocol):
+    """A page whose parts change."""
+
+    title: str
+
+    async def read(self) -> None:
+        """Read all that cannot be read at once, before `parts`."""
+
+    def parts(self) -> Sequence[Part]:
+        """The parts as they are now.
+
+        Raises:
+            UnknownServer: The page is about a server that is no longer configured.
+        """
+        ...
+
+    def content(self, shown: ShownParts) -> Html:
+        """The page of these parts."""
+        ...
 
 
 def listed(shown: ShownParts, name: str) -> list[Html]:
@@ -201,15 +225,6 @@ def clock(at: float) -> Html:
     return h("time", _time_of_day(at), datetime=stamp, title=stamp)
 
 
-def spoken(seconds: float) -> str:
-    """Seconds in words: `4 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
-    whole = int(seconds)
-    for size, unit, small, part in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // small} {part}"
-    return f"{whole} s"
-
-
 def start_of(status: ServerStatus) -> Html | None:
     """The number of a server's start, and the time until the next one is due; None if it is connected or off."""
     trying = status.state is ServerState.WAITING or (status.state is ServerState.CONNECTING and status.attempt > 1)
@@ -223,13 +238,6 @@ def start_of(status: ServerStatus) -> Html | None:
 def uptime_of(status: ServerStatus) -> Html | None:
     """The time since a server was connected; None if it is not."""
     return None if status.uptime is None else since(trio.current_time() - status.uptime)
-
-
-def milliseconds(seconds: float | None) -> str:
-    """A duration in words: `1.25 ms`, `2.4 s`; empty if it is not known."""
-    if seconds is None:
-        return ""
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
 
 
 def life(past: ServerHistory, window: float) -> Html:
@@ -249,12 +257,16 @@ def trouble_of(status: ServerStatus, past: ServerHistory) -> Html:
     refusing = (
         None if breaker is None else f"the circuit breaker is {breaker.state.replace('_', ' ')}: calls are refused"
     )
-    lost = len(past.losses(now - HOUR))
-    least = "at least " if lost == MOST_INCARNATIONS else ""
+    lost = past.losses(now - HOUR)
+    unstarted = sum(each.connected is None for each in lost)
+    numbers = ((len(lost) - unstarted, "loss", "losses"), (unstarted, "failed start", "failed starts"))
+    often = ", ".join(counted(*each) for each in numbers if each[0])
+    least = "at least " if len(lost) == MOST_INCARNATIONS else ""
     return definitions(
-        ("Since", None if began is None else join(clock(began), h("small", " ", since(began), " ago"))),
+        ("In trouble since", None if began is None else join(clock(began), h("small", " ", since(began), " ago"))),
         ("Why", short(refusing or status.error or _WHY.get(status.state), LONGEST_REASON) or None),
-        ("In the last hour", f"{least}{counted(lost, 'loss', 'losses')}" if lost else None),
+        ("In the last hour", f"{least}{often}" if often else None),
+        ("Calls under way", f"{status.calls.in_flight}" if status.calls.in_flight else None),
         ("Next", next_of(status)),
     )
 
@@ -283,7 +295,7 @@ _ROUNDED: Final = 0.1
 """Seconds from which milliseconds are whole."""
 
 
-def number_of_milliseconds(seconds: float | None) -> str:
+def milliseconds(seconds: float | None) -> str:
     """A duration under a head that names the unit; empty if it is not known."""
     return "" if seconds is None else f"{seconds * 1000:,.0f}" if seconds >= _ROUNDED else f"{seconds * 1000:.3g}"
 
@@ -291,11 +303,6 @@ def number_of_milliseconds(seconds: float | None) -> str:
 def definitions(*facts: tuple[str, Child]) -> Html:
     """Named facts; those that are None are left out."""
     return h("dl", [h("div", h("dt", name), h("dd", value)) for name, value in facts if value])
-
-
-def counted(count: int, one: str, many: str = "") -> str:
-    """A number with its noun: `1 call`, `2 calls`."""
-    return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
 _ACTS: Final = {
@@ -332,6 +339,28 @@ def table(
     names = [h("th", heads[number], scope="col", class_=kinds[number]) for number in shown]
     whole = h("table", h("thead", h("tr", names)), h("tbody", lines), aria_label=caption)
     return h("div", whole, class_="wide", tabindex=0, role="region", aria_label=caption)
+
+
+def first_of(page: int, most: int, total: int) -> int:
+    """The number of the first item on this page of a list, or on its last page if it has fewer."""
+    return min(page - 1, max(total - 1, 0) // most) * most
+
+
+def pages_of(path: str, name: str, page: int, most: int, total: int) -> Html | None:
+    """Links to the pages of a list of so many items, `most` on each; None if there is one page."""
+    if total <= most:
+        return None
+    first, about = first_of(page, most, total), {"name": name} if name else {}
+    links = [
+        h(
+            "a",
+            f"{at + 1} to {min(at + most, total)}",
+            href=url(path, **about, number=f"{at // most + 1}"),
+            aria_current="page" if at == first else None,
+        )
+        for at in range(0, min(total, MOST_LISTED_PAGES * most), most)
+    ]
+    return h("nav", f"{total} in all: ", links, class_="pages", aria_label="Pages of this list")
 
 
 def filter_of(name: str) -> Html:

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from secrets import token_urlsafe
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import trio
 
@@ -21,7 +21,7 @@ from mcp_nursery.actors.records import define, field, frozen
 
 from ..output import safe_text
 from .history import PULSE, History
-from .layout import Part, ShownParts
+from .layout import LivePage, Part, ShownParts
 from .markup import Html, h
 from .server_page import STDERR
 
@@ -46,24 +46,6 @@ _AT_ONCE: Final = 25
 """Lines that are read between two pauses."""
 
 
-class LivePage(Protocol):
-    """A page whose parts change."""
-
-    title: str
-
-    def parts(self) -> Sequence[Part]:
-        """The parts as they are now.
-
-        Raises:
-            UnknownServer: The page is about a server that is no longer configured.
-        """
-        ...
-
-    def content(self, shown: ShownParts) -> Html:
-        """The page of these parts."""
-        ...
-
-
 @frozen
 class PageKey:
     """The name of a feed."""
@@ -73,6 +55,8 @@ class PageKey:
     """The server that the page is about; empty: none."""
     may_act: bool
     """True if its buttons can be pressed."""
+    page: int = 1
+    """The page of its lists."""
 
 
 @frozen
@@ -131,6 +115,7 @@ class Feed:
 
     async def update(self) -> None:
         """Make the parts that have changed."""
+        await self.page.read()
         try:
             parts = self.page.parts()
         except UnknownServer:

@@ -6,7 +6,7 @@ from functools import cache
 from html import escape
 from typing import Final, TypeAlias
 
-VOID: Final = frozenset({"input", "link", "meta"})
+VOID: Final = frozenset({"img", "input", "link", "meta"})
 """Elements without content."""
 _SPECIAL: Final = re.compile("[&<>\"']")
 

@@ -5,6 +5,7 @@ changes of its parts over one stream of events: only what has changed is sent, a
 Acts are forms: an act that cannot be undone is asked about first, and its outcome is shown on the next page.
 """
 
+import math
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -12,6 +13,7 @@ from functools import lru_cache, partial
 from hashlib import sha256
 from http import HTTPStatus
 from importlib.resources import files
+from secrets import token_urlsafe
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -24,13 +26,13 @@ from mcp_nursery.supervisor.gateway.auth.principal import RETRY_AFTER
 from mcp_nursery.supervisor.gateway.http.exchange import Attendance, HttpExchange, Message
 
 from .acts import ACTS, FormFields, PageHost, confirm_page, perform, pressed, sign_in_form
-from .clients_page import ClientsPage, tasks_page
+from .clients_page import ClientsPage, TasksPage
 from .history import History
-from .layout import Flash, document, short, url
-from .live_updates import Feed, Feeds, LivePage, PageKey
+from .layout import MOST_LISTED_PAGES, Flash, LivePage, document, short, url
+from .live_updates import Feed, Feeds, PageKey
 from .markup import h
 from .overview import Overview
-from .server_page import TABS, ServerPage
+from .server_page import LISTS, TABS, ServerPage
 from .tool_page import ToolPage
 from .visitors import BROWSER, MOST_SECONDS, TOKEN, Visitor, Visitors, check_origin, remember, set_cookie
 
@@ -58,10 +60,12 @@ MOST_DOCUMENTS: Final = 8
 """Documents that are under way to one visitor."""
 MOST_USED: Final = 10_000
 """Forms of tools that were sent, and are recorded so that none is used twice."""
+KEPT_IMAGES: Final = 16
+"""Images of results that are kept for browsers: the latest ones."""
 MOST_FIELDS: Final = 1_000
 """Fields of a form, or of an address."""
 MOST_DIGITS: Final = 16
-"""Digits of the number of a generation."""
+"""Digits of a number in an address."""
 _GONE: Final = b'{"gone": true}'
 _HTML: Final = b"text/html; charset=utf-8"
 _KINDS: Final = {"css": b"text/css; charset=utf-8", "js": b"text/javascript; charset=utf-8", "svg": b"image/svg+xml"}
@@ -76,6 +80,35 @@ SAFETY: Final[Mapping[str, str]] = {
     "cache-control": "no-store",
 }
 """Headers of every response: nothing runs but what comes from here, and no other page frames or reads this one."""
+
+
+class Limit:
+    """At most so many of something at once, and so many for one visitor."""
+
+    def __init__(self, most: float, most_of_visitor: int) -> None:
+        self._most = most
+        self._most_of_visitor = most_of_visitor
+        self._counts: Counter[str] = Counter()
+
+    def has_room(self, who: str) -> bool:
+        """True if there may be one more."""
+        return self._counts.total() < self._most and self._counts[who] < self._most_of_visitor
+
+    @contextmanager
+    def hold(self, who: str) -> Generator[None, None, None]:
+        """Count one for as long as the block lasts.
+
+        Raises:
+            Refused: There are too many.
+        """
+        if not self.has_room(who):
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many at once", RETRY_AFTER)
+        self._counts[who] += 1
+        try:
+            yield
+        finally:
+            self._counts[who] -= 1
+            self._counts += Counter()  # in place: this removes counts of zero
 
 
 class WebPage:
@@ -95,13 +128,13 @@ class WebPage:
         self._attendance = attendance
         self._visitors = visitors
         self._feeds = feeds
-        self._streams: Counter[str] = Counter()
-        self._reading: Counter[str] = Counter()
-        self._reading_of: Counter[str] = Counter()
-        self._strangers: Counter[str] = Counter()
-        self._showing: Counter[str] = Counter()
+        self._streams = Limit(MOST_FOLLOWERS, MOST_OF_VISITOR)
+        self._documents = Limit(math.inf, MOST_DOCUMENTS)
+        self._arguments = Limit(MOST_ARGUMENTS, ARGUMENTS_OF_VISITOR)
+        self._strangers = Limit(MOST_LOGINS, MOST_LOGINS)
         self._used: OrderedDict[str, None] = OrderedDict()
         self._flashes: OrderedDict[str, Flash] = OrderedDict()
+        self._images: OrderedDict[tuple[str, str], tuple[str, bytes]] = OrderedDict()
 
     async def __call__(self, exchange: HttpExchange, scope: Message) -> Callable[[HttpExchange], Awaitable[None]]:
         """Identify the visitor of a request. Returns the function that answers the request.
@@ -130,19 +163,35 @@ class WebPage:
             await self._ask_for_token(visitor, exchange)
         elif path == "/live":
             await self._follow(visitor, query, exchange)
+        elif path == "/image":
+            await self._send_image(visitor, query.get("id", ""), exchange)
         else:
-            with _one_of(self._showing, visitor.who, MOST_DOCUMENTS):
+            with self._documents.hold(visitor.who):
                 if path == "/tool":
                     await self._show_tool(visitor, query, exchange)
-                elif path == "/tasks":
-                    await self._send(exchange, await tasks_page(self._supervisor, visitor))
                 else:
                     await self._show(path, visitor, query, exchange)
 
     async def _show_tool(self, visitor: Visitor, query: FormFields, exchange: HttpExchange) -> None:
         server, tool = query.get("server", ""), query.get("tool", "")
-        shown = ToolPage(self._supervisor, visitor, server, tool, use=self._use)
+        shown = self._tool_page(visitor, server, tool)
         await self._send(exchange, shown.document({}), status=shown.status)
+
+    def _tool_page(self, visitor: Visitor, server: str, tool: str) -> ToolPage:
+        keep_image = partial(self._keep_image, visitor)
+        return ToolPage(self._supervisor, visitor, server, tool, use=self._use, keep_image=keep_image)
+
+    def _keep_image(self, visitor: Visitor, kind: str, content: bytes) -> str:
+        """The address at which this visitor finds an image of a result for a while."""
+        name = token_urlsafe(16)
+        remember(self._images, (visitor.who, name), (kind, content), KEPT_IMAGES)
+        return url("/image", id=name)
+
+    async def _send_image(self, visitor: Visitor, name: str, exchange: HttpExchange) -> None:
+        if (visitor.who, name) not in self._images:
+            raise Refused(HTTPStatus.NOT_FOUND, "not found")
+        kind, content = self._images[visitor.who, name]
+        await exchange.answer(content, kind=kind.encode())
 
     def _is_secure(self, scope: Message) -> bool:
         return self._visitors.secure or scope.get("scheme") == "https"
@@ -157,16 +206,20 @@ class WebPage:
             UnknownServer: The page is about a server that is not configured.
         """
         name, may_act, clients = query.get("name", ""), visitor.may_act, self._host.clients
+        asked = _number(query.get("number", "")) or 1
+        number = min(asked, MOST_LISTED_PAGES) if path in (*LISTS, "/tasks") else 1
         make: Callable[[], LivePage]
         if path == "/":
-            make = partial(Overview, self._history, may_act=may_act)
+            make = partial(Overview, self._history, self._host.replicas, may_act=may_act)
         elif path in TABS and name:
-            make = partial(ServerPage, self._supervisor, self._history, name, path, may_act=may_act)
+            make = partial(ServerPage, self._supervisor, self._history, name, path, may_act=may_act, page=number)
         elif path == "/clients" and clients is not None:
-            make = partial(ClientsPage, clients, self._host.replicas, may_act=may_act)
+            make = partial(ClientsPage, clients, may_act=may_act)
+        elif path == "/tasks":
+            make = partial(TasksPage, self._supervisor, number)
         else:
             raise Refused(HTTPStatus.NOT_FOUND, "not found")
-        return await self._feeds.open(PageKey(path, name if path in TABS else "", may_act), make)
+        return await self._feeds.open(PageKey(path, name if path in TABS else "", may_act, number), make)
 
     async def _show(self, path: str, visitor: Visitor, query: FormFields, exchange: HttpExchange) -> None:
         try:
@@ -175,7 +228,7 @@ class WebPage:
             gone = document("Not here", visitor, h("p", short(error)))
             await self._send(exchange, gone, status=HTTPStatus.NOT_FOUND)
             return
-        about = {"name": query["name"]} if path in TABS else {}
+        about = {each: query[each] for each in ("name", "number") if each in query}
         live = url("/live", page=path, feed=feed.id, since=f"{feed.generation}", **about)
         flash = self._flashes.pop(visitor.browser, None)
         shown = document(feed.page.title, visitor, feed.page.content(feed.shown), live=live, flash=flash)
@@ -194,11 +247,11 @@ class WebPage:
         """Send the changes of a page, until its browser goes."""
         who = visitor.who
         exchange.begin_stream()
-        if self._streams[who] >= MOST_OF_VISITOR or self._streams.total() >= MOST_FOLLOWERS:
+        if not self._streams.has_room(who):
             await exchange.event(b'{"full": true}')
             await exchange.end()
             return
-        with _counted(self._streams, who):
+        with self._streams.hold(who):
             self._attendance.begin(exchange)
             try:
                 await exchange.open_stream()
@@ -214,9 +267,8 @@ class WebPage:
             await exchange.event(_GONE)
             return
         since = query.get("since", "") if query.get("feed") == feed.id else ""
-        known = int(since) if since.isdecimal() and len(since) < MOST_DIGITS else None
         with feed.followed():
-            await _send_changes(feed, known, exchange, partial(self._visitors.holds, visitor))
+            await _send_changes(feed, _number(since), exchange, partial(self._visitors.holds, visitor))
 
     # -- forms ----------------------------------------------------------------------------------------------------
 
@@ -245,7 +297,7 @@ class WebPage:
             return await self._form(visitor, exchange, LARGEST_FORM, FORM_SECONDS)
         if visitor.is_new:
             self._visitors.check_form(visitor, "")
-        with _one_of(self._strangers, "", MOST_LOGINS):
+        with self._strangers.hold(""):
             return await self._form(visitor, exchange, LARGEST_FORM, LOGIN_SECONDS)
 
     async def _form(self, visitor: Visitor, exchange: HttpExchange, largest: int, seconds: float) -> FormFields:
@@ -255,9 +307,9 @@ class WebPage:
         return form
 
     async def _try_tool(self, visitor: Visitor, exchange: HttpExchange) -> None:
-        with _one_of(self._reading, "", MOST_ARGUMENTS), _one_of(self._reading_of, visitor.who, ARGUMENTS_OF_VISITOR):
+        with self._arguments.hold(visitor.who):
             form = await self._form(visitor, exchange, LARGEST_ARGUMENTS, FORM_SECONDS)
-        page = ToolPage(self._supervisor, visitor, form.get("server", ""), form.get("tool", ""), use=self._use)
+        page = self._tool_page(visitor, form.get("server", ""), form.get("tool", ""))
         await self._send(exchange, await page.answer(form), status=page.status)
 
     def _use(self, once: str) -> bool:
@@ -270,15 +322,16 @@ class WebPage:
     async def _log_in(self, form: FormFields, visitor: Visitor, scope: Message, exchange: HttpExchange) -> None:
         token = form.get("token", "").strip()
         principal = await self._visitors.principal_of(token, scope) if token else None
+        sealed = None if principal is None else self._visitors.seal(token, visitor.browser)
+        problem = None
         if principal is None:
-            await self._ask_for_token(visitor, exchange, "No client has this token, or it has expired.")
-            return
-        if not principal.access.has_page:
-            await self._ask_for_token(visitor, exchange, "This token may not look at the page: it needs --allow /ui.")
-            return
-        sealed = self._visitors.seal(token, visitor.browser)
-        if sealed is None:
-            await self._ask_for_token(visitor, exchange, "This token is too long for a browser to keep.")
+            problem = "No client has this token, or it has expired."
+        elif not principal.access.has_page:
+            problem = "This token may not look at the page: it needs --allow /ui."
+        elif sealed is None:
+            problem = "This token is too long for a browser to keep."
+        if problem is not None or sealed is None:
+            await self._ask_for_token(visitor, exchange, problem)
             return
         set_cookie(exchange, TOKEN, sealed, seconds=MOST_SECONDS, secure=self._is_secure(scope))
         await _redirect(exchange, "/ui")
@@ -300,30 +353,6 @@ class WebPage:
         await _redirect(exchange, act.back(form))
 
 
-@contextmanager
-def _counted(counts: Counter[str], who: str) -> Generator[None, None, None]:
-    """Count one for as long as the block lasts."""
-    counts[who] += 1
-    try:
-        yield
-    finally:
-        counts[who] -= 1
-        counts += Counter()  # in place: this removes counts of zero
-
-
-@contextmanager
-def _one_of(counts: Counter[str], who: str, most: int) -> Generator[None, None, None]:
-    """Count one, of so many at most, for as long as the block lasts.
-
-    Raises:
-        Refused: There are too many.
-    """
-    if counts[who] >= most:
-        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too many at once", RETRY_AFTER)
-    with _counted(counts, who):
-        yield
-
-
 async def _send_changes(feed: Feed, since: int | None, exchange: HttpExchange, may_go_on: Callable[[], bool]) -> None:
     """Send the changes of a page, and standard error, until the page is gone or its visitor may no longer see it."""
     lines = 0
@@ -337,6 +366,11 @@ async def _send_changes(feed: Feed, since: int | None, exchange: HttpExchange, m
                 await exchange.event(each)
         await changed.wait()
     await exchange.event(_GONE)
+
+
+def _number(text: str) -> int | None:
+    """The number that an address has; None if it has none."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < MOST_DIGITS else None
 
 
 def _fields(encoded: bytes) -> FormFields:

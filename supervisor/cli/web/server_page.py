@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias, cast
 import trio
 
 from mcp_nursery.actors.errors import UnknownServer
-from mcp_nursery.actors.records import AttrsInstance, fields, has
+from mcp_nursery.actors.records import AttrsInstance, astuple, fields, has
 from mcp_nursery.supervisor import Supervisor
 from mcp_nursery.supervisor.events import DefinitionChange
 from mcp_nursery.supervisor.orders import digest_of
@@ -18,10 +18,11 @@ from mcp_nursery.supervisor.status import CallRecord, ServerStatus
 from mcp_nursery.supervisor.tools.tool import Tool
 
 from ..lives import IncarnationRecord
-from ..statuses import is_troubled
+from ..statuses import is_troubled, spoken
 from .history import History, latest
 from .layout import (
     LONGEST_PHRASE,
+    LivePage,
     Part,
     Same,
     ServerWords,
@@ -33,12 +34,13 @@ from .layout import (
     element_id,
     events_of,
     filter_of,
+    first_of,
     life,
     listed,
     milliseconds,
-    number_of_milliseconds,
+    pages_of,
     short,
-    spoken,
+    since,
     start_of,
     state_of,
     table,
@@ -47,12 +49,12 @@ from .layout import (
     uptime_of,
     url,
 )
-from .markup import Html, h, join
+from .markup import Child, Html, h, join
 
 SHOWN: Final = 300
-"""Tools, resources or prompts that are listed; of further ones, only the number is shown."""
+"""Tools, resources, prompts or skills on one page."""
 MOST_CHANGES: Final = 20
-"""Changed definitions that are shown: further ones follow when these are accepted."""
+"""Changed definitions on one page."""
 LONGEST_SHOWN: Final = 4_000
 """Characters of a description or a definition that are shown."""
 TOOLS, RESOURCES, PROMPTS, SKILLS, CHANGES = "tools", "resources", "prompts", "skills", "changes"
@@ -70,7 +72,7 @@ TABS: Final[Mapping[str, str]] = {
     "/server/configuration": "Configuration",
 }
 """The tabs, by their paths."""
-_LISTS: Final[Mapping[str, Sequence[str]]] = {
+LISTS: Final[Mapping[str, Sequence[str]]] = {
     "/server/tools": (TOOLS,),
     "/server/resources": (RESOURCES, PROMPTS),
     "/server/skills": (SKILLS,),
@@ -81,16 +83,19 @@ _Shape: TypeAlias = tuple[Callable[[Any], str], Callable[[Any], object], Callabl
 """The functions of a list: the name of an item, all that its element shows, its content; and the most items."""
 
 
-class ServerPage:
+class ServerPage(LivePage):
     """One tab of one server of a supervisor. Its words are shown without secrets: people other than its user may
     look."""
 
-    def __init__(self, supervisor: Supervisor, history: History, name: str, path: str, *, may_act: bool) -> None:
+    def __init__(
+        self, supervisor: Supervisor, history: History, name: str, path: str, *, may_act: bool, page: int = 1
+    ) -> None:
         self._supervisor = supervisor
         self._history = history
         self._name = name
         self._path = path
         self._may_act = may_act
+        self._page = page
         self._words = ServerWords(supervisor, name)
         self.title = name
 
@@ -111,13 +116,13 @@ class ServerPage:
             SKILLS: [each for each in supervisor.skills if each.server == self._name],
             CHANGES: [each for each in supervisor.definition_changes if each.server == self._name],
         }
-        counts = {path: sum(len(offered[each]) for each in lists) for path, lists in _LISTS.items()}
+        counts = {path: sum(len(offered[each]) for each in lists) for path, lists in LISTS.items()}
         counts["/server/calls"] = status.calls.done + status.calls.failed
         state = (
             *(status.state, status.incarnation, status.attempt, status.retry_in is None, status.error, status.pid),
-            *(status.installing, status.over_limit, past.troubled_at, len(past.incarnations)),
+            *(status.installing, status.over_limit, past.troubled_at, len(past.incarnations), status.calls.in_flight),
             None if status.breaker is None else status.breaker.state,
-            tuple((each.state, each.incarnation) for each in status.instances),
+            tuple((each.state, each.incarnation, each.pid) for each in status.instances),
         )
         return [
             Part("state", state, lambda: self._state(status)),
@@ -129,9 +134,10 @@ class ServerPage:
         past, window = self._history.of(self._name), self._history.window
         match TABS[self._path]:
             case "Timeline":
-                records = [(each.number, each.connected, each.ended, each.then) for each in past.incarnations]
+                records = [astuple(each) for each in past.incarnations]
                 events = tuple(latest(past.events))
-                yield Part("life", (records, tuple(past.load), window), lambda: _life(life(past, window), window))
+                drawn = (records, past.task_states, tuple(past.load), window)
+                yield Part("life", drawn, lambda: _life(life(past, window), window))
                 yield Part("incarnations", records, lambda: self._incarnations(list(past.incarnations)[::-1]))
                 yield Part("events", events, lambda: h("section", h("h2", "Events"), events_of(events), id="events"))
             case "Calls":
@@ -142,7 +148,7 @@ class ServerPage:
                 spec = self._supervisor.spec(self._name)
                 yield Part("configuration", (facts, Same(spec)), lambda: self._configuration(status, spec))
             case _:
-                for name in _LISTS.get(self._path, ()):
+                for name in LISTS.get(self._path, ()):
                     yield from self._list(name, offered[name])
 
     def _list(self, name: str, items: Sequence[Any]) -> Iterable[Part]:
@@ -155,10 +161,10 @@ class ServerPage:
             CHANGES: (attrgetter("tool"), Same, self._change, MOST_CHANGES),
         }
         name_of, signature, render, most = shapes[name]
-        if len(items) > most:
-            said = f"Of {len(items)} the first {most} are listed."
-            yield Part(f"{name}-cut", said, lambda: h("p", said, class_="quiet", id=f"{name}-cut"))
-        for number, item in enumerate(items[:most]):
+        first = first_of(self._page, most, len(items))
+        pages = pages_of(self._path, self._name, self._page, most, len(items))
+        yield Part(f"{name}-pages", pages, lambda: h("div", pages, id=f"{name}-pages"))
+        for number, item in enumerate(items[first : first + most], first):
             id_, order = element_id(name, f"{number} {name_of(item)}"), f"{number:05}"
 
             def made(id_: str = id_, order: str = order, item: Any = item) -> Html:
@@ -169,9 +175,9 @@ class ServerPage:
     def content(self, shown: ShownParts) -> Html:
         """The page of these parts."""
         own = [shown[name][1] for name in ("life", "incarnations", "events", "calls", "configuration") if name in shown]
-        lists = [_section(shown, name) for name in _LISTS.get(self._path, ())]
+        lists = [_section(shown, name) for name in LISTS.get(self._path, ())]
         log = h("pre", id="stderr", class_="log", tabindex=0, role="log", aria_label="Standard error")
-        filtered = filter_of(TOOLS) if TOOLS in _LISTS.get(self._path, ()) else None
+        filtered = filter_of(TOOLS) if TOOLS in LISTS.get(self._path, ()) else None
         return join(shown["state"][1], shown["tabs"][1], filtered, own, lists, log if self._path == STDERR else None)
 
     # -- its parts ------------------------------------------------------------------------------------------------
@@ -215,7 +221,7 @@ class ServerPage:
                 ),
             )
             for path, label in TABS.items()
-            if path == self._path or path not in _LISTS or counts[path]
+            if path == self._path or path not in LISTS or counts[path]
         ]
         return h("nav", h("ul", links), id="tabs", class_="tabs", aria_label="About this server")
 
@@ -225,7 +231,7 @@ class ServerPage:
                 f"{each.number}",
                 f"{each.attempt}",
                 clock(each.began),
-                None if each.connected is None else spoken((each.ended or trio.current_time()) - each.connected),
+                _lasted(each),
                 "now" if each.ended is None else clock(each.ended),
                 short(each.why, LONGEST_PHRASE),
                 None if each.ended is None else join(each.then.replace("_", " "), _next(each)),
@@ -243,8 +249,8 @@ class ServerPage:
             ("Answered", f"{calls.done}"),
             ("Failed", f"{calls.failed}"),
             ("Under way", f"{calls.in_flight}"),
-            ("p50", None if latency is None else milliseconds(latency.p50)),
-            ("p99", None if latency is None else milliseconds(latency.p99)),
+            ("p50 ms", None if latency is None else milliseconds(latency.p50)),
+            ("p99 ms", None if latency is None else milliseconds(latency.p99)),
         )
         return h("section", facts, calls_table(records, self._words), id="calls")
 
@@ -293,7 +299,7 @@ def calls_table(records: Iterable[CallRecord], words: ServerWords) -> Html:
         (
             clock(each.at),
             words.line(each.tool) if each.tool else h("span", "no tool", class_="quiet"),
-            number_of_milliseconds(each.duration),
+            milliseconds(each.duration),
             h("span", short(each.error or "answered", LONGEST_PHRASE), class_="bad" if each.error else "good"),
             each.delivery.replace("_", " ") if each.error else None,
         )
@@ -315,6 +321,8 @@ _KEYS: Final = {
     "wait": "waits",
     "down": "given up",
     "loss": "lost",
+    "held": "held calls",
+    "task": "tasks",
     "done": "calls",
 }
 """The legend of a timeline: words, by the classes of what is drawn."""
@@ -349,10 +357,16 @@ def _signature(tool: Tool) -> object:
 
 def _section(shown: ShownParts, name: str) -> Html:
     """A section with a list; it is not visible if it is empty."""
-    cut = shown.get(f"{name}-cut")
     title = "Changed definitions" if name == CHANGES else name.capitalize()
-    items = h("ul", listed(shown, name), id=name)
-    return h("section", h("h2", title), cut and cut[1], items, class_="warning" if name == CHANGES else "list")
+    items, kind = h("ul", listed(shown, name), id=name), "warning" if name == CHANGES else "list"
+    return h("section", h("h2", title), shown[f"{name}-pages"][1], items, class_=kind)
+
+
+def _lasted(record: IncarnationRecord) -> Child:
+    if record.connected is None or record.ended is None:
+        return None if record.connected is None else since(record.connected)
+    seconds = record.ended - record.connected
+    return spoken(seconds) if seconds >= 1 else "under 1 s"
 
 
 def _next(record: IncarnationRecord) -> Html | None:

@@ -5,9 +5,11 @@ between two facts browsers slide its inner picture to the left, and what lasts r
 """
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Final, TypeAlias
 
 from ..lives import HOUR, SAMPLE, LifePhase, ServerHistory, Span
+from ..statuses import counted
 from .markup import Html, h
 
 Clock: TypeAlias = Callable[[float], str]
@@ -31,7 +33,8 @@ def timeline(past: ServerHistory, now: float, window: float, *, clock: Clock, un
     def place(at: float) -> float:
         return max((at - since) / window * 100, -1.0)
 
-    drawn = [*_calls(past, since, place), *_spans(past, since, place, clock), *_losses(past, since, place, clock)]
+    facts = (_tasks, _spans, _losses, _held)
+    drawn = [*_calls(past, since, place), *chain.from_iterable(draw(past, since, place, clock) for draw in facts)]
     inner = h("svg", drawn, class_="plot", data_drawn=f"{unix:.0f}", data_window=f"{window:.0f}")
     return h("svg", inner, class_="plot", role="img", aria_label=life_in_words(past, now, clock))
 
@@ -57,6 +60,24 @@ def _losses(past: ServerHistory, since: float, place: Callable[[float], float], 
         said = f"{clock(lost.ended or since)} {(lost.why or '')[:LONGEST_WHY]}"
         mark = h("line", x1=at, x2=at, y1="38%", y2="100%"), h("circle", cx=at, cy="40%", r="3.5")
         yield h("g", h("title", said), mark, class_="loss")
+
+
+def _held(past: ServerHistory, since: float, place: Callable[[float], float], clock: Clock) -> Iterator[Html]:
+    """Ticks where calls had waited for the server until it was connected."""
+    for each in past.incarnations:
+        if each.held and each.connected is not None and each.connected > since:
+            at = f"{place(each.connected):.2f}%"
+            said = h("title", f"{clock(each.connected)} {counted(each.held, 'call')} had waited")
+            yield h("g", said, h("line", x1=at, x2=at, y1="28%", y2="44%"), class_="held")
+
+
+def _tasks(past: ServerHistory, since: float, place: Callable[[float], float], clock: Clock) -> Iterator[Html]:
+    for each in past.tasks:
+        if each.ended is None or each.ended > since:
+            left, right = place(each.began), _AHEAD if each.ended is None else place(each.ended)
+            said = h("title", f"task of {each.tool[:LONGEST_WHY]} since {clock(each.began)}")
+            size = {"width": f"{max(right - left, 0.3):.2f}%", "height": "4%"}
+            yield h("rect", said, x=f"{left:.2f}%", y="37%", class_="task", **size)
 
 
 def _calls(past: ServerHistory, since: float, place: Callable[[float], float]) -> Iterator[Html]:
@@ -89,10 +110,17 @@ def said_of(span: Span, clock: Clock) -> str:
 
 
 def life_in_words(past: ServerHistory, now: float, clock: Clock) -> str:
-    """A life in words: the present, and the latest losses of an hour."""
+    """A life in words: the present, and the latest losses and held calls of an hour."""
     spans, lost = past.spans(now - HOUR), past.losses(now - HOUR)
     present = said_of(spans[-1], clock) if spans and spans[-1].ended is None else "not connected"
+    tasks = sum(each.ended is None for each in past.tasks)
     latest = lost[: -MOST_SAID - 1 : -1]
     told = [f"lost at {clock(each.ended or now)}: {(each.why or '')[:LONGEST_WHY]}" for each in latest]
     more = f"and {len(lost) - MOST_SAID} losses before" if len(lost) > MOST_SAID else ""
-    return "; ".join(filter(None, [present, *told, more]))
+    held = [
+        f"{counted(each.held, 'call')} had waited at {clock(each.connected or now)}"
+        for each in past.incarnations
+        if each.held and (each.connected or 0) > now - HOUR
+    ]
+    under_way = f"{counted(tasks, 'task')} under way" if tasks else ""
+    return "; ".join(filter(None, [present, under_way, *told, more, *held[: -MOST_SAID - 1 : -1]]))

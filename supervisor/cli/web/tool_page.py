@@ -1,10 +1,14 @@
 """The page on which a person tries a tool."""
 
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import islice
 from secrets import token_urlsafe
-from typing import Any, cast
+from typing import Any, Final, cast
+
+from mcp_types import ImageContent
 
 from mcp_nursery.actors.errors import CallError, NotApproved, NurseryError
 from mcp_nursery.supervisor import Approval, Supervisor, Tool, ToolResult
@@ -27,6 +31,12 @@ MOST_RESULT_ROWS = 200
 MOST_RESULT_COLUMNS = 20
 """Columns of a table in a result: one of more is shown as JSON."""
 HAS_CHANGED = "The tool has changed since this form was made. Nothing was called: look at it as it is now."
+IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""The kinds of images that are shown: none that may hold a script."""
+LARGEST_IMAGE: Final = 1 << 20
+"""Bytes of an image that is shown."""
+MOST_IMAGES: Final = 8
+"""Images of one result that are shown."""
 MOST_CONTENT = 100
 """Pieces of content that are listed."""
 
@@ -35,9 +45,17 @@ class ToolPage:
     """The page of one tool of a server, on which it can be tried."""
 
     def __init__(
-        self, supervisor: Supervisor, visitor: Visitor, server: str, tool: str, *, use: Callable[[str], bool]
+        self,
+        supervisor: Supervisor,
+        visitor: Visitor,
+        server: str,
+        tool: str,
+        *,
+        use: Callable[[str], bool],
+        keep_image: Callable[[str, bytes], str],
     ) -> None:
         self._use = use
+        self._keep_image = keep_image
         self._supervisor = supervisor
         self._visitor = visitor
         self._server = server
@@ -134,7 +152,7 @@ class ToolPage:
             None if problem is None else h("p", short(problem, LONGEST_SHOWN), class_="bad", role="alert"),
             h("p", _question(tool), class_="warning", role="alert") if asks else None,
             h("div", h("section", h("h2", "Arguments"), form), h("section", h("h2", "Schema"), schema), class_="sides"),
-            None if result is None else result_of(result),
+            None if result is None else result_of(result, self._keep_image),
             h("section", h("h2", "Calls"), calls_table(calls, words)),
         )
         return document(tool.tool, self._visitor, *content)
@@ -146,20 +164,31 @@ def _question(tool: Tool) -> str:
     return f"{short(tool.tool)} {said}, and the rules want somebody to agree. Call it with these arguments?"
 
 
-def result_of(result: ToolResult) -> Html:
-    """The answer of a tool."""
+def result_of(result: ToolResult, keep_image: Callable[[str, bytes], str]) -> Html:
+    """The answer of a tool. `keep_image` returns the address of an image, by its kind and its content."""
     kinds = [short(each.type) for each in result.content[:MOST_CONTENT]]
-    facts = f"Answered in {milliseconds(result.duration)}: {', '.join(kinds) or 'nothing'}."
+    facts = f"Answered in {milliseconds(result.duration)} ms: {', '.join(kinds) or 'nothing'}."
     structured = None if result.structured is None else safe_text(pretty(result.structured, LONGEST_RESULT))
     return h(
         "section",
         h("h2", "The tool reports an error" if result.is_error else "Result"),
         h("p", facts, class_="bad" if result.is_error else "good", role="status"),
+        _images(result, keep_image),
         _tables(result.structured),
         h("pre", safe_text(result.full_text[:LONGEST_RESULT]), id="result", tabindex=0),
         None if structured is None else h("details", h("summary", "Structured, as JSON"), h("pre", structured)),
         h("details", h("summary", "What a model sees"), h("pre", safe_text(result.text[:LONGEST_RESULT]))),
     )
+
+
+def _images(result: ToolResult, keep_image: Callable[[str, bytes], str]) -> Iterator[Html]:
+    """The images in content, each of at most `LARGEST_IMAGE` bytes."""
+    images = [each for each in result.content if isinstance(each, ImageContent) and each.mime_type in IMAGES]
+    for each in images[:MOST_IMAGES]:
+        if len(each.data) <= LARGEST_IMAGE * 4 / 3:
+            with suppress(ValueError):
+                content = b64decode(each.data, validate=True)
+                yield h("img", src=keep_image(each.mime_type, content), alt=f"{len(content)} bytes of {each.mime_type}")
 
 
 def _tables(structured: object) -> Iterator[Html]:

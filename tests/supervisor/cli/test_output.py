@@ -7,7 +7,7 @@ from mcp_nursery.actors import errors
 from mcp_nursery.actors.enums import Delivery, ServerState
 from mcp_nursery.supervisor.cli import failures
 from mcp_nursery.supervisor.cli.output import safe_line, safe_text, write_json
-from mcp_nursery.supervisor.cli.statuses import duration
+from mcp_nursery.supervisor.cli.statuses import counted, spoken
 
 WHERE = {"server": "s", "tool": "t", "incarnation": 1}
 
@@ -51,9 +51,18 @@ def test_text_cannot_steer_a_terminal():
     assert safe_line(None) == ""
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.9, "0 s"), (59.9, "59 s"), (200, "3 min 20 s"), (7505, "2 h 5 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.9, "0 s"), (59.9, "59 s"), (200, "3 min 20 s"), (7505, "2 h 5 min"), (273_600, "3 d 4 h")],
+)
 def test_durations_are_for_people(seconds, text):
-    assert duration(seconds) == text
+    assert spoken(seconds) == text
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 losses"), (1, "1 loss"), (2, "2 losses")])
+def test_one_is_singular(count, words):
+    assert counted(count, "loss", "losses") == words
+    assert (counted(1, "call"), counted(2, "call")) == ("1 call", "2 calls")
 
 
 def test_a_number_that_json_does_not_know_is_null(capsys):

@@ -1,13 +1,16 @@
 """The past of servers: incarnations with why they ended, events, and calls. In virtual time."""
 
+from functools import partial
+
 import trio
 
-from mcp_nursery.supervisor import open_supervisor
+from mcp_nursery.supervisor import MemoryStore, open_supervisor
 from mcp_nursery.supervisor.cli.lives import SAMPLE
 from mcp_nursery.supervisor.cli.web.history import History
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
 from ....lab.specs import spec
+from ....lab.tasks import WORKING, TaskServer, done
 
 
 async def test_incarnations_say_why_they_ended_and_what_followed(autojump_clock):
@@ -68,6 +71,37 @@ async def test_calls_are_kept_by_their_time(autojump_clock):
         assert [(each.done, each.failed) for each in history.of("lab").load] == [(3, 0)]
         await trio.sleep(SAMPLE * 10)
         assert len(history.of("lab").load) == 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_calls_that_a_server_was_waited_for_with_are_counted_when_it_is_back(autojump_clock):
+    async with open_supervisor([spec(ScriptedServer())]) as supervisor, trio.open_nursery() as nursery:
+        history = History(supervisor)
+        nursery.start_soon(history.run)
+        await supervisor.wait_connected("lab")
+        supervisor.spec("lab").transport.server.crash()
+        await trio.sleep(1)
+        async with trio.open_nursery() as calls:
+            for _ in range(2):
+                calls.start_soon(partial(supervisor.call_tool, "mcp_lab_echo", when_down="hold"))
+        assert [each.held for each in history.of("lab").incarnations] == [0, 2]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_task_lasts_until_its_end_is_known(autojump_clock):
+    server = TaskServer(WORKING, done("at last"))
+    async with open_supervisor([spec(server)], state=MemoryStore()) as supervisor, trio.open_nursery() as nursery:
+        history = History(supervisor)
+        nursery.start_soon(history.run)
+        task = await supervisor.submit("mcp_lab_work", {})
+        await trio.testing.wait_all_tasks_blocked()
+        [span] = history.of("lab").tasks
+        assert (span.id, span.tool, span.ended) == (task.id, "work", None)
+        await task.result()
+        await trio.testing.wait_all_tasks_blocked()
+        [over] = history.of("lab").tasks
+        assert over.ended is not None
+        assert over.ended > over.began == span.began
         nursery.cancel_scope.cancel()
 
 

@@ -3,33 +3,37 @@
 import pytest
 
 from mcp_nursery.actors.enums import ServerState
-from mcp_nursery.supervisor.cli.web.layout import acts_of, counted, milliseconds, number_of_milliseconds, spoken, table
+from mcp_nursery.supervisor.cli.web.layout import (
+    MOST_LISTED_PAGES,
+    acts_of,
+    first_of,
+    milliseconds,
+    pages_of,
+    table,
+)
 
 from ..test_statuses import status
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [(0, "0 s"), (59.9, "59 s"), (200, "3 min 20 s"), (7_500, "2 h 5 min"), (273_600, "3 d 4 h")],
-)
-def test_times_are_spoken(seconds, words):
-    assert spoken(seconds) == words
-
-
-@pytest.mark.parametrize(("seconds", "words"), [(None, ""), (0.00125, "1.25 ms"), (2.44, "2.4 s")])
-def test_durations(seconds, words):
+@pytest.mark.parametrize(("seconds", "words"), [(None, ""), (0.00125, "1.25"), (0.0244, "24.4"), (12.3456, "12,346")])
+def test_durations_under_a_head_with_their_unit(seconds, words):
     assert milliseconds(seconds) == words
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(None, ""), (0.00125, "1.25"), (0.0244, "24.4"), (12.3456, "12,346")])
-def test_durations_under_a_head_with_their_unit(seconds, words):
-    assert number_of_milliseconds(seconds) == words
+def test_a_long_list_has_pages_and_a_short_one_none():
+    assert pages_of("/server/tools", "lab", 1, 300, 300) is None
+    links = pages_of("/server/tools", "lab", 2, 300, 700)
+    assert "700 in all: " in links
+    assert '<a href="/ui/server/tools?name=lab&amp;number=1">1 to 300</a>' in links
+    assert '<a href="/ui/server/tools?name=lab&amp;number=2" aria-current="page">301 to 600</a>' in links
+    assert "601 to 700" in links
+    assert '<a href="/ui/tasks?number=1"' in pages_of("/tasks", "", 1, 300, 301)
+    assert pages_of("/server/tools", "lab", 1, 300, 10**9).count("<a ") == MOST_LISTED_PAGES
 
 
-@pytest.mark.parametrize(("count", "words"), [(0, "0 losses"), (1, "1 loss"), (2, "2 losses")])
-def test_one_is_singular(count, words):
-    assert counted(count, "loss", "losses") == words
-    assert (counted(1, "call"), counted(2, "call")) == ("1 call", "2 calls")
+@pytest.mark.parametrize(("page", "total", "first"), [(1, 0, 0), (2, 0, 0), (1, 301, 0), (2, 301, 300), (9, 600, 300)])
+def test_a_list_with_fewer_pages_shows_its_last_one(page, total, first):
+    assert first_of(page, 300, total) == first
 
 
 def test_a_table_leaves_out_what_is_empty_and_numbers_stand_at_the_right():

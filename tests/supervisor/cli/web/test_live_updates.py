@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.cli.web import live_updates as module
 from mcp_nursery.supervisor.cli.web.history import History
-from mcp_nursery.supervisor.cli.web.layout import Part
+from mcp_nursery.supervisor.cli.web.layout import LivePage, Part
 from mcp_nursery.supervisor.cli.web.live_updates import KEPT_FOR, LARGEST_LOG, MOST_LOGGED, Feed, Feeds, PageKey
 from mcp_nursery.supervisor.cli.web.markup import h
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
@@ -20,7 +20,7 @@ from ....lab.specs import spec
 KEY = PageKey("/", "", may_act=True)
 
 
-class Counted:
+class Counted(LivePage):
     """A page whose parts are these names with their values, and how often it was asked."""
 
     title = "Counted"

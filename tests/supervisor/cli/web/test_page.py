@@ -1,5 +1,6 @@
 """The page over HTTP, as a browser without scripts uses it: what it shows, what may be done there and by whom."""
 
+import re
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -72,7 +73,7 @@ async def test_every_server_is_shown_and_who_is_in_trouble_stands_first():
         assert browser.text.index("bad") < browser.text.index("good")
         assert "no database here" in browser.text
         assert "1 server is in trouble: bad" in browser.text
-        assert "1 loss" in browser.text
+        assert "1 failed start" in browser.text
         policy = browser.answer.headers["content-security-policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
@@ -200,16 +201,72 @@ async def test_a_session_is_seen_and_ended():
         assert "has ended already" in browser.text
 
 
-async def test_tasks_are_a_table():
+async def test_a_long_list_has_pages():
+    server = ScriptedServer(tools={f"t{number:04}": hang for number in range(700)})
+    async with paged([spec(server)]) as gateway, browsing(gateway.origin) as browser:
+        await gateway.supervisor.list_tools()
+        await browser.go("/ui/server/tools?name=lab")
+        assert "t0299" in browser.text
+        assert "t0300" not in browser.text
+        await browser.go("/ui/server/tools?name=lab&number=3")
+        assert "t0600" in browser.text
+        assert "t0699" in browser.text
+        assert "t0599" not in browser.text
+        async with following(browser, live_path(browser).replace("feed=", "feed=x")) as messages:
+            whole = str(await messages.receive())
+        assert "t0600" in whole
+        assert "t0299" not in whole
+
+
+async def test_further_instances_are_shown_under_their_server():
+    async with paged([spec(ScriptedServer())]) as gateway, browsing(gateway.origin) as browser:
+        await gateway.supervisor.wait_connected("lab")
+        async with gateway.supervisor.open_instance("lab") as instance:
+            await instance.wait_connected("lab")
+            await browser.go()
+            assert "1 further instance" in browser.text
+            assert browser.answer.text.count('class="state connected"') == 2
+
+
+async def test_an_image_of_a_result_is_found_by_its_visitor_and_no_other():
+    async def picture(_params):
+        await trio.lowlevel.checkpoint()
+        return {"content": [{"type": "image", "data": "iVBORw==", "mimeType": "image/png"}]}
+
+    server = ScriptedServer()
+    server.answers["tools/call"] = picture
+    async with (
+        paged([spec(server)]) as gateway,
+        browsing(gateway.origin) as browser,
+        browsing(gateway.origin) as other,
+    ):
+        await gateway.supervisor.list_tools()
+        await browser.go("/ui/tool?server=lab&tool=echo")
+        await browser.press("Call")
+        await browser.press("Yes, call it")
+        [path] = re.findall(r'<img src="([^"]*)"', browser.answer.text)
+        assert await browser.go(path) == 200
+        assert browser.answer.content == b"\x89PNG"
+        assert browser.answer.headers["content-type"] == "image/png"
+        assert browser.answer.headers["x-content-type-options"] == "nosniff"
+        assert await browser.go("/ui/image?id=another") == 404
+        assert await other.go(path) == 404
+
+
+async def test_tasks_are_a_table_that_changes_with_them():
     server = TaskServer({**WORKING, "statusMessage": "half <b>done</b>"}, done("at last"))
     async with paged([spec(server)]) as gateway, browsing(gateway.origin) as browser:
         await browser.go("/ui/tasks")
         assert "No task is recorded." in browser.text
-        task = await gateway.supervisor.submit("mcp_lab_work", {})
-        await browser.go("/ui/tasks")
-        for each in (task.id, "work", "server?name=lab"):
-            assert each in browser.answer.text
-        assert "<b>" not in browser.answer.text
+        async with following(browser, live_path(browser)) as messages:
+            task = await gateway.supervisor.submit("mcp_lab_work", {})
+            with trio.fail_after(30):
+                while task.id not in (shown := str(await messages.receive())):
+                    pass
+                assert "server?name=lab" in shown
+                assert "<b>" not in shown
+                while "completed" not in shown:
+                    shown = str(await messages.receive())
 
 
 @pytest.mark.parametrize("more", ["x" * 5_000, "ghp_" + "a1B2" * 9])
@@ -720,11 +777,11 @@ async def test_a_stream_of_an_unknown_page_begins_with_everything_and_says_what_
         async with following(browser, path) as messages:
             with trio.fail_after(30):
                 first = await messages.receive()
-                assert len(first["put"]) == len(first["all"]) == 6
+                assert len(first["put"]) == len(first["all"]) == 7
                 await gateway.supervisor.remove_server("s1")
                 while "all" not in (message := await messages.receive()):
                     pass
-        assert len(message["all"]) == 5
+        assert len(message["all"]) == 6
 
 
 async def test_the_page_of_a_removed_server_is_left():

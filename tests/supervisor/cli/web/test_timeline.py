@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_nursery.supervisor.cli.lives import IncarnationRecord, Load, ServerHistory
+from mcp_nursery.supervisor.cli.lives import IncarnationRecord, Load, ServerHistory, TaskSpan
 from mcp_nursery.supervisor.cli.web.timeline import LONGEST_WHY, MOST_SAID, life_in_words, timeline
 
 from .test_markup import read
@@ -15,8 +15,9 @@ def clock(at):
     return f"{at:.0f}"
 
 
-def past(*records, load=()):
+def past(*records, load=(), tasks=()):
     found = ServerHistory()
+    found.tasks.extend(tasks)
     found.incarnations.extend(records)
     found.load.extend(load)
     return found
@@ -42,6 +43,20 @@ def test_bars_gaps_marks_and_calls():
     assert re.findall(r'<line x1="40.00%" x2="40.00%"', picture)
     assert "<title>40 exited with code 7</title>" in picture
     assert 'data-drawn="1000" data-window="100"' in picture
+
+
+def test_held_calls_and_tasks_lie_above():
+    back = IncarnationRecord(2, 2, 50, 60, held=2)
+    tasks = [TaskSpan("a", "<work>", 20, 30), TaskSpan("b", "rest", 70), TaskSpan("c", "gone", -60, -50)]
+    found = past(LOST, back, tasks=tasks)
+    picture = drawn(found)
+    assert "<title>60 2 calls had waited</title>" in picture
+    assert '<line x1="60.00%" x2="60.00%" y1="28%"' in picture
+    bars = re.findall(r'<rect x="([\d.]+)%" y="37%" class="task" width="([\d.]+)%"', picture)
+    assert [(float(x), float(width)) for x, width in bars] == [(20, 10), (70, 930)]
+    assert "<title>task of &lt;work&gt; since 20</title>" in picture
+    words = life_in_words(found, 100, clock)
+    assert words == "connection 2 since 60; 1 task under way; lost at 40: exited with code 7; 2 calls had waited at 60"
 
 
 def test_the_same_facts_stand_in_words():
