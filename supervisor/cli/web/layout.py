@@ -62,7 +62,8 @@ class LivePage(Protocol):
     title: str
 
     async def read(self) -> None:
-        """Read all that cannot be read at once, before `parts`."""
+        """Read all that cannot be read at once, before `parts`; most pages read nothing."""
+        return
 
     def parts(self) -> Sequence[Part]:
         """The parts as they are now.
