@@ -142,22 +142,27 @@ async def test_with_lazy_a_server_whose_tools_are_known_starts_when_it_is_called
 
 @pytest.mark.parametrize("start", ["cold", "warm"])
 @pytest.mark.parametrize("front", ["stdio", "http"])
-async def test_a_session_is_told_of_nothing_that_its_first_list_has(front, start, tmp_path):
-    """The first change that it is told of is one: what came before stands in the list."""
-    file = tmp_path / "servers.json"
-    entry = {"command": sys.executable, "args": ["-I", "-S", str(LAB)]}
-    file.write_text(json.dumps({"mcpServers": {"one": entry, "two": entry}}))
-    config = ["--config", str(file)]
+async def test_a_session_is_told_of_nothing_that_its_first_list_has(late, config, front, start):
+    """Servers connect once the first list is asked for: the first change that the session is told of is a later one."""
     if start == "warm":
-        async with client_of(front, OLD, config) as client:
+        async with client_of(front, OLD, config) as client, trio.open_nursery() as nursery:
             await opened(client, OLD)
+            for server in late:
+                nursery.start_soon(server.let_go)
             await listed(client, OLD)
     async with client_of(front, OLD, config) as client, trio.open_nursery() as nursery:
         await opened(client, OLD)
+        first = set()
+
+        async def list_first():
+            first.update(await listed(client, OLD))
+            await client.ask(request(OLD, 7, "tools/call", name="one_grow", arguments={"names": ["more"]}))
+
+        nursery.start_soon(list_first)
         if front == "http":
             await nursery.start(client.listen)
-        first = await listed(client, OLD)
-        await client.ask(request(OLD, 7, "tools/call", name="one_grow", arguments={"names": ["more"]}))
+        for server in late:
+            nursery.start_soon(server.let_go)
         await client.until(lambda message: message.get("method") == CHANGED)
         assert await listed(client, OLD) - first == {"one_more"}
         nursery.cancel_scope.cancel()
