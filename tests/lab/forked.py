@@ -22,9 +22,10 @@ class Forked:
         self.pid = self.process.pid
 
     def is_running(self) -> bool:
-        """Whether it runs; a zombie does not."""
+        """Whether it runs, and may have files open: a zombie has while another of its threads has not ended."""
         with suppress(psutil.NoSuchProcess):
-            return bool(self.process.is_running() and self.process.status() != psutil.STATUS_ZOMBIE)
+            is_zombie = self.process.status() == psutil.STATUS_ZOMBIE
+            return bool(self.process.is_running() and not (is_zombie and self.process.num_threads() <= 1))
         return False
 
     def send_signal(self, number: int) -> None:
