@@ -96,6 +96,7 @@ LATER = {
     "test_comparison.py": PUSH,
     "test_dependencies.py": PUSH,
     "test_docs.py": PUSH,
+    "test_house.py": PUSH,
     "test_kubernetes.py": PUSH,
     "test_lanes.py": NIGHT,
     "test_patterns.py": PUSH,

@@ -714,7 +714,9 @@ class Keeper:
             return
         await self._settings.definitions.save()
         if spec.transport == old.transport:  # what was found out about it still holds
-            settings = evolve(settings, notes=self._settings.notes, pins=self._settings.pins.of(spec))
+            settings = evolve(settings, pins=self._settings.pins.of(spec))
+            if spec.protocol == old.protocol:
+                settings = evolve(settings, notes=self._settings.notes)
         self._write(machine)
         self._settings = settings
         self._pending.for_closing.append(command)

@@ -51,6 +51,16 @@ async def test_the_era_is_known_as_before_if_it_is_reached_in_the_same_way(autoj
         assert len(other.starts) == 2
 
 
+async def test_the_era_of_another_protocol_is_not_taken_for_that_of_auto(autojump_clock):
+    """P7, L18: `handshake` asks nothing, so the server may well speak the modern era."""
+    SERVERS["x"] = ScriptedServer()
+    store = MemoryStore()
+    for protocol, spoken in (("handshake", "2025-11-25"), ("auto", "2026-07-28")) * 2:
+        async with open_supervisor([ServerSpec("lab", Named("x"), protocol="handshake")], state=store) as supervisor:
+            await supervisor.reload([ServerSpec("lab", Named("x"), protocol=protocol)])
+            assert (await supervisor.wait_connected("lab")).protocol_version == spoken
+
+
 def test_secrets_of_an_earlier_spec_are_kept_where_a_text_is_not_resolved_yet():
     """L17, T9, K5: what stands in a configuration file to the letter is looked for beside what stood there."""
     redactor = Redactor.of(["first-secret"]).also_of(SimpleNamespace(literals={"second-secret"}))
