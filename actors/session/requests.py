@@ -42,7 +42,7 @@ MOST_BLOCKS: Final = 10_000
 """Parts of a result: content blocks, contents of a resource, messages of a prompt. Validating one takes a hundredth of
 a millisecond, and so does showing one that is not text."""
 _NAMED: Final = {**NAME_BEARING_METHODS, **dict.fromkeys(TASK_REQUESTS, "taskId")}
-"""Requests with a header for what they are about, and the parameter that names it."""
+"""Requests with a header for their object, and the parameter that names the object."""
 _ARRAY: Final = frozenset([list])
 
 _PARTS_MEMBER: Final[Mapping[str, str]] = {
@@ -229,8 +229,9 @@ class RelayedRequest(PreparedRequest):
         Raises:
             BadResult: It is nested too deep.
         """
-        del small, on_unchecked
-        yield
+        del on_unchecked
+        if not small:
+            yield
         if nested_too_deep(raw):
             raise BadResult(TOO_DEEP)
         return raw, self._version

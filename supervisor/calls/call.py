@@ -10,8 +10,8 @@ A call has one time limit and one place of truth for each thing that may go wron
 
     found        the object of the call: a tool, a resource, a prompt. It is looked up once; only a
                  call that has to wait for its server looks again, and may then find another server.
-    slot         where it waits now. It waits in a new one each time it is sent: again after a loss,
-                 or once more with what its server asked for.
+    slot         the place where it waits now: a new slot each time the call is sent, again after a loss,
+                 or once more with the answers that its server asked for.
     delivery     whether a server may have acted. What an earlier slot knows still counts: once a
                  server may have acted on the call, no later slot can say that it was not sent.
     bound        the slot in which it waits for its server to begin it, if it was agreed to or its tool is
@@ -100,8 +100,8 @@ _OPTION_CHECKS: Final[Mapping[str, Check]] = {
     "resend": one_of(Resend),
 }
 """The checks of the options."""
-_USUAL: Final = (None, None, None, None, "safe")
-"""The options of most calls, which have a time limit at most."""
+_USUAL: Final = (None, None, "safe")
+"""The idle limit, the callback and `resend` of most calls, hosts' own and clients' of a gateway."""
 
 
 @frozen
@@ -133,8 +133,13 @@ class Call:
     """Additional `_meta` of the request."""
 
     def __attrs_post_init__(self) -> None:
-        timeout, rest = self.timeout, (self.idle_timeout, self.when_down, self.on_progress, self.meta, self.resend)
-        if rest == _USUAL and (timeout is None or (type(timeout) in (int, float) and 0 <= timeout <= LARGEST)):
+        timeout, when_down, meta = self.timeout, self.when_down, self.meta
+        if (
+            (self.idle_timeout, self.on_progress, self.resend) == _USUAL
+            and (timeout is None or (type(timeout) in (int, float) and 0 <= timeout <= LARGEST))
+            and (when_down is None or (type(when_down) is float and when_down >= 0))
+            and (meta is None or type(meta) is dict)
+        ):
             return
         for option, check in _OPTION_CHECKS.items():
             check_argument(option, getattr(self, option), check)
@@ -210,7 +215,7 @@ class ActiveCall(ABC, Generic[F, R]):
     """The transport of its server when it was handed on: the answer is of that server, whatever the configuration says
     by then."""
     bound: ReplySlot | None = field(default=None, init=False)
-    """The slot in which it waits for a server to begin it, if it depends on what is declared."""
+    """The slot in which the call waits for a server to begin it, if the call depends on declared definitions."""
     duration: float = field(default=0.0, init=False)
     """Seconds from its beginning to its answer."""
     was_asked: bool = field(default=False, init=False)
@@ -602,7 +607,7 @@ class Target:
         self._started: int | None = None
         """The incarnation that had ended when this call had the next one started."""
         self._took_part = False
-        """True if the call has waited for an attempt since it was sent last: it must not hasten another."""
+        """True if the call has waited for an attempt since it was sent last: it must have no other begun early."""
         self._held_until: float | None = None
         """The time until which it is held, on Trio's clock; None before it met a pause before a restart."""
         self._told: float = -math.inf
@@ -749,9 +754,9 @@ class Target:
     def _starts(self, snapshot: Snapshot) -> bool:
         """True if this call has the server started, and that start has not begun yet. A call starts its server once."""
         self._took_part = self._took_part or snapshot.state is ServerState.CONNECTING
-        hastens = self._asked.when_down == "reconnect" and not self._took_part
-        hastens = hastens or (self._hold > 0 and snapshot.was_stable)
-        is_due = snapshot.state is ServerState.WAITING and hastens
+        skips_delay = self._asked.when_down == "reconnect" and not self._took_part
+        skips_delay = skips_delay or (self._hold > 0 and snapshot.was_stable)
+        is_due = snapshot.state is ServerState.WAITING and skips_delay
         if not (is_due or snapshot.revives_on_call):
             return False
         if self._started is None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, cast
 from mcp_nursery.actors.callbacks import told_of_tasks
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
-from mcp_nursery.actors.json_depth import levels_of, texts_in
+from mcp_nursery.actors.json_depth import levels_of, texts_in, texts_of
 from mcp_nursery.actors.messages import CALL_TOOL, LISTED, LISTEN
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
@@ -16,7 +16,7 @@ from mcp_nursery.actors.records import define, field, frozen
 from mcp_nursery.actors.reply import AskPeer, NoticeCallback, Relay
 
 from ..decisions.task_states import TaskState
-from ..security.injection import scan_in_pieces
+from ..security.injection import scan, scan_in_pieces
 from .approvals import check_agreed, check_transport
 from .call import ActiveCall
 from .destination import Destination, DestinationCall
@@ -160,10 +160,10 @@ class RelayedCall(DestinationCall[RelayedResult]):
 
     def given(self, result: tuple[dict[str, Any], str], incarnation: int, *, small: bool) -> Steps[RelayedResult]:
         """The result as it came, scanned."""
-        del small
         raw, version = result
-        signals = () if self.method not in _FOR_MODELS else (yield from _scan(raw))
-        yield
+        signals: tuple[str, ...] = ()
+        if self.method in _FOR_MODELS:
+            signals = scan("\n".join(texts_of(raw))) if small else (yield from _scan(raw))
         return RelayedResult(raw, version, incarnation, signals)
 
 

@@ -225,7 +225,8 @@ class KeeperSettings:
     def offered(self) -> Callbacks:
         """The callbacks that the server is offered if it connects now: roots only where there are some."""
         callbacks = self.callbacks.announcing(self.extensions)
-        return evolve(callbacks, roots=None if self.roots.given is None else self.roots)
+        roots = None if self.roots.given is None else self.roots
+        return callbacks if callbacks.roots is roots else evolve(callbacks, roots=roots)
 
     @property
     def told(self) -> dict[str, Any]:

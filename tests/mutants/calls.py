@@ -255,7 +255,7 @@ CALLS = (
         "supervisor/calls/call.py",
         "supervisor/servers/test_holding_calls.py property/test_holding.py",
         {
-            "hastens = hastens or (self._hold > 0 and snapshot.was_stable)": "hastens = hastens or self._hold > 0",
+            "skips_delay = skips_delay or (self._hold > 0 and snapshot.was_stable)": "skips_delay = skips_delay or self._hold > 0",
             "if self._held_until is not None and trio.current_time() >= self._held_until:": "if False:",
             "with trio.move_on_at(self._held_until):": "with trio.move_on_at(math.inf):",
             "if progress > self._told:": "if progress != self._told:",

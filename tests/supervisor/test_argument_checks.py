@@ -42,7 +42,10 @@ ROOTS = 'an async function, a list of paths and file:// URIs, or "cwd"'
 
 ARGUMENTS = {
     ("Call", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],
-    ("Call", "when_down"): [("Fail", WHEN_DOWN), ("Reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
+    ("Call", "when_down"): [
+        *[("Fail", WHEN_DOWN), ("Reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
+        *[(math.nan, WHEN_DOWN), (-0.5, WHEN_DOWN)],
+    ],
     ("Supervisor.call_tool", "resend"): [("Never", RESEND), (None, RESEND), (["never"], RESEND), (True, RESEND)],
     ("Supervisor.call_tool", "when_down"): [("Fail", WHEN_DOWN), ("Reconnect", WHEN_DOWN), (False, WHEN_DOWN)],
     ("Call", "meta"): [(["a"], "a mapping or None"), ("abc", "a mapping or None")],

@@ -168,13 +168,12 @@ class Upstream:
 
     def _follows_tasks(self, request: ClientRequest, server: str) -> bool:
         """True if its server may make a task of a call whose client does not follow tasks."""
-        client, told = request.own_capabilities, request.capabilities
-        if request.method != CALL_TOOL or (declares(client, TASKS) and declares(told, TASKS)):
+        if request.method != CALL_TOOL or not self._supervisor.declares_extension(server, TASKS):
+            return False
+        if declares(request.own_capabilities, TASKS) and declares(request.capabilities, TASKS):
             return False
         own = self._supervisor.spec(server).extensions
-        if own is not None and TASKS not in own:
-            return False
-        return self._supervisor.declares_extension(server, TASKS)
+        return own is None or TASKS in own
 
     async def _request_followed(self, call: HeldCall, *, route: RequestRoute, agreed: Agreement | None) -> Json:
         """Make a call that may become a task, for a client without sessions."""
@@ -327,7 +326,7 @@ async def _collect_answers(ask: AskPeer, questions: Mapping[str, Mapping[str, An
     """The answers of a client to the questions of a newer server, by their keys.
 
     Raises:
-        JsonRpcError: The client cannot be asked one of them, or fails to answer it.
+        JsonRpcError: The client cannot be asked a question, or fails to answer.
     """
     answers: Json = {}
     failures: list[JsonRpcError] = []
