@@ -186,7 +186,7 @@ async def test_a_peer_that_asks_and_does_not_read_is_not_heard_until_it_does(man
         assert (outbox.owed, outbox.owed_bytes) == (0, 0)
 
 
-async def test_what_it_does_not_read_of_ours_does_not_keep_it_from_being_heard():
+async def test_a_peer_that_does_not_read_is_heard_nevertheless():
     """A thousand calls wait for it to read; answers to those before them are read."""
     peer = Peer(room=1)
     async with running(peer, answer_at_once, keep) as endpoint:
