@@ -192,7 +192,7 @@ class Host:
     overhear: "Overhear | None" = field(default=None, repr=False)
     """Called with its notifications about no request, if set."""
     account: Account = field(factory=Account, repr=False)
-    """The account to which messages to it and from it are charged while they wait."""
+    """The account to which waiting messages to the server and from the server are charged."""
     human_timeout: float = HUMAN_TIMEOUT
     """Seconds for an answer to one of its questions; `inf`: no limit."""
     told: dict[str, Any] = field(default=Factory(lambda host: host.callbacks.declared, takes_self=True))

@@ -133,7 +133,7 @@ class Refreshed:
 
 @frozen
 class Ending:
-    """Report of an incarnation to its keeper: it is over, and what it owns is being closed."""
+    """Report of an incarnation to its keeper: the incarnation is over, and its transport is being closed."""
 
     incarnation: int
     reason: ExitReason

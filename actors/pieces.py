@@ -1,4 +1,4 @@
-"""Long work in pieces: what one server sends must not hold up what others wait for. Pure.
+"""Long work in pieces: a long message of one server must not hold up the messages of others. Pure.
 
 Work of unknown size is a generator that yields between its pieces, each a few milliseconds long at most whatever it is
 given. A task lets all others run at each of them (`fairness.by_turns`); code without a task does it in one go.

@@ -132,7 +132,7 @@ class ServerActor:
             self._refresh.ask(request)
 
     def refresh_old(self, request: object, kinds: Collection[ListKind], since: float) -> bool:
-        """Fetch again those of these lists that may be old, and report them: see `ListRefresh.ask_old`."""
+        """Fetch again the lists among these that may be old, and report the definitions: see `ListRefresh.ask_old`."""
         return self._is_serving() and self._refresh.ask_old(request, kinds, since)
 
     def refresh_expired(self) -> None:

@@ -182,10 +182,10 @@ async def open_supervisor(
 
     Args:
         config_or_specs: Specs, the result of `load_config`, or the path of a file for it. Left out only with `borrow`.
-        borrow: Another supervisor, whose servers are used: it keeps them, and this one starts, stops and closes none.
-            Approval, names, filters and callbacks are this one's own. Settings for keeping servers (`policy`, `roots`,
-            `trust`, `state`, `pins` and the like) are the other's, and cannot be given. When the other's block is left,
-            this one is closed too.
+        borrow: Another supervisor, whose servers are used. The lender keeps the servers; this supervisor starts, stops
+            and closes none. Approval, names, filters and callbacks are this one's own. Settings for keeping servers
+            (`policy`, `roots`, `trust`, `state`, `pins` and the like) are the other's, and cannot be given. When the
+            other's block is left, this one is closed too.
         servers: The servers to borrow: names, or `BorrowedServer` for a part of one. Default: all there are now.
         policy: The restart ladder of servers that bring none of their own. Default `RestartPolicy()`.
         approve: Asked before a model's call: `await tool(arguments)`. Without it such calls raise `NotApproved`.

@@ -121,13 +121,14 @@ def _size_of(entry: Mapping[str, Any]) -> int:
 
 @frozen
 class KnownSkills:
-    """The skills of one server that are known: those of its list, and those that it was asked for by their URIs. They
-    outlast its connection: what is read is held against what was known, so that a file cannot change unseen."""
+    """The skills of one server that are known: the skills of its list, and skills that the server was asked for by URI.
+    They outlast its connection: a file that is read is held against the known entry, so that no file can change
+    unseen."""
 
     by_uri: Mapping[str, Skill] = field(factory=dict[str, Skill])
     """The entries that the server gave last, those that were known first before others."""
     review: Review = UNREVIEWED
-    """The comparison of these with what they were when they were first seen."""
+    """The comparison of these skills with their entries at first sight."""
     pinned: Mapping[str, tuple[str, ...]] | None = None
     """The URIs of all skills that were ever pinned, by `reading_of` their folders, whether the server has them now or
     not; None if they are not needed, not asked for yet, or cannot be read."""
@@ -300,7 +301,7 @@ def verify(skills: Sequence[Skill], uri: str, content: bytes, incarnation: int) 
     """Hold what was read against the entries of the skills that have the file, in steps.
 
     Raises:
-        SkillMismatch: It is not what one of them says.
+        SkillMismatch: The content differs from the entry of a skill.
     """
 
     from .frontmatter import Differs, compare_frontmatter  # with a parser of YAML, which no start needs

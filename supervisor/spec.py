@@ -162,9 +162,9 @@ class ServerSpec:
     """The circuit breaker, which refuses calls while the server is connected but does not answer; None: calls are
     always sent."""
     lazy: Lazy = field(default=Factory(_lazy, takes_self=True), kw_only=True, validator=setting(_is_lazy))
-    """True if it is not started before the first call or list. `"cached"`: it offers what it listed last, and only the
-    first call or a refresh starts it; if nothing is cached, it is started at once, and stopped when it is idle. Default
-    False; True for docker's gateway."""
+    """True if the server is not started before the first call or list. `"cached"`: the server offers the lists of its
+    last run, and only the first call or a refresh starts it; if nothing is cached, it is started at once, and stopped
+    when idle. Default False; True for docker's gateway."""
     stop_idle_after: float | None = field(
         default=None, kw_only=True, validator=optional(setting(finite_seconds_or_none))
     )
@@ -209,7 +209,7 @@ class ServerSpec:
     instances: Instances = field(default="shared", kw_only=True, validator=setting(one_of(Instances)))
     """Instances of it behind a gateway. `shared`: all clients share one, and there are more while it asks them
     questions without saying for which call. `session`: each session of a client has its own. `single`: all clients
-    share one, whatever it asks."""
+    share the only instance, also while the server asks questions."""
     max_instances: int = field(default=MAX_INSTANCES, kw_only=True, validator=setting(at_least_one))
     """Instances that a gateway may have of it beside the one that is always there."""
     on_disconnect: OnDisconnect = field(default="cancel", kw_only=True, validator=setting(one_of(OnDisconnect)))

@@ -218,8 +218,8 @@ class Supervisor:
         """The tools as a model's host uses them in its loop; they follow every change of the catalogue.
 
         Args:
-            search: List two tools in place of all: `find_tools`, which gives a model those that match its words, and
-                `call_tool`, which calls one of them as if the model had called it itself.
+            search: List two tools in place of all: `find_tools`, which gives a model the tools that match its words,
+                and `call_tool`, which calls such a tool as if the model had called the tool itself.
 
         Raises:
             ConfigError: `search` is True, and the SQLite of this Python has no FTS5.
@@ -521,7 +521,8 @@ class Supervisor:
 
         Raises:
             UnknownResource: No server has it, now that all first attempts are settled.
-            ContestedResource: Several servers have it, or one in its first start may have it, too: name one.
+            ContestedResource: Several servers have it, or a server in its first start may have it, too: name the
+                server.
             NotApproved: It belongs to a skill that is held back: see `open_supervisor(pins=…)`.
             NurseryError: As for `call_tool`.
         """
@@ -664,11 +665,12 @@ class Supervisor:
         return tuple(skill for skill in self.skills if server in (None, skill.server))
 
     async def get_skill(self, uri: str, *, server: str | None = None, timeout: float | None = None) -> Skill:
-        """A skill as its server has it now, whether it lists it or not.
+        """A skill as its server has the skill now, listed or not.
 
         Args:
             uri: The URI of its `SKILL.md`.
-            server: The server that has it. Default: the only one that lists it, else the only one with skills.
+            server: The server that has the skill. Default: the only server that lists it, else the only server with
+                skills.
             timeout: As for `call_tool`.
 
         Raises:
@@ -693,7 +695,7 @@ class Supervisor:
             timeout: As for `call_tool`.
 
         Raises:
-            SkillMismatch: It is not what the skill's entry says, or the skill has no such file.
+            SkillMismatch: The content differs from the skill's entry, or the skill has no such file.
             ContestedResource: Several servers have it: name one.
             UnknownResource: It belongs to no skill that is known.
             NotApproved: A skill in whose folder it is is held back: see `open_supervisor(pins=…)`.

@@ -96,7 +96,7 @@ class _Look:
 
 @define(eq=False)
 class ConfigWatch:
-    """A watch on a supervisor's files: it reads them again whenever one of them changes."""
+    """A watch on a supervisor's files, which reads the files again whenever a file changes."""
 
     _supervisor: Supervisor
     _source: ConfigSource

@@ -18,6 +18,9 @@ UNWANTED = re.compile(
     re.IGNORECASE,
 )
 """Words of no use here: a docstring says user, client or caller, and no word is older than its reader."""
+PRONOUN = re.compile(r"\b(it|itself|one|ones|such|them|they|these|those|theirs|what|whatever|whoever)\b", re.IGNORECASE)
+MOST_PRONOUNS, MOST_SHARE = 2, 0.2
+"""Pronouns that a sentence may have, and their share of its words beyond them: a reader should meet the noun again."""
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 SHARED = {
     "Headers", "INVALID_PARAMS", "INVALID_REQUEST", "KeyPath", "METHOD_NOT_FOUND", "Message", "PARSE_ERROR", "Receive",
@@ -62,6 +65,27 @@ def test_docstrings_have_no_unwanted_words(file):
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_pages_have_no_unwanted_words(page):
     assert [line for line in page.read_text().splitlines() if UNWANTED.search(line)] == []
+
+
+def sentences_of_pronouns(text):
+    """The sentences with too many pronouns for their length. Code between backquotes counts as a word."""
+    for sentence in re.split(r"(?<=[.:;?!])\s", re.sub(r"`[^`]*`", "code", text)):
+        pronouns, words = len(PRONOUN.findall(sentence)), len(re.findall(r"[A-Za-z']+", sentence))
+        if pronouns > MOST_PRONOUNS and pronouns >= words * MOST_SHARE:
+            yield " ".join(sentence.split())
+
+
+@pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(ROOT)) for file in FILES])
+def test_docstrings_say_the_noun_again(file):
+    found = [sentence for text in docstrings(ast.parse(file.read_text())) for sentence in sentences_of_pronouns(text)]
+    assert found == []
+
+
+def test_a_sentence_of_pronouns_is_found():
+    assert [*sentences_of_pronouns("A server. It is not what one of them says.")] == [
+        "It is not what one of them says."
+    ]
+    assert [*sentences_of_pronouns("The server is not what its entry says.")] == []
 
 
 def test_an_unwanted_word_is_found():

@@ -122,7 +122,7 @@ class HttpClient:
             await _close(self._lasting)
 
     def _pool(self, *, lasting: bool) -> _Pool:
-        """The pool for a request: the first one that has room, so that those behind it fall idle."""
+        """The pool for a request: the first pool with room, so that later pools fall idle."""
         if lasting:
             if self._lasting is None:
                 self._lasting = _Pool(self._make(0))

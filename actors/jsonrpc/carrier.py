@@ -174,7 +174,7 @@ class Carrier(Protocol):
         ...
 
     async def notify(self, outgoing: Outgoing) -> None:
-        """Send a notification; wait only if what follows must not overtake it, or it is `patient`."""
+        """Send a notification; wait only if later messages must not overtake the notification, or if `patient`."""
         ...
 
     async def taken(self) -> None:

@@ -142,7 +142,8 @@ class Outbox:
             nursery.start_soon(self._write)
 
     async def _write(self) -> None:
-        """Write what waited for company, and what the peer did not take at once, as it takes it."""
+        """Write frames that waited for company, and frames that the peer did not take at once, as the peer takes
+        them."""
         self.flush()
         while self.is_blocked and not self._broken:
             try:

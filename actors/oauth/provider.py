@@ -90,7 +90,7 @@ class Consent(Protocol):
 
 @define
 class _ProviderTokens:
-    """The `TokenStorage` of a provider: what it finds, and what it stores."""
+    """The `TokenStorage` of a provider: the tokens and the client that the provider finds and stores."""
 
     words: OAuth
     near: bool
@@ -278,8 +278,8 @@ def _registration(response: httpx2.Response) -> httpx2.Response:
 def _client_of(
     words: OAuth, consent: Consent | None, known: Tokens | None, scopes: str | None
 ) -> OAuthClientInformationFull | None:
-    """The client that is registered already; None if it is to register itself, also because it was registered for fewer
-    scopes."""
+    """The client that is registered already; None if the client is to register itself, also because the registration is
+    for fewer scopes."""
     redirect = [AnyUrl(consent.redirect_uri)] if consent is not None else None
     if words.client_id is not None:
         method = None if words.client_secret is None else _CLIENT_AUTHENTICATION

@@ -12,8 +12,8 @@ time, and every signal to a single process goes to that pair (`table.signal_one`
 ourselves, can be addressed by its number: until it is reaped nobody else can get it.
 
 Membership. The first process leads a session and a group of its own. Descendants that stay in the group get the
-group's signals. Others have called `setsid` or were started by a daemon; they are found in `/proc` by what they have
-inherited: the session, the marker variable of the environment, the marker limit (`inherited_marks`), or the pipes of
+group's signals. Others have called `setsid` or were started by a daemon; these are found in `/proc` by inherited
+marks: the session, the marker variable of the environment, the marker limit (`inherited_marks`), or the pipes of
 the first process as standard output and standard error: those are of no other tree. Where there is no `/proc`, on
 macOS, the group is all that can be reached.
 

@@ -56,7 +56,7 @@ _MAPS: Final = frozenset(["properties", "patternProperties", "dependentSchemas",
 
 @frozen
 class _Part:
-    """One subschema, and the keys of those that it leads to."""
+    """One subschema, and the keys of the subschemas that it leads to."""
 
     own: int
     """Steps for its own keywords."""

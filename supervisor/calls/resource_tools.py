@@ -1,5 +1,5 @@
-"""Two tools of our own for a model: one lists resources, and one reads them. They exist only while some server has
-any."""
+"""Two tools of our own for a model, which list resources and read resources. The tools exist only while some server
+has resources."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping

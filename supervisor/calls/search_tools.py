@@ -1,4 +1,5 @@
-"""Two tools of our own for a model, in place of all others: one that finds tools, and one that calls what was found.
+"""Two tools of our own for a model, in place of all others: the first finds tools, and the second calls a tool that was
+found.
 
 What is found and called is the catalogue's, as it is at that moment: filters, pins and approval hold as they do for a
 model that is given every tool.

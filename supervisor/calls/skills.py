@@ -2,8 +2,8 @@
 against these. Nothing is fetched ahead.
 
 Each entry that a server gives is compared with what it was when it was first seen, before anybody gets it: by
-`ServerView.learn_skills`, also those that a client of the host has asked for. One that is held back is asked for again
-each time that somebody wants it: it may have been accepted meanwhile, or be what it was.
+`ServerView.learn_skills`, also those that a client of the host has asked for. A skill that is held back is asked for
+again each time that somebody wants the skill: a person may have accepted the change meanwhile, or the server undone it.
 
 While changed skills are held back, all that is read passes one gate, `check_uris`. The pins say what belongs to a
 skill, and not what the server lists or declares by now: a server that takes a skill out of its list gets nothing by it.
@@ -320,8 +320,8 @@ async def skills_with(servers: ServerView, uri: str, server: str, *, timeout: fl
     """The skills of a server that a file belongs to, each of which has it.
 
     Raises:
-        NotApproved: One of them is held back.
-        SkillMismatch: One of them has no such file.
+        NotApproved: A skill is held back.
+        SkillMismatch: A skill has no such file.
         UnknownResource: None is known.
     """
     _check_serves(servers, server, uri)

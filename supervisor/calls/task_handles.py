@@ -52,8 +52,8 @@ class KeptTask:
     leading: trio.CancelScope | None = None
     """The scope in which this host follows it, until its lease may be over; None while it has no lease."""
     cancelled: trio.Event | None = None
-    """Set once its server knows that it was cancelled, or cannot be told; None if this host has not cancelled it as the
-    one that follows it."""
+    """Set once its server knows that the task was cancelled, or cannot be told; None unless this host follows the task
+    and has cancelled it."""
 
 
 class TaskFacts(ABC):
@@ -132,8 +132,8 @@ class Task(TaskFacts):
         """The result, once there is one. Cancelling the wait does not cancel the task.
 
         Raises:
-            TaskLost: Nobody can say any more what becomes of it, or it was cancelled. If not `for_good`, a later
-                `Supervisor.task` goes on with it.
+            TaskLost: The task was cancelled, or its outcome cannot be known any more. If not `for_good`, a later
+                `Supervisor.task` goes on with the task.
             CallTimeout: Its time was over.
             ServerError, InvalidResult: As for `call_tool`.
             SupervisorClosed: The block was left: another host can go on.

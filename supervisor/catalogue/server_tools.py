@@ -143,7 +143,7 @@ class ServerTools:
     public: Mapping[str, str] = field(factory=dict[str, str], repr=False, eq=False)
     """The public names of all tools that it declares, those that are not shown included, by its own names."""
     claimed: frozenset[str] = field(default=frozenset(), repr=False, eq=False)
-    """The same public names: no tool of another server gets one of them, whatever state this server is in."""
+    """The same public names: no tool of another server gets such a name, in any state of this server."""
     names: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)
     """The place of each tool in `tools`, by public name."""
     own: Mapping[str, int] = field(factory=dict[str, int], repr=False, eq=False)

@@ -1,4 +1,4 @@
-"""The errors of the command line: each has one exit code, one line and one form as JSON."""
+"""The errors of the command line, each with an exit code, a line and a form as JSON."""
 
 from typing import Any
 

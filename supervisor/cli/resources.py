@@ -83,7 +83,7 @@ def _prompt_document(prompt: Prompt) -> dict[str, Any]:
 
 
 def read(options: Options, uri: str, *, server: str | None, timeout: float | None, output: Path | None) -> int:
-    """Read one resource, and print it or write it to a file."""
+    """Read one resource, and print its content or write a file."""
 
     def request(supervisor: Supervisor) -> Awaitable[ResourceResult]:
         return supervisor.read_resource(uri, server=server, timeout=timeout)

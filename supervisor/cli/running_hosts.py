@@ -1,5 +1,5 @@
-"""Running hosts of this user: which of them a command means, and the commands that send it one request: `reconnect`,
-`stop`, `start`, `reload` and `logs`."""
+"""Running hosts of this user: the choice of the host that a command means, and the commands that send a host one
+request: `reconnect`, `stop`, `start`, `reload` and `logs`."""
 
 import os
 import shlex

@@ -72,7 +72,7 @@ def _document(skill: Skill) -> dict[str, Any]:
 def skill(
     options: Options, name: str, *, file: str | None, server: str | None, timeout: float | None, output: Path | None
 ) -> int:
-    """Read the `SKILL.md` of one skill, or another file of it, and print it or write it to a file."""
+    """Read the `SKILL.md` of one skill, or another file of the skill, and print its content or write a file."""
     config = load(options)
     check_server(config, server)
 

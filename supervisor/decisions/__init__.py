@@ -1,1 +1,1 @@
-"""The decisions about a server: when it starts again, in which state it is, what is counted of it. Pure."""
+"""The decisions about a server: the time of its next start, its state, and its figures. Pure."""

@@ -83,7 +83,7 @@ def way_out(cause: str) -> str | None:
 
 
 def _npm(said: Sequence[str], code: str) -> str | None:
-    """npm's own error: it cannot install, or what it ran has failed."""
+    """npm's own error: npm cannot install a package, or the installed command has failed."""
     telling = [line for line in said if not _NOISE.search(f"npm error {line}") and not _NPM_ASIDE.match(line)]
     if not telling:
         return f"npm error code {code}" if code else None

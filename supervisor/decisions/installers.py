@@ -25,8 +25,8 @@ _WITH_WORD: Mapping[str, frozenset[str]] = MappingProxyType(
 
 
 def installer_of(argv: Sequence[str]) -> str | None:
-    """The name of the command if it installs what it starts, such as `npx`; None if it does not. The first of `argv` is
-    the program, by name or path."""
+    """The name of the command, such as `npx`, if the command installs the program that it starts; else None. The first
+    of `argv` is the command, by name or path."""
     if not argv:
         return None
     name = PurePath(argv[0]).name

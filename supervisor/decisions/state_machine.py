@@ -174,7 +174,8 @@ class Snapshot:
     @property
     def is_unknown(self) -> bool:
         """True if nothing is known of its offers, and its first start is under way: it may have whatever is asked for.
-        One that could not be started does not count: it would keep all others from what they have."""
+        A server that could not be started does not count, because it would keep callers from the tools of all
+        others."""
         return not self.settled and self.introduction is None and not self.definitions
 
     @property
@@ -281,7 +282,7 @@ class StateMachine:
             return self.started(now, woken=True)
         return self._resumed(now, self._tracker, woken=True) if self.snapshot.state is ServerState.IDLE else None
 
-    def hastened(self, now: float) -> "StateMachine | None":
+    def delay_skipped(self, now: float) -> "StateMachine | None":
         """The event: a call wants the attempt that is due to begin now, or as soon as the server wants to be asked;
         None if no attempt is due, or it cannot begin sooner. On the ladder it counts as if it had been on time."""
         due = max(now, self._tracker.not_before)
@@ -364,7 +365,7 @@ class StateMachine:
         return self._to(evolve(self.snapshot, definitions=definitions, review=review))
 
     def knowing(self, skills: KnownSkills) -> "StateMachine":
-        """The event: it was asked for skills, or these were compared again with what they were."""
+        """The event: the server was asked for skills, or its skills were compared again with their pins."""
         return evolve(self, snapshot=evolve(self.snapshot, skills=skills))
 
     def idle(self, now: float) -> "StateMachine":
@@ -379,8 +380,8 @@ class StateMachine:
         return self._to(evolve(self.snapshot, over_limit=over))
 
     def renewed(self, over: str, now: float) -> "StateMachine":
-        """The event: it is over a limit of its spec, nobody uses it, and it begins anew. No failure, and by itself no
-        proof that the server works."""
+        """The event: the server is over a limit of its spec, nobody uses the server, and a new life begins. No failure,
+        and by itself no proof that the server works."""
         machine = self._resumed(now, self._tracker.on_idle(now), woken=False)
         return machine.exceeding(over)
 
@@ -420,7 +421,7 @@ class StateMachine:
         return self._to(ended, due=due, tracker=tracker)
 
     def stopped(self) -> "StateMachine":
-        """The event: a person wants it down, and has seen what was wrong with it."""
+        """The event: a person wants the server down, and has seen the error."""
         if self.snapshot.state is ServerState.STOPPED:
             return evolve(self, due=_NEVER)
         snapshot = evolve(self._connecting(self._tracker), state=ServerState.STOPPED, attempt=1, pid=None, error=None)
@@ -433,9 +434,9 @@ class StateMachine:
     ) -> "StateMachine":
         """The event: its spec is another. It begins as if it had just been configured, with incarnations counted on.
 
-        A spec equal to the one it had changes nothing, unless it is to `restart`: only what does not count in comparing
-        may differ. Its introduction, its tools and its skills are kept if it is reached in the same way; otherwise it
-        may be quite another server, and they are forgotten.
+        A spec equal to the one before changes nothing, unless the server is to `restart`: only fields that do not count
+        in comparing may differ. Its introduction, its tools and its skills are kept if it is reached in the same way;
+        otherwise it may be quite another server, and they are forgotten.
         """
         old = self.snapshot
         if spec == old.spec and not restart:
@@ -515,7 +516,7 @@ def _way_to_authorise(snapshot: Snapshot) -> str:
 
 def _give_up(ended: Snapshot, reason: ExitReason, *, begun: bool) -> Snapshot:
     """The snapshot of a server that is started only by a person, or by what its spec says revives it. Nothing revives
-    one that could not even begin: what is missing on this machine may come, but a spec stays what it is."""
+    a server that could not even begin: a missing program may come to this machine, but a spec stays the same."""
     if reason.kind is ExitKind.NEEDS_AUTH:
         error = f"{ended.error}{_way_to_authorise(ended)}"
         return evolve(ended, state=ServerState.NEEDS_AUTH, error=error)

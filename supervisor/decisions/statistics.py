@@ -1,7 +1,7 @@
 """Figures of servers, tools and calls: how they are counted, and how a user reads them. Pure.
 
 One place counts: a `ServerTally` for each server, with a `Tally` for each tool that was called. The figures that a user
-reads are made of these on request. A tally is bounded, whatever is called of a server and whatever tools it invents.
+reads are made of these on request. A tally is bounded, also for a server that invents tools without end.
 
 Latencies are kept as a histogram whose buckets are a sixteenth of a power of two wide: a percentile is exact to 3 %, a
 tool has at most 650 small numbers, and an answer costs a third of a microsecond. ddsketch, which does the same, takes
@@ -24,7 +24,7 @@ MOST_TOOLS: Final = 1000
 """Tools of one server that are counted by name; further ones count in the server's figures alone."""
 
 MOST_RECENT: Final = 100
-"""Calls of one server that are remembered one by one."""
+"""The latest calls of a server that are remembered singly, at most."""
 
 _SHORTEST, _LONGEST = 1e-6, 1e6
 """Seconds: shorter or longer durations count as these."""

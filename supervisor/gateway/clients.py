@@ -103,7 +103,7 @@ class Notification:
         return True
 
     def release(self, account: Account) -> None:
-        """Release it for one recipient, which was sent it or has gone."""
+        """Release the notification for one recipient, which has been sent it or has gone."""
         self._holders -= 1
         if not self._holders:
             account.give_back(NEWS, len(self.frame))

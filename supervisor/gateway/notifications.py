@@ -249,7 +249,7 @@ class ClientNotifications:
     async def listen(self, request: ClientRequest, view: View, task_ids: TaskIds, show: ShowResult) -> Json:
         """Serve one stream of notifications for a client without a session, until the client ends it. Resources that
         cannot be subscribed to are left out of the acknowledgement, and so are tasks of which the client is not
-        notified. `show` returns what it is told of tasks as it sees that."""
+        notified. `show` returns the result of a task as the client sees results."""
         wanted = _wanted_by(request)
         uris: list[str] = wanted.pop("resourceSubscriptions", [])
         tasks: object = wanted.pop("taskIds", [])

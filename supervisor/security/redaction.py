@@ -108,7 +108,7 @@ class Redactor:
         return self.also(secrets_of(transport) if literals is None else literals)
 
     def also(self, values: Iterable[str]) -> "Redactor":
-        """The redactor that also replaces these values, and what follows a scheme in them.
+        """The redactor that also replaces these values, and credentials that follow a scheme in such a value.
 
         Of earlier values the last 100 stay: tokens that change at each connect do not pile up.
         """

@@ -162,7 +162,7 @@ _USAGE = (
 MOST_MISSING = 5
 """Missing servers that a model is told of by name."""
 MOST_MISSING_CHARS = 300
-"""Characters of what it is told of them."""
+"""Characters of the line about the servers."""
 
 _MISSING = {
     ServerState.FAILED: "failed",
@@ -175,7 +175,7 @@ _MISSING = {
 def missing_servers(servers: Iterable[tuple[str, ServerState, bool]]) -> str:
     """One line for a model about the servers of which it can call nothing, and why; empty if there are none. The words
     are ours alone, so they need no marks: an error quotes a server. Each server is given by its name, its state, and
-    whether its tools are listed: a call of one may start it again once it has failed."""
+    whether its tools are listed: a call of a listed tool may start a failed server again."""
     missing = sorted(
         (name, _MISSING[state])
         for name, state, listed in servers

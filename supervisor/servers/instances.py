@@ -40,7 +40,7 @@ class InstanceServers(Servers):
         self._pins = first.pins_of(self._spec)
 
     def begin(self) -> None:
-        """Start it, or have it wait for its first call if it is lazy."""
+        """Start the instance, or have a lazy instance wait for its first call."""
         self._of.dependents.add(self)
         self._of.registry.figures.instances.setdefault(self._spec.name, []).append(self.registry)
         self.start([self._spec])

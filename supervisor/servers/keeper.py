@@ -79,7 +79,6 @@ from .keeper_commands import (
     AnnounceRoots,
     Authorised,
     Command,
-    Hasten,
     LearnSkills,
     Measured,
     NotAuthorised,
@@ -93,6 +92,7 @@ from .keeper_commands import (
     RefreshOld,
     Remove,
     SendNotification,
+    SkipRestartDelay,
     Start,
     Stop,
     Subscribe,
@@ -517,7 +517,7 @@ class Keeper:
         return self._limits_due if concerned and self._now.state is ServerState.CONNECTED else math.inf
 
     def _compare_with_limits(self, nursery: trio.Nursery) -> None:
-        """Renew it if it is over a limit and nobody uses it; have its memory looked at when that is due."""
+        """Renew the server if the server is over a limit and nobody uses it; have its memory looked at when due."""
         limits, now = self._now.spec.limits or Limits(), trio.current_time()
         if now < self._limits_at():
             return
@@ -570,7 +570,7 @@ class Keeper:
             NotAuthorised: self._note_refusal,
             Recall: self._recall,
             Measured: self._note_memory,
-            Hasten: self._hasten,
+            SkipRestartDelay: self._skip_restart_delay,
             PutFirst: self._put_first,
             Reconnect: self._reconnect,
             Refresh: self._refresh,
@@ -658,9 +658,9 @@ class Keeper:
         if machine is not None:
             self._begin(machine)
 
-    async def _hasten(self, command: Hasten) -> None:
+    async def _skip_restart_delay(self, command: SkipRestartDelay) -> None:
         """Begin the next incarnation now, or when what is left of the one before is closed."""
-        machine = self._machine.hastened(trio.current_time()) if command.lost == self._now.incarnation else None
+        machine = self._machine.delay_skipped(trio.current_time()) if command.lost == self._now.incarnation else None
         if machine is not None:
             self._write(machine)
 
@@ -744,8 +744,8 @@ class Keeper:
         command.settle(self._now)
 
     async def _learn_skills(self, command: LearnSkills) -> None:
-        """Know skills from now on, compared with what they were, in one step: no other entry for one of them can be
-        shown by this comparison."""
+        """Know skills from now on, compared with their pins, in one step: no other entry for such a skill can be shown
+        by this comparison."""
         if command.transport != self._now.spec.transport:
             command.settle(self._now, "it is reached in another way since it was asked for skills")
             return

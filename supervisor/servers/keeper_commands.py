@@ -43,7 +43,7 @@ class Wake(Command):
 
 
 @define(eq=False)
-class Hasten(Command):
+class SkipRestartDelay(Command):
     """The command of a call to begin the due attempt at once; of many, the first does so. Never answered."""
 
     lost: int
@@ -86,8 +86,8 @@ class Measured(Command):
 
 
 class Reconnect(Command):
-    """The command to start it afresh now, whatever it does. Answered with the outcome of the attempt; many share
-    one."""
+    """The command to start the server afresh now, in any state. Answered with the outcome of the attempt; many commands
+    share an attempt."""
 
 
 class Refresh(Command):
@@ -145,9 +145,9 @@ class Remove(Stop):
 
 @define(eq=False)
 class Reconfigure(Command):
-    """The command to keep it by another spec. If that differs from the one it had, the connection ends and it begins
-    anew; otherwise it is started afresh only if it has failed, or lacks authorisation. Answered when what ends is
-    closed."""
+    """The command to keep the server by another spec. If the spec differs from the one before, the connection ends and
+    the server begins anew; otherwise the server is started afresh only if it has failed, or lacks authorisation.
+    Answered when the old connection is closed."""
 
     spec: ServerSpec
     settings: KeeperSettings

@@ -21,8 +21,8 @@ NON_TOOLS: Final = "resources and prompts"
 
 @define(eq=False)
 class Observable(Generic[T]):
-    """An immutable value that is replaced. Waiters see what it is, not what it was: short-lived values may be
-    missed."""
+    """An immutable value that is replaced. Waiters see the present value, not earlier values: short-lived values may
+    be missed."""
 
     value: T
     """The value now; written only by its one writer, by `set`."""

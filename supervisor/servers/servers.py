@@ -42,7 +42,6 @@ from .keeper_commands import (
     AcceptChange,
     AnnounceRoots,
     Command,
-    Hasten,
     LearnSkills,
     PutFirst,
     Reconfigure,
@@ -51,6 +50,7 @@ from .keeper_commands import (
     RefreshOld,
     Remove,
     SendNotification,
+    SkipRestartDelay,
     Subscribe,
     Wake,
 )
@@ -78,7 +78,7 @@ _MOST_FORGOTTEN = 1000
 
 class Servers(ServerView):
     """The servers that one supervisor keeps: all commands to their keepers go through this. `first` has the first
-    instances of these servers, where these are further ones: the store, the figures and the telemetry are theirs."""
+    instances of these servers, if these are further instances, which share the store, the figures and the telemetry."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class Servers(ServerView):
     def skip_restart_delay(self, server: str) -> None:
         """Have the next start begin now, for a call. Never waits; many callers share one start."""
         if server in self._keepers:
-            self._send(server, Hasten(self.snapshots[server].value.incarnation))
+            self._send(server, SkipRestartDelay(self.snapshots[server].value.incarnation))
 
     # -- which servers there are ----------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ LONGEST_STREAM_PAUSE = 60.0
 SELDOM = 600.0
 """Seconds between two requests about a task that is listened to and does not change."""
 APART = 2.0
-"""Seconds between two such requests to one server, whatever the number of its tasks."""
+"""Seconds between two such requests to a server, with any number of tasks."""
 MOST_IN_STREAM = 1_000
 """Tasks of one stream: as many as a gateway of ours lets a client subscribe to."""
 MOST_NEWS_STREAMS = 12
@@ -61,8 +61,8 @@ class Turns:
     _queue: "OrderedDict[TaskEar, None]" = field(factory=OrderedDict["TaskEar", None], init=False)
 
     def take(self, ear: "TaskEar", *, first: bool = False) -> bool:
-        """Take the right for a task. False: it is not its turn, and it is woken when it may be. `first`: the task goes
-        before all others."""
+        """Take the right for a task. False: another task has the turn, and this task is woken when its turn may have
+        come. `first`: the task goes before all others."""
         self._queue.setdefault(ear)
         if first:
             self._queue.move_to_end(ear, last=False)

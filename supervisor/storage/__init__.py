@@ -1,1 +1,1 @@
-"""State that outlasts a run: one SQLite file, and the one task that uses it."""
+"""State that outlasts a run: a SQLite file, and the only task that uses the file."""

@@ -136,8 +136,8 @@ class DefinitionCache:
             store.remember_definitions(self._spec.name, key, declared, at)
 
     def _encoding_steps(self, definitions: Definitions, hello: Mapping[str, Any] | None) -> Steps[bytes]:
-        """The definitions, one a line; nothing if one of them must not be cached, or they are too large. The
-        introduction follows, unless that is so of it."""
+        """The definitions, one a line; nothing if a definition must not be cached, or all together are too large. The
+        introduction follows under the same conditions."""
         from mcp_nursery.actors.jsonrpc.codec import encode
 
         redactor, most = self._secrets.redactor, min(self._spec.max_kept_bytes, MOST_KEPT)

@@ -14,7 +14,7 @@ from .worker import StoreWorker
 
 @define(eq=False)
 class EraMemory:
-    """The era of one server: what earlier runs found, and what this one finds. For its keeper.
+    """The era of one server, as earlier runs and this run have found it. For its keeper.
 
     A server that was mute for a moment, and then answered `initialize`, may still speak the modern era: what its
     silence implies is believed for a day.

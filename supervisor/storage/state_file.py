@@ -98,7 +98,8 @@ def own_file(path: Path) -> Path:
 
 
 def file_for(path: Path) -> Path:
-    """The file that is opened if this one is named: the same, or one beside it if it has another format of ours.
+    """The file that is opened if this file is named: the same, or a file beside it if this file has another format of
+    ours.
 
     Raises:
         UnusableFile: It or its folder is not this user's alone, or it is another program's.

@@ -46,7 +46,7 @@ def public_names(
     any case) is left out where the template already says it. `_` and an 8-digit hash of (server, tool) follow when
 
     - cleaning or cutting at 64 characters changed a part that is in the name;
-    - another configured server could give one of its tools this name, whatever tools it has;
+    - another configured server could have a tool of this name, as far as that server's name shows;
     - the head was left out and another tool of this server has the rest as its name;
     - the name looks as if it ended in such a hash; or
     - the host has reserved it.
@@ -121,7 +121,7 @@ def possible_owners(name: str, servers: Collection[str], template: str = DEFAULT
 
 
 def may_be_public(name: str, servers: Collection[str], template: str = DEFAULT_TEMPLATE) -> bool:
-    """True if a tool of one of these servers can have this public name, whatever tools they have."""
+    """True if these servers could have a tool with this public name, by their names alone."""
     owners = possible_owners(name, servers, template)
     return len(owners) == 1 or (len(owners) > 1 and _is_hashed(name))
 

@@ -260,7 +260,7 @@ class Room:
 
 def pins_after(declared: Mapping[str, str], known: Mapping[str, Pin], taken: Callable[[], Room]) -> Mapping[str, Pin]:
     """The pins that change when a server is seen to declare these texts of `pinned_text`, by the names of its tools.
-    `known` has the pins of those among these tools that have one. `taken` returns the space that all pins of the server
+    `known` has the pins of these tools, as far as there are any. `taken` returns the space that all pins of the server
     take, and is called only if something changes.
 
     Once there is no room, new tools are not pinned, and a difference is reported but not recorded. No pin is forgotten

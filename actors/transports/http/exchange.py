@@ -79,7 +79,7 @@ MOST_CANCELLATIONS_KEPT: Final = 256
 """Such notifications that are sent or wait for a place: as many as a server's calls in flight by default. Any more are
 not sent."""
 CANCELLATION_LIMIT: Final = 5.0
-"""Seconds for one of these, once it has a place."""
+"""Seconds for one such request, from the moment at which the request has a place."""
 CARRIER_CLOSED: Final = Loss("the connection was closed")
 _GIVEN_UP: Final = Evidence("the HTTP request was abandoned", Fault.BROKEN)
 

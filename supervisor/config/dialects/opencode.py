@@ -38,7 +38,8 @@ _SAYS_WHAT = {"type", "command", "url", "enabled"}
 
 
 def servers(mcp: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entries under `mcp`: OpenCode 2 has them in `servers`, and reads those of OpenCode 1 beside it, too.
+    """The entries under `mcp`. OpenCode 2 has its entries in `servers`, and reads entries of OpenCode 1 beside
+    `servers`, too.
 
     An entry that only switches off a server of the user's organisation is left out.
     """

@@ -25,7 +25,7 @@ class OAuthResource:
     may use everything.
 
     Args:
-        issuer: The issuer of tokens, as it names itself in them.
+        issuer: The issuer of tokens, by the name in its tokens.
         url: The address by which clients call this gateway, `https://HOST[:PORT]`, without `/mcp`.
         audiences: Further audiences that tokens may be for.
         scopes: The scopes that a token needs, all of them.

@@ -207,9 +207,9 @@ async def open_http(
 ) -> AsyncGenerator[HttpApplication, None]:
     """The gateway as an ASGI application, for as long as the block lasts. It runs on Trio.
 
-    `/mcp` is all servers as one, and `/mcp/{server}` one of them; with `server`, `/mcp` is that one. `/healthz` answers
-    while it runs, and `/readyz` while it takes requests, and all first attempts are settled.
-    It may be mounted under a path.
+    `/mcp` is all servers as one, and `/mcp/{server}` a single server; with `server`, `/mcp` is that server. `/healthz`
+    answers while it runs, and `/readyz` while it takes requests, and all first attempts are settled. It may be mounted
+    under a path.
 
     Args:
         gateway: The gateway.

@@ -232,7 +232,7 @@ def _encode_event(frame: bytes) -> tuple[bytes, ...]:
 logger: Final = logging.getLogger(__name__)
 
 SOON: Final = 0.1
-"""Seconds of an interval: a client is attended to once it has waited for one to two of these. Most have their answer by
+"""Seconds of an interval: a client is attended to after a wait of one to two intervals. Most have their answer by
 then, and a nursery and a task for each client from the beginning would cost 38 us, a tenth of a call."""
 KEEPALIVE: Final = 15.0
 """Seconds between two comments to a client that waits: proxies close what is silent for longer."""

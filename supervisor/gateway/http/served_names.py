@@ -41,7 +41,7 @@ class ServedNames:
     origins of this machine), and other origins.
 
     Raises:
-        ValueError: One of them is no such name.
+        ValueError: A name is not a host or an origin.
     """
 
     def __init__(self, hosts: Collection[str] | None, origins: Collection[str]) -> None:

@@ -1,5 +1,5 @@
-"""The streams of a client on standard input and output: how its lines are read, and what waits for it while it does not
-read."""
+"""The streams of a client on standard input and output: its lines as they are read, and the messages that wait for a
+client that does not read."""
 
 import os
 import select

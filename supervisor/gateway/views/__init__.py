@@ -1,1 +1,1 @@
-"""The views of clients on the servers: one of them, all of them, or a search."""
+"""The views of clients on the servers: a single server, all servers, or a search."""

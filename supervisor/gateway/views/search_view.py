@@ -1,4 +1,4 @@
-"""The view of a client that is to have few tools in its context: one that finds tools, and one that calls them.
+"""The view of a client that is to have few tools in its context: the first finds tools, and the second calls a tool.
 
 Prompts, resources and all else are those of the view behind. A call is made as if the client had called the named tool
 itself: the same rules apply to it.

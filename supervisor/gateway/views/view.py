@@ -1,4 +1,4 @@
-"""The views of clients: here one server as it is, and in `all` all servers as one."""
+"""The views of clients: here a single server, and in `all` all servers as one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ Place = tuple[str, str]
 """A resource: its server, and the server's own URI of it."""
 
 _AWAY: Final = frozenset([ServerState.CONNECTING, ServerState.WAITING, ServerState.NEEDS_AUTH, ServerState.FAILED])
-"""States in which a server cannot be asked; what is known of it is shown if it may come back by itself."""
+"""States in which a server cannot be asked; its known definitions are shown if the server may come back by itself."""
 
 
 @frozen

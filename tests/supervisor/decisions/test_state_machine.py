@@ -213,10 +213,10 @@ def test_an_event_that_the_table_does_not_have_is_refused():
         machine().stopped().idle(now=1)
 
 
-def test_only_what_is_still_to_come_is_hastened():
+def test_only_a_delay_that_is_still_to_come_is_skipped():
     spec = ServerSpec("x", StdioTransport("x"))
     connecting = StateMachine.configured(spec, RestartPolicy(delays=(2,)), 0).incarnated()
     waiting = connecting.ended(ExitReason(ExitKind.CONNECT_FAILED, Loss("no"), at=1), str)
-    hastened = waiting.hastened(2.5)
-    assert (waiting.due, hastened.due, hastened.snapshot.due_at) == (3, 2.5, 2.5)
-    assert [waiting.hastened(3), waiting.hastened(4), connecting.hastened(0)] == [None] * 3
+    skipped = waiting.delay_skipped(2.5)
+    assert (waiting.due, skipped.due, skipped.snapshot.due_at) == (3, 2.5, 2.5)
+    assert [waiting.delay_skipped(3), waiting.delay_skipped(4), connecting.delay_skipped(0)] == [None] * 3
