@@ -221,9 +221,11 @@ def until(at: float) -> Html:
 
 def clock(at: float) -> Html:
     """A time of the day."""
-    unix = _unix(at)
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix))
-    return h("time", _time_of_day(at), datetime=stamp, title=stamp)
+    try:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_unix(at)))
+        return h("time", _time_of_day(at), datetime=stamp, title=stamp)
+    except (OverflowError, OSError, ValueError):  # another program may have written any number into the state
+        return h("span", "at no time", class_="quiet")
 
 
 def start_of(status: ServerStatus) -> Html | None:

@@ -42,6 +42,8 @@ MOST_LOGGED: Final = 500
 """Lines of standard error that are kept for new browsers."""
 LARGEST_LOG: Final = 200_000
 """Characters of these lines."""
+KEPT_MESSAGES: Final = 20
+"""Generations back for which a browser is sent the difference; for an older one it is sent the whole page."""
 _AT_ONCE: Final = 25
 """Lines that are read between two pauses."""
 
@@ -162,6 +164,8 @@ class Feed:
         generation of this feed."""
         if since == self.generation:
             return None
+        if since is not None and not self.generation - KEPT_MESSAGES <= since < self.generation:
+            since = None  # each message is kept until the next change, and visitors choose the generation
         if since not in self._messages:
             fresh = [made.html for made in self._made.values() if since is None or made.generation > since]
             message: dict[str, Any] = {"put": fresh}

@@ -185,20 +185,32 @@ def _images(result: ToolResult, keep_image: Callable[[str, bytes], str]) -> Iter
     """The images in content, each of at most `LARGEST_IMAGE` bytes."""
     images = [each for each in result.content if isinstance(each, ImageContent) and each.mime_type in IMAGES]
     for each in images[:MOST_IMAGES]:
-        if len(each.data) <= LARGEST_IMAGE * 4 / 3:
+        if len(each.data) <= LARGEST_IMAGE * 4 // 3 + 4:  # the last four characters may stand for one byte
             with suppress(ValueError):
                 content = b64decode(each.data, validate=True)
+                if not 0 < len(content) <= LARGEST_IMAGE:
+                    continue
                 yield h("img", src=keep_image(each.mime_type, content), alt=f"{len(content)} bytes of {each.mime_type}")
 
 
 def _tables(structured: object) -> Iterator[Html]:
-    """The lists of flat objects in structured content, as tables."""
+    """The lists of flat objects in structured content, as tables of `LONGEST_RESULT` characters together."""
+    room = LONGEST_RESULT
     for name, value in islice(as_object(structured).items(), MOST_CONTENT):
-        rows = cast("list[object]", value)[:MOST_RESULT_ROWS] if isinstance(value, list) else []
-        heads = [*dict.fromkeys(key for row in rows for key in as_object(row))]
-        cells = [[as_object(row).get(head) for head in heads] for row in rows]
-        if 0 < len(heads) <= MOST_RESULT_COLUMNS and not any(
-            isinstance(each, dict | list) for row in cells for each in row
-        ):
+        rows = [as_object(row) for row in cast("list[object]", value)[:MOST_RESULT_ROWS]] if _is_list(value) else []
+        heads: dict[str, None] = {}
+        for row in rows:
+            heads.update(dict.fromkeys(islice(row, MOST_RESULT_COLUMNS + 1)))
+            if len(heads) > MOST_RESULT_COLUMNS:
+                break
+        cells = [[row.get(head) for head in heads] for row in rows] if len(heads) <= MOST_RESULT_COLUMNS else []
+        if heads and cells and not any(isinstance(each, dict | list) for row in cells for each in row):
             shown = [[short(each, LONGEST_PHRASE) for each in row] for row in cells]
+            room -= sum(len(each) for row in shown for each in row)
+            if room < 0:
+                return
             yield table(short(name), [short(head) for head in heads], shown, empty="")
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)

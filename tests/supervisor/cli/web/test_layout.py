@@ -6,6 +6,7 @@ from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.supervisor.cli.web.layout import (
     MOST_LISTED_PAGES,
     acts_of,
+    clock,
     first_of,
     milliseconds,
     pages_of,
@@ -51,3 +52,9 @@ def test_only_acts_that_make_sense_are_offered(state):
     assert ("Start" in offered) == (state in ("idle", "stopped", "disabled"))
     assert ("Reconnect" in offered) == (state in ("connected", "connecting", "waiting", "needs_auth", "failed"))
     assert ("Stop" in offered) == (state in ("connected", "connecting", "waiting", "needs_auth", "idle"))
+
+
+@pytest.mark.parametrize("at", [1e300, -1e300, 1e17, -1e17])
+async def test_a_time_that_no_calendar_has_is_shown_too(at):
+    """Any program may have written it into the state."""
+    assert "at no time" in clock(at)

@@ -11,7 +11,15 @@ from mcp_nursery.supervisor import Supervisor, open_supervisor
 from mcp_nursery.supervisor.cli.web import live_updates as module
 from mcp_nursery.supervisor.cli.web.history import History
 from mcp_nursery.supervisor.cli.web.layout import LivePage, Part
-from mcp_nursery.supervisor.cli.web.live_updates import KEPT_FOR, LARGEST_LOG, MOST_LOGGED, Feed, Feeds, PageKey
+from mcp_nursery.supervisor.cli.web.live_updates import (
+    KEPT_FOR,
+    KEPT_MESSAGES,
+    LARGEST_LOG,
+    MOST_LOGGED,
+    Feed,
+    Feeds,
+    PageKey,
+)
 from mcp_nursery.supervisor.cli.web.markup import h
 from mcp_nursery.supervisor.testing import Life, ScriptedServer
 
@@ -177,6 +185,17 @@ def test_each_reader_has_the_page_as_it_is_whatever_it_has_missed(steps):
             assert shown == {name: h("p", f"{value}", id=name) for name, value in page.values.items()}
 
     trio.run(play)
+
+
+async def test_the_messages_for_generations_that_visitors_choose_are_few():
+    page = Counted({"a": 0})
+    feed = Feed(page)
+    for value in range(3 * KEPT_MESSAGES):
+        page.values["a"] = value
+        await feed.update()
+    messages = {id(feed.message(since)) for since in (None, *range(-5, 9 * KEPT_MESSAGES)) if since != feed.generation}
+    assert len(messages) <= KEPT_MESSAGES + 1
+    assert feed.message(10**9) == feed.message(None)
 
 
 async def test_what_is_no_text_is_sent_too():

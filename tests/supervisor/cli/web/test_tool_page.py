@@ -3,10 +3,18 @@
 import re
 from base64 import b64encode
 
+import pytest
 from mcp_types import ImageContent, TextContent
 
 from mcp_nursery.supervisor import ToolResult
-from mcp_nursery.supervisor.cli.web.tool_page import LARGEST_IMAGE, MOST_RESULT_COLUMNS, MOST_RESULT_ROWS, result_of
+from mcp_nursery.supervisor.cli.web.layout import LONGEST_PHRASE
+from mcp_nursery.supervisor.cli.web.tool_page import (
+    LARGEST_IMAGE,
+    LONGEST_RESULT,
+    MOST_RESULT_COLUMNS,
+    MOST_RESULT_ROWS,
+    result_of,
+)
 
 
 def answer(structured, text="two of them"):
@@ -29,6 +37,18 @@ def test_what_is_no_table_is_json():
     assert answer({"found": [{"a": 1}] * (MOST_RESULT_ROWS + 9)}).count("<tr>") == MOST_RESULT_ROWS + 1
 
 
+@pytest.mark.timeout(30)  # each row against each name in all of them took more than a minute
+def test_a_list_whose_objects_share_no_names_holds_up_nobody():
+    assert "<table" not in answer({"found": [{f"{row} {key}": 1 for key in range(500)} for row in range(200)]})
+
+
+def test_all_tables_together_have_a_bound():
+    row = {str(column): "x" * LONGEST_PHRASE for column in range(MOST_RESULT_COLUMNS)}
+    shown = answer({str(number): [row] * 3 for number in range(50)}).partition("<pre")[0]
+    assert 0 < shown.count("<table") < 50
+    assert shown.count("x") <= LONGEST_RESULT
+
+
 def image(kind, data):
     return ImageContent(type="image", data=data, mime_type=kind)
 
@@ -41,17 +61,22 @@ def test_images_are_shown_but_those_that_may_hold_a_script_or_are_large():
         return f"/ui/image?id={len(kept)}"
 
     png = b64encode(b"\x89PNG and more").decode()
+    whole = bytes(LARGEST_IMAGE)
     content = [
         *[TextContent(type="text", text="a word")] * 9,
         image("image/png", png),
         image("image/svg+xml", png),
         image("image/png", "no base64 <"),
         image("image/png", "A" * (2 * LARGEST_IMAGE)),
+        image("image/png", b64encode(whole + b"1").decode()),
+        image("image/png", ""),
         image("image/webp", png),
+        image("image/gif", b64encode(whole).decode()),
     ]
     shown = result_of(ToolResult("", content, None, False, 0.02, "lab", "search", 1, 10), keep)
-    assert kept == [("image/png", b"\x89PNG and more"), ("image/webp", b"\x89PNG and more")]
-    assert re.findall(r'<img src="([^"]*)"', shown) == ["/ui/image?id=1", "/ui/image?id=2"]
+    small = b"\x89PNG and more"
+    assert kept == [("image/png", small), ("image/webp", small), ("image/gif", whole)]
+    assert re.findall(r'<img src="([^"]*)"', shown) == [f"/ui/image?id={number}" for number in (1, 2, 3)]
 
 
 def test_the_text_for_a_model_is_cut_and_marked():
