@@ -80,20 +80,5 @@ def with_each(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
-def texts_of(value: object) -> list[str]:
-    """The texts and names in a JSON value, in one go."""
-    texts: list[str] = []
-    waiting: list[object] = [value]
-    for item in waiting:  # which grows meanwhile
-        if isinstance(item, str):
-            texts.append(item)
-        elif isinstance(item, dict):
-            texts.extend(cast("dict[str, object]", item))
-            waiting.extend(cast("dict[str, object]", item).values())
-        elif isinstance(item, list):
-            waiting.extend(cast("list[object]", item))
-    return texts
-
-
 def _children(item: Any) -> Iterable[Any]:
     return cast("dict[str, Any]", item).values() if isinstance(item, dict) else item

@@ -94,7 +94,7 @@ def _when_down(value: object) -> str | None:
 _OPTION_CHECKS: Final[Mapping[str, Check]] = {
     "timeout": seconds_or_none,
     "idle_timeout": seconds_or_none,
-    "when_down": lambda value: None if type(value) is float and value >= 0 else _when_down(value),
+    "when_down": _when_down,
     "on_progress": function_or_none,
     "meta": mapping_or_none,
     "resend": one_of(Resend),

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final, cast
 from mcp_nursery.actors.callbacks import told_of_tasks
 from mcp_nursery.actors.enums import ListKind
 from mcp_nursery.actors.errors import NotApproved, NurseryError, UnknownTool
-from mcp_nursery.actors.json_depth import levels_of, texts_in, texts_of
+from mcp_nursery.actors.json_depth import levels_of, texts_in
 from mcp_nursery.actors.messages import CALL_TOOL, LISTED, LISTEN
 from mcp_nursery.actors.overrides import override
 from mcp_nursery.actors.pieces import Steps
@@ -161,16 +161,16 @@ class RelayedCall(DestinationCall[RelayedResult]):
     def given(self, result: tuple[dict[str, Any], str], incarnation: int, *, small: bool) -> Steps[RelayedResult]:
         """The result as it came, scanned."""
         raw, version = result
-        signals: tuple[str, ...] = ()
-        if self.method in _FOR_MODELS:
-            signals = scan("\n".join(texts_of(raw))) if small else (yield from _scan(raw))
+        signals = () if self.method not in _FOR_MODELS else (yield from _scan(raw, small=small))
         return RelayedResult(raw, version, incarnation, signals)
 
 
-def _scan(raw: dict[str, Any]) -> Steps[tuple[str, ...]]:
-    """The signals in all texts."""
+def _scan(raw: dict[str, Any], *, small: bool) -> Steps[tuple[str, ...]]:
+    """The signals in all texts; those of a `small` message are looked for in one go."""
     texts: list[str] = []
     for level in levels_of(raw):
         texts.extend(texts_in(level))
-        yield
-    return (yield from scan_in_pieces("\n".join(texts)))
+        if not small:
+            yield
+    text = "\n".join(texts)
+    return scan(text) if small else (yield from scan_in_pieces(text))

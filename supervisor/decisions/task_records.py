@@ -19,6 +19,8 @@ RESULT_KEPT: Final = 3600.0
 """Seconds for which a finished task is recorded, with its result, unless it was made with another time."""
 LONGEST_KEPT: Final = 30 * 24 * 3600.0
 """Seconds for which one is recorded at most, and after which a task that no host follows is forgotten."""
+LAST_TIME: Final = 253_402_300_799.0
+"""The last Unix time that a date can have, for times in records, which may be damaged."""
 ANYBODY: Final = "anybody"
 """The beginning of the ids of tasks that a gateway has made, in place of a digest, for clients that are not told
 apart."""

@@ -714,9 +714,8 @@ class Keeper:
             return
         await self._settings.definitions.save()
         if spec.transport == old.transport:  # what was found out about it still holds
-            settings = evolve(settings, pins=self._settings.pins.of(spec))
-            if spec.protocol == old.protocol:
-                settings = evolve(settings, notes=self._settings.notes)
+            notes = self._settings.notes if spec.protocol == old.protocol else settings.notes
+            settings = evolve(settings, notes=notes, pins=self._settings.pins.of(spec))
         self._write(machine)
         self._settings = settings
         self._pending.for_closing.append(command)

@@ -5,15 +5,7 @@ import json
 import orjson
 import pytest
 
-from mcp_nursery.actors.json_depth import (
-    MAX_NESTING,
-    levels_of,
-    may_be_nested_too_deep,
-    nested_too_deep,
-    size_of,
-    texts_in,
-    texts_of,
-)
+from mcp_nursery.actors.json_depth import MAX_NESTING, may_be_nested_too_deep, nested_too_deep, size_of
 
 
 def nested(levels, inside=()):
@@ -54,10 +46,3 @@ def test_a_text_that_may_be_nested_too_deep_has_the_brackets_for_it():
 @pytest.mark.parametrize(("value", "size"), [(1, (1, 1)), ([], (1, 1)), ({"a": [1, 2], "b": 3}, (3, 5))])
 def test_the_size_of_a_value(value, size):
     assert size_of(value) == size
-
-
-@pytest.mark.parametrize(
-    "value", ["a", 1, {}, [["b", {"c": None}], "d"], {"e": ["f", {"g": "h", "i": ["j"]}], "k": "l"}]
-)
-def test_the_texts_of_a_value_in_one_go_are_those_of_its_levels(value):
-    assert texts_of(value) == [text for level in levels_of(value) for text in texts_in(level)]

@@ -12,6 +12,7 @@ import trio
 from mcp_nursery.actors.enums import ServerState
 from mcp_nursery.actors.records import field, frozen
 from mcp_nursery.supervisor import Supervisor
+from mcp_nursery.supervisor.decisions.task_records import LAST_TIME
 from mcp_nursery.supervisor.security.redaction import CUT_MARGIN
 from mcp_nursery.supervisor.security.untrusted_marks import visible
 from mcp_nursery.supervisor.status import ServerStatus
@@ -205,8 +206,8 @@ def state_of(state: ServerState) -> Html:
 
 
 def _unix(at: float) -> float:
-    """The Unix time of a time on Trio's clock, which every function here takes."""
-    return time.time() - (trio.current_time() - at)
+    """The Unix time of a time on Trio's clock, which every function here takes, as far as a date can have it."""
+    return min(max(time.time() - (trio.current_time() - at), 0.0), LAST_TIME)
 
 
 def since(at: float) -> Html:
@@ -221,11 +222,8 @@ def until(at: float) -> Html:
 
 def clock(at: float) -> Html:
     """A time of the day."""
-    try:
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_unix(at)))
-        return h("time", _time_of_day(at), datetime=stamp, title=stamp)
-    except (OverflowError, OSError, ValueError):  # another program may have written any number into the state
-        return h("span", "at no time", class_="quiet")
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_unix(at)))
+    return h("time", _time_of_day(at), datetime=stamp, title=stamp)
 
 
 def start_of(status: ServerStatus) -> Html | None:

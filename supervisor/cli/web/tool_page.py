@@ -188,16 +188,17 @@ def _images(result: ToolResult, keep_image: Callable[[str, bytes], str]) -> Iter
         if len(each.data) <= LARGEST_IMAGE * 4 // 3 + 4:  # the last four characters may stand for one byte
             with suppress(ValueError):
                 content = b64decode(each.data, validate=True)
-                if not 0 < len(content) <= LARGEST_IMAGE:
-                    continue
-                yield h("img", src=keep_image(each.mime_type, content), alt=f"{len(content)} bytes of {each.mime_type}")
+                if 0 < len(content) <= LARGEST_IMAGE:
+                    about = f"{len(content)} bytes of {each.mime_type}"
+                    yield h("img", src=keep_image(each.mime_type, content), alt=about)
 
 
 def _tables(structured: object) -> Iterator[Html]:
     """The lists of flat objects in structured content, as tables of `LONGEST_RESULT` characters together."""
     room = LONGEST_RESULT
     for name, value in islice(as_object(structured).items(), MOST_CONTENT):
-        rows = [as_object(row) for row in cast("list[object]", value)[:MOST_RESULT_ROWS]] if _is_list(value) else []
+        listed = cast("list[object]", value) if isinstance(value, list) else []
+        rows = [as_object(row) for row in listed[:MOST_RESULT_ROWS]]
         heads: dict[str, None] = {}
         for row in rows:
             heads.update(dict.fromkeys(islice(row, MOST_RESULT_COLUMNS + 1)))
@@ -210,7 +211,3 @@ def _tables(structured: object) -> Iterator[Html]:
             if room < 0:
                 return
             yield table(short(name), [short(head) for head in heads], shown, empty="")
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list)

@@ -26,7 +26,7 @@ from mcp_nursery.actors.messages import CALL_TOOL
 from mcp_nursery.actors.protocol import INTERNAL_ERROR, INVALID_PARAMS, JsonRpcError
 from mcp_nursery.actors.records import define, field
 
-from ...decisions.task_records import ANYBODY, TaskInfo, TaskRecord
+from ...decisions.task_records import ANYBODY, LAST_TIME, TaskInfo, TaskRecord
 from ...decisions.task_states import TaskStatus
 from ...supervisor import Supervisor
 from ..auth.principal import Principal
@@ -38,8 +38,6 @@ from .held_calls import HeldCall
 
 POLL_EVERY: Final = 1.0
 """Seconds after which a client is to ask again."""
-_LAST_TIME: Final = 253_402_300_799.0
-"""The last time that a date can have: a record may be damaged."""
 
 
 @define(eq=False)
@@ -193,7 +191,7 @@ def _status(shown: object, info: TaskInfo) -> Json:
 
 
 def _date(at: float) -> str:
-    return datetime.fromtimestamp(min(max(at, 0.0), _LAST_TIME), UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(min(max(at, 0.0), LAST_TIME), UTC).isoformat(timespec="milliseconds")
 
 
 def _ended(record: TaskRecord) -> Json:

@@ -1,13 +1,17 @@
 """The pieces that pages show."""
 
+from collections import deque
+
 import pytest
 
 from mcp_nursery.actors.enums import ServerState
+from mcp_nursery.supervisor.cli.lives import ServerHistory, TaskSpan
 from mcp_nursery.supervisor.cli.web.layout import (
     MOST_LISTED_PAGES,
     acts_of,
     clock,
     first_of,
+    life,
     milliseconds,
     pages_of,
     table,
@@ -56,5 +60,6 @@ def test_only_acts_that_make_sense_are_offered(state):
 
 @pytest.mark.parametrize("at", [1e300, -1e300, 1e17, -1e17])
 async def test_a_time_that_no_calendar_has_is_shown_too(at):
-    """Any program may have written it into the state."""
-    assert "at no time" in clock(at)
+    """Any program may have written it into the state, from where it comes into tables and timelines."""
+    assert ("9999-12-31T23:59:59Z" if at > 0 else "1970-01-01T00:00:00Z") in clock(at)
+    assert 'class="task"' in life(ServerHistory(tasks=deque([TaskSpan("1", "slow", at)])), 600)
